@@ -1,0 +1,21 @@
+/* SHA-256 (FIPS 180-4) of bytes, files and domain-separated parts. */
+#ifndef TACIT_COMMON_DIGEST_H
+#define TACIT_COMMON_DIGEST_H
+
+#include "common/bytes.h"
+#include "common/status.h"
+
+#define TACIT_DIGEST_BYTES 32
+
+void tacit_digest(uint8_t out[TACIT_DIGEST_BYTES], const void *data, size_t size);
+
+/* SHA-256 over the parts one after the other, each preceded by its length as u64 LE, after
+ * `domain` and one NUL: two different lists never hash the same bytes. */
+void tacit_digest_parts(uint8_t out[TACIT_DIGEST_BYTES], const char *domain,
+                        const tacit_span *parts, size_t count);
+
+/* Digest of a whole regular file, streamed. */
+tacit_status tacit_digest_file(uint8_t out[TACIT_DIGEST_BYTES], const char *path, tacit_error *err)
+    TACIT_MUST_CHECK;
+
+#endif

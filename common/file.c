@@ -1,0 +1,219 @@
+#include "common/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static tacit_status fail_errno(tacit_error *err, const char *what, const char *path)
+{
+    int code = errno;
+    tacit_status status = code == ENOENT ? TACIT_NOT_FOUND : TACIT_IO;
+    return tacit_fail(err, status, "%s: cannot %s: %s%s", path, what, strerror(code),
+                      code == ENOSPC ? "; free space on that disk and try again" : "");
+}
+
+static tacit_status open_regular(const char *path, int *fd, size_t *size, tacit_error *err)
+{
+    struct stat st;
+    int opened = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (opened < 0)
+        return fail_errno(err, "open", path);
+    if (fstat(opened, &st) != 0) {
+        close(opened);
+        return fail_errno(err, "stat", path);
+    }
+    if (!S_ISREG(st.st_mode)) {
+        close(opened);
+        return tacit_fail(err, TACIT_BAD_INPUT, "%s: expected a regular file", path);
+    }
+    *fd = opened;
+    *size = (size_t)st.st_size;
+    return TACIT_OK;
+}
+
+static tacit_status read_all(int fd, uint8_t *data, size_t size, size_t *got)
+{
+    *got = 0;
+    while (*got < size) {
+        ssize_t n = read(fd, data + *got, size - *got);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return TACIT_IO;
+        if (n == 0)
+            break;
+        *got += (size_t)n;
+    }
+    return TACIT_OK;
+}
+
+tacit_status tacit_file_read(const char *path, size_t cap, uint8_t **data, size_t *size,
+                             tacit_error *err)
+{
+    int fd;
+    size_t length;
+    tacit_status status = open_regular(path, &fd, &length, err);
+    if (status != TACIT_OK)
+        return status;
+    if (length > cap) {
+        close(fd);
+        return tacit_fail(err, TACIT_BAD_INPUT, "%s: expected at most %zu bytes, found %zu", path,
+                          cap, length);
+    }
+    uint8_t *bytes = malloc(length + 1);
+    if (!bytes) {
+        close(fd);
+        return tacit_fail(err, TACIT_NO_MEMORY, "%s: no memory for %zu bytes", path, length);
+    }
+    status = read_all(fd, bytes, length, size);
+    if (status != TACIT_OK) {
+        fail_errno(err, "read", path);
+        free(bytes);
+        close(fd);
+        return status;
+    }
+    close(fd);
+    bytes[*size] = 0;
+    *data = bytes;
+    return TACIT_OK;
+}
+
+static tacit_status write_all(int fd, const uint8_t *data, size_t size)
+{
+    while (size) {
+        ssize_t n = write(fd, data, size);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return TACIT_IO;
+        data += n;
+        size -= (size_t)n;
+    }
+    return TACIT_OK;
+}
+
+static void parent_of(const char *path, char *out, size_t out_size)
+{
+    const char *slash = strrchr(path, '/');
+    if (!slash)
+        snprintf(out, out_size, ".");
+    else if (slash == path)
+        snprintf(out, out_size, "/");
+    else
+        snprintf(out, out_size, "%.*s", (int)(slash - path), path);
+}
+
+tacit_status tacit_file_sync_dir(const char *path, tacit_error *err)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return fail_errno(err, "open folder", path);
+    int failed = fsync(fd);
+    close(fd);
+    return failed ? fail_errno(err, "fsync folder", path) : TACIT_OK;
+}
+
+tacit_status tacit_file_write(const char *path, const void *data, size_t size, unsigned mode,
+                              tacit_error *err)
+{
+    char temporary[4096], parent[4096];
+    int n = snprintf(temporary, sizeof temporary, "%s.XXXXXX", path);
+    if (n < 0 || (size_t)n >= sizeof temporary)
+        return tacit_fail(err, TACIT_BAD_INPUT, "%s: path is too long", path);
+    int fd = mkostemp(temporary, O_CLOEXEC);
+    if (fd < 0)
+        return fail_errno(err, "create", temporary);
+    if (write_all(fd, data, size) != TACIT_OK || fchmod(fd, mode) != 0 || fsync(fd) != 0) {
+        tacit_status status = fail_errno(err, "write", path);
+        close(fd);
+        unlink(temporary);
+        return status;
+    }
+    close(fd);
+    if (rename(temporary, path) != 0) {
+        tacit_status status = fail_errno(err, "publish", path);
+        unlink(temporary);
+        return status;
+    }
+    parent_of(path, parent, sizeof parent);
+    return tacit_file_sync_dir(parent, err);
+}
+
+tacit_status tacit_file_make_dir(const char *path, unsigned mode, tacit_error *err)
+{
+    char part[4096];
+    size_t length = strlen(path);
+    if (length == 0 || length >= sizeof part)
+        return tacit_fail(err, TACIT_BAD_INPUT, "'%s': not a usable folder name", path);
+    memcpy(part, path, length + 1);
+    for (size_t i = 1; i <= length; i++) {
+        if (part[i] != '/' && part[i] != '\0')
+            continue;
+        char kept = part[i];
+        part[i] = '\0';
+        if (mkdir(part, mode) != 0 && errno != EEXIST)
+            return fail_errno(err, "create folder", part);
+        part[i] = kept;
+    }
+    struct stat st;
+    if (stat(path, &st) != 0 || !S_ISDIR(st.st_mode))
+        return tacit_fail(err, TACIT_IO, "%s: expected a folder, found something else", path);
+    return TACIT_OK;
+}
+
+tacit_status tacit_file_map_open(tacit_file_map *map, const char *path, tacit_error *err)
+{
+    int fd;
+    size_t size;
+    *map = (tacit_file_map){0};
+    tacit_status status = open_regular(path, &fd, &size, err);
+    if (status != TACIT_OK)
+        return status;
+    if (size == 0) {
+        close(fd);
+        return tacit_fail(err, TACIT_BAD_INPUT, "%s: the file is empty", path);
+    }
+    void *data = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (data == MAP_FAILED)
+        status = fail_errno(err, "map", path);
+    else
+        *map = (tacit_file_map){data, size};
+    close(fd);
+    return status;
+}
+
+void tacit_file_map_close(tacit_file_map *map)
+{
+    if (map->data)
+        munmap((void *)(uintptr_t)map->data, map->size);
+    *map = (tacit_file_map){0};
+}
+
+tacit_status tacit_file_join(char *out, size_t out_size, const char *dir, const char *name,
+                             tacit_error *err)
+{
+    int n = snprintf(out, out_size, "%s/%s", dir, name);
+    if (n < 0 || (size_t)n >= out_size)
+        return tacit_fail(err, TACIT_BAD_INPUT, "%s/%s: path is longer than %zu bytes", dir, name,
+                          out_size - 1);
+    return TACIT_OK;
+}
+
+int tacit_file_path_is_inside(const char *path)
+{
+    if (*path == '\0' || *path == '/')
+        return 0;
+    for (const char *part = path;;) {
+        size_t n = strcspn(part, "/");
+        if (n == 0 || (n == 1 && part[0] == '.') || (n == 2 && part[0] == '.' && part[1] == '.'))
+            return 0;
+        if (part[n] == '\0')
+            return 1;
+        part += n + 1;
+    }
+}

@@ -1,0 +1,44 @@
+/* Files: capped reads, read-only maps, durable publication.
+ * Errors name the path, errno's text, and what to do. */
+#ifndef TACIT_COMMON_FILE_H
+#define TACIT_COMMON_FILE_H
+
+#include "common/bytes.h"
+#include "common/status.h"
+
+/* Reads a whole regular file of at most `cap` bytes. *data is malloc'ed, has one NUL after
+ * `*size` bytes, and is the caller's to free. */
+tacit_status tacit_file_read(const char *path, size_t cap, uint8_t **data, size_t *size,
+                             tacit_error *err) TACIT_MUST_CHECK;
+
+/* Publishes `size` bytes under `path` durably and atomically: a temporary file beside it, fsync,
+ * rename, fsync of the folder. Afterwards the old content or the new one is there, never a part.
+ * `mode` as for open(2), for instance 0600. */
+tacit_status tacit_file_write(const char *path, const void *data, size_t size, unsigned mode,
+                              tacit_error *err) TACIT_MUST_CHECK;
+
+/* Creates `path` and missing parents with `mode`; an existing folder is fine. */
+tacit_status tacit_file_make_dir(const char *path, unsigned mode, tacit_error *err)
+    TACIT_MUST_CHECK;
+
+tacit_status tacit_file_sync_dir(const char *path, tacit_error *err) TACIT_MUST_CHECK;
+
+/* A read-only private map of a regular file. The whole size is checked at opening; a file that
+ * another process truncates later is that process's fault (SIGBUS). */
+typedef struct tacit_file_map {
+    const uint8_t *data;
+    size_t size;
+} tacit_file_map;
+
+tacit_status tacit_file_map_open(tacit_file_map *map, const char *path, tacit_error *err)
+    TACIT_MUST_CHECK;
+void tacit_file_map_close(tacit_file_map *map);
+
+/* Writes "dir/name" into `out`; TACIT_BAD_INPUT when it does not fit. */
+tacit_status tacit_file_join(char *out, size_t out_size, const char *dir, const char *name,
+                             tacit_error *err) TACIT_MUST_CHECK;
+
+/* True when `path` is relative, without "..", ".", empty parts or a NUL: safe below a folder. */
+int tacit_file_path_is_inside(const char *path);
+
+#endif

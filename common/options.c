@@ -1,0 +1,198 @@
+#include "common/options.h"
+
+#include "common/text.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const tacit_option help_row = {.name = "help", .kind = TACIT_OPTION_FLAG};
+
+static void print_help(const tacit_usage *usage, const tacit_option *table)
+{
+    printf("%s: %s\n\nusage: %s%s%s [options]\n", usage->program, usage->summary, usage->program,
+           usage->positionals ? " " : "", usage->positionals ? usage->positionals : "");
+    for (const tacit_option *row = table; row->name; row++) {
+        char left[64];
+        int n = row->letter ? snprintf(left, sizeof left, "  -%c, --%s", row->letter, row->name)
+                            : snprintf(left, sizeof left, "      --%s", row->name);
+        if (row->kind != TACIT_OPTION_FLAG)
+            snprintf(left + n, sizeof left - (size_t)n, " %s", row->value ? row->value : "VALUE");
+        printf("%-34s %s%s\n", left, row->help, row->required ? " (required)" : "");
+    }
+    printf("      --help                       this text\n");
+}
+
+static const tacit_option *find_long(const tacit_option *table, const char *name, size_t length)
+{
+    for (const tacit_option *row = table; row->name; row++)
+        if (strlen(row->name) == length && memcmp(row->name, name, length) == 0)
+            return row;
+    return length == 4 && memcmp(name, "help", 4) == 0 ? &help_row : NULL;
+}
+
+static const tacit_option *find_letter(const tacit_option *table, char letter)
+{
+    for (const tacit_option *row = table; row->name; row++)
+        if (row->letter == letter)
+            return row;
+    return NULL;
+}
+
+static tacit_status store_value(const tacit_option *row, const char *value, tacit_error *err)
+{
+    bool open_range = row->min == 0 && row->max == 0;
+    double max = open_range ? 9007199254740992.0 : row->max;
+    tacit_option_list *list = row->to;
+    switch (row->kind) {
+    case TACIT_OPTION_TEXT:
+        *(const char **)row->to = value;
+        return TACIT_OK;
+    case TACIT_OPTION_U64:
+        return tacit_parse_u64(value, row->name, (uint64_t)row->min, (uint64_t)max, row->to, err);
+    case TACIT_OPTION_REAL:
+        return tacit_parse_f64(value, row->name, open_range ? -max : row->min, max, row->to, err);
+    case TACIT_OPTION_LIST:
+        if (list->count == TACIT_OPTION_LIST_MAX)
+            return tacit_fail(err, TACIT_USAGE, "--%s: given more than %d times", row->name,
+                              TACIT_OPTION_LIST_MAX);
+        list->item[list->count++] = value;
+        return TACIT_OK;
+    case TACIT_OPTION_FLAG:
+        break;
+    }
+    return tacit_fail(err, TACIT_USAGE, "--%s takes no value", row->name);
+}
+
+/* Finds the row of one option argument and, when it is written "--name=value", its value. */
+static tacit_status match_option(const tacit_usage *usage, const tacit_option *table,
+                                 const char *argument, const tacit_option **row,
+                                 const char **value, tacit_error *err)
+{
+    *value = NULL;
+    if (argument[1] == '-') {
+        const char *equals = strchr(argument, '=');
+        size_t length = equals ? (size_t)(equals - argument) - 2 : strlen(argument) - 2;
+        *row = find_long(table, argument + 2, length);
+        *value = equals ? equals + 1 : NULL;
+    } else {
+        *row = argument[2] == '\0' ? find_letter(table, argument[1]) : NULL;
+    }
+    if (!*row)
+        return tacit_fail(err, TACIT_USAGE, "unknown option '%s'; see '%s --help'", argument,
+                          usage->program);
+    return TACIT_OK;
+}
+
+static tacit_status check_required(const tacit_usage *usage, const tacit_option *table,
+                                   uint64_t seen, size_t count, tacit_error *err)
+{
+    for (size_t i = 0; table[i].name; i++)
+        if (table[i].required && !(seen >> i & 1))
+            return tacit_fail(err, TACIT_USAGE, "--%s is missing; see '%s --help'", table[i].name,
+                              usage->program);
+    if (count < usage->min_positionals)
+        return tacit_fail(err, TACIT_USAGE, "expected %s; see '%s --help'", usage->positionals,
+                          usage->program);
+    return TACIT_OK;
+}
+
+tacit_status tacit_options_parse(const tacit_usage *usage, const tacit_option *table, int argc,
+                                 char **argv, const char **positional, size_t *n, bool *help,
+                                 tacit_error *err)
+{
+    size_t count = 0;
+    uint64_t seen = 0;
+    bool only_positionals = false;
+    *help = false;
+    for (int i = 1; i < argc; i++) {
+        const char *argument = argv[i];
+        if (only_positionals || argument[0] != '-' || argument[1] == '\0') {
+            if (count == usage->max_positionals)
+                return tacit_fail(err, TACIT_USAGE, "unexpected argument '%s'; see '%s --help'",
+                                  argument, usage->program);
+            positional[count++] = argument;
+            continue;
+        }
+        if (strcmp(argument, "--") == 0) {
+            only_positionals = true;
+            continue;
+        }
+        const tacit_option *row;
+        const char *value;
+        tacit_status status = match_option(usage, table, argument, &row, &value, err);
+        if (status != TACIT_OK)
+            return status;
+        if (row == &help_row) {
+            print_help(usage, table);
+            *help = true;
+            return TACIT_OK;
+        }
+        seen |= 1ull << (row - table);
+        if (row->kind == TACIT_OPTION_FLAG && !value) {
+            *(bool *)row->to = true;
+            continue;
+        }
+        if (row->kind != TACIT_OPTION_FLAG && !value && ++i >= argc)
+            return tacit_fail(err, TACIT_USAGE, "--%s needs a value; see '%s --help'", row->name,
+                              usage->program);
+        status = store_value(row, value ? value : argv[i], err);
+        if (status != TACIT_OK)
+            return status;
+    }
+    if (n)
+        *n = count;
+    return check_required(usage, table, seen, count, err);
+}
+
+static void print_commands(const char *program, const char *summary, const tacit_command *table)
+{
+    printf("%s: %s\n\nusage: %s COMMAND [options]\n\n", program, summary, program);
+    for (const tacit_command *row = table; row->name; row++)
+        printf("  %-18s %s\n", row->name, row->summary);
+    printf("\n'%s COMMAND --help' explains a command. Exit codes: 0 ok, 1 failed, 2 usage, 3 bad or\n"
+           "corrupt input, 4 refused by policy or budget, 5 peer unreachable, 6 integrity.\n",
+           program);
+}
+
+/* The row named by argv[1], or by argv[1] and argv[2]; *words says how many it took. */
+static const tacit_command *find_command(const tacit_command *table, int argc, char **argv,
+                                         int *words)
+{
+    for (const tacit_command *row = table; row->name; row++) {
+        size_t first = strcspn(row->name, " ");
+        if (strncmp(row->name, argv[1], first) != 0 || argv[1][first] != '\0')
+            continue;
+        *words = row->name[first] ? 2 : 1;
+        if (*words == 1 || (argc > 2 && strcmp(row->name + first + 1, argv[2]) == 0))
+            return row;
+    }
+    return NULL;
+}
+
+int tacit_commands_main(const char *program, const char *summary, const tacit_command *table,
+                        int argc, char **argv)
+{
+    int words = 1;
+    if (argc < 2 || strcmp(argv[1], "--help") == 0) {
+        print_commands(program, summary, table);
+        return argc < 2 ? tacit_exit_code(TACIT_USAGE) : 0;
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        printf("%s %s\n", program, TACIT_VERSION);
+        return 0;
+    }
+    const tacit_command *row = find_command(table, argc, argv, &words);
+    if (!row) {
+        fprintf(stderr, "%s: unknown command '%s'; see '%s --help'\n", program, argv[1], program);
+        return tacit_exit_code(TACIT_USAGE);
+    }
+    tacit_error err = {0};
+    tacit_status status = row->run(argc - words, argv + words, &err);
+    if (status != TACIT_OK && err.message[0])
+        fprintf(stderr, "%s: %s\n", program, err.message);
+    if (fflush(stdout) != 0 && status == TACIT_OK) {
+        fprintf(stderr, "%s: cannot write to standard output\n", program);
+        status = TACIT_IO;
+    }
+    return tacit_exit_code(status);
+}

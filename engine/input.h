@@ -1,0 +1,48 @@
+/* The decoder's input: rows of mixed origin, and the training example built from them. */
+#ifndef TACIT_ENGINE_INPUT_H
+#define TACIT_ENGINE_INPUT_H
+
+#include "common/status.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum tacit_modality {
+    TACIT_MODALITY_TOKEN,
+    TACIT_MODALITY_IMAGE,
+    TACIT_MODALITY_AUDIO,
+    TACIT_MODALITY_SENSOR,
+    TACIT_MODALITY_PROMPT
+} tacit_modality;
+
+/* One row of the decoder's input. */
+typedef struct tacit_row {
+    int32_t token;          /* TOKEN: id. Otherwise: index of the row within `media` */
+    uint8_t modality;       /* tacit_modality */
+    uint8_t trained;        /* 1: the loss is taken on predicting THIS row's token from the past */
+    uint16_t media;         /* not TOKEN: which entry of tacit_input.media */
+    uint32_t position;      /* of RoPE and of the causal mask; kept when rows are dropped */
+} tacit_row;
+
+/* One picture (later: sound, sensor window) of an input. `pixels` are preprocessed planes
+ * [3, height, width], already (v / 255 - mean) / std; `rows` is the encoder's output
+ * [n_rows, embedding] where it is cached, else NULL and the encoder runs. */
+typedef struct tacit_media {
+    uint32_t width, height;
+    float *pixels;
+    float *rows;
+    size_t n_rows;
+    uint8_t digest[32]; /* of (media bytes, preprocessing): the key of caches */
+} tacit_media;
+
+/* Owns everything it points to. */
+typedef struct tacit_input {
+    tacit_row *row;
+    size_t count;
+    tacit_media *media;
+    size_t n_media;
+} tacit_input;
+
+void tacit_input_free(tacit_input *in);
+
+#endif

@@ -1,0 +1,12 @@
+#include "common/log.h"
+#include "common/options.h"
+
+static const tacit_command commands[] = {
+    {NULL, NULL, NULL},
+};
+
+int main(int argc, char **argv)
+{
+    tacit_log_init("tacit", TACIT_LOG_INFO);
+    return tacit_commands_main("tacit", "inspects, runs, evaluates and trains multimodal models", commands, argc, argv);
+}

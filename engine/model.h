@@ -1,0 +1,28 @@
+/* A model: text file, encoders with projectors (mmproj files) and tokenizer. Immutable after
+ * loading, shared by contexts and threads; weights stay quantized in the maps. */
+#ifndef TACIT_ENGINE_MODEL_H
+#define TACIT_ENGINE_MODEL_H
+
+#include "common/digest.h"
+#include "engine/gguf.h"
+#include "engine/tokenizer.h"
+
+typedef struct tacit_model tacit_model;
+
+/* `mmproj` may be empty. The digests of the files are computed here unless `base_digest` (32
+ * bytes, from a cache keyed by inode, size and time) is given. A projector whose output width is
+ * not the text model's embedding length is refused with both numbers. */
+tacit_status tacit_model_load(tacit_model **out, const char *text, const char *const *mmproj,
+                              size_t n_mmproj, const uint8_t *base_digest, tacit_error *err)
+    TACIT_MUST_CHECK;
+void tacit_model_free(tacit_model *m);
+
+const tacit_tokenizer *tacit_model_tokenizer(const tacit_model *m);
+/* SHA-256 over "tacit-base-1" and the SHA-256 of the text file and of each mmproj. */
+const uint8_t *tacit_model_base_digest(const tacit_model *m);
+size_t tacit_model_embedding(const tacit_model *m);
+size_t tacit_model_context_length(const tacit_model *m);
+size_t tacit_model_vocab(const tacit_model *m);
+bool tacit_model_has_vision(const tacit_model *m);
+
+#endif

@@ -1,0 +1,51 @@
+/* Trainable values: one flat fp32 vector with a hashed layout.
+ *
+ * FFA-LoRA (Sun et al. 2024, arXiv 2403.12313): y = W x + (alpha / rank) B (A x), A [rank, n_in]
+ * frozen and drawn from a public 32-byte seed, B [n_out, rank] trained, zero at first:
+ * A[i, j] = sqrt(3 / n_in) (2u - 1), u = (w >> 8) / 2^24 with w = 32-bit word number i * n_in + j
+ * (little-endian) of ChaCha20 (IETF-less, 8-byte nonce = ordinal of the tensor, u64 LE; libsodium's
+ * crypto_stream_chacha20) under the seed. The ordinal counts adapted tensors in layout order. */
+#ifndef TACIT_ENGINE_TRAINABLE_H
+#define TACIT_ENGINE_TRAINABLE_H
+
+#include "common/digest.h"
+#include "common/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum tacit_trainable_kind {
+    TACIT_TRAIN_LORA,      /* A and B */
+    TACIT_TRAIN_LORA_FFA,  /* B only */
+    TACIT_TRAIN_PROJECTOR, /* mm.* */
+    TACIT_TRAIN_ALL        /* every tensor of text model, tower and projector */
+} tacit_trainable_kind;
+
+#define TACIT_TRAINABLE_TARGETS_MAX 16
+
+typedef struct tacit_trainable_spec {
+    tacit_trainable_kind kind;
+    const char *target[TACIT_TRAINABLE_TARGETS_MAX]; /* "attn_output", "ffn_down", ...: all layers */
+    size_t n_targets;
+    uint32_t rank;
+    double alpha;
+    uint8_t seed[32]; /* of A */
+} tacit_trainable_spec;
+
+/* One tensor in the flat vector: [rows, cols] row-major at `offset`. */
+typedef struct tacit_trainable_entry {
+    char name[144]; /* GGUF name, for LoRA with ".lora_a" / ".lora_b" */
+    size_t rows, cols;
+    size_t offset;
+} tacit_trainable_entry;
+
+/* Order: by layer, then by the order of targets in the spec; for LoRA A before B. */
+typedef struct tacit_layout {
+    tacit_trainable_entry *entry;
+    size_t count;
+    size_t values; /* length of the flat vector */
+    uint8_t hash[TACIT_DIGEST_BYTES]; /* over names, shapes and order */
+} tacit_layout;
+
+#endif

@@ -1,0 +1,45 @@
+/* Gradients of training examples with respect to the trainable values.
+ *
+ * The base stays quantized; gradients flow through its dequantized values. A unit's gradient is the
+ * mean over its examples, an example's loss the mean over its own trained tokens (natural log). It
+ * is computed alone: bitwise independent of the other units, their order and the thread count.
+ * One trainer per thread of control; it drives the pool. */
+#ifndef TACIT_ENGINE_TRAINER_H
+#define TACIT_ENGINE_TRAINER_H
+
+#include "common/pool.h"
+#include "engine/adapter.h"
+#include "engine/input.h"
+
+typedef struct tacit_trainer tacit_trainer;
+
+typedef struct tacit_unit {
+    const tacit_input *const *example;
+    size_t n_examples;
+} tacit_unit;
+
+/* Called once per unit, in order. `grad` has layout->values entries and is valid during the call
+ * only; it may hold NaN or inf. A status other than TACIT_OK ends tacit_trainer_grads with it. */
+typedef tacit_status (*tacit_gradient_sink)(void *ctx, size_t unit, const float *grad,
+                                            double loss);
+
+/* max_rows: longest example accepted; memory is planned from it here. */
+tacit_status tacit_trainer_new(tacit_trainer **out, const tacit_model *model,
+                               const tacit_trainable_spec *spec, size_t max_rows, tacit_pool *pool,
+                               tacit_error *err) TACIT_MUST_CHECK;
+void tacit_trainer_free(tacit_trainer *t);
+
+const tacit_layout *tacit_trainer_layout(const tacit_trainer *t);
+/* The flat vector [layout->values], the caller's to change between calls: LoRA starts at A from
+ * the seed and B = 0, the other kinds at the file's values. */
+float *tacit_trainer_values(tacit_trainer *t);
+
+tacit_status tacit_trainer_grads(tacit_trainer *t, const tacit_unit *units, size_t n,
+                                 tacit_gradient_sink sink, void *ctx, tacit_error *err)
+    TACIT_MUST_CHECK;
+
+/* Mean loss of one example, forward only. */
+tacit_status tacit_trainer_loss(tacit_trainer *t, const tacit_input *example, double *loss,
+                                tacit_error *err) TACIT_MUST_CHECK;
+
+#endif

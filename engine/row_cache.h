@@ -5,6 +5,7 @@
 #ifndef TACIT_ENGINE_ROW_CACHE_H
 #define TACIT_ENGINE_ROW_CACHE_H
 
+#include "common/pool.h"
 #include "engine/input.h"
 #include "engine/model.h"
 

@@ -17,9 +17,6 @@
 #include "engine/model.h"
 #include "engine/trainable.h"
 
-/* Most pictures of one example. */
-#define ENCODER_MAX_MEDIA 64
-
 typedef struct encoder_train encoder_train;
 
 /* Number of trained tensors; fills name, rows and cols of each when `entry` is not NULL. Zero
@@ -42,8 +39,9 @@ tacit_status encoder_train_forward(encoder_train *e, const float *values, const 
                                    size_t n_media, float *const *rows,
                                    tacit_error *err) TACIT_MUST_CHECK;
 
-/* d_rows[i] is the gradient of the loss by rows[i] of the last forward with the same values. */
-void encoder_train_backward(encoder_train *e, const float *values, const float *const *d_rows,
+/* d_rows[i] is the gradient of the loss by rows[i] of the last forward, whose values and pictures
+ * are still as they were. */
+void encoder_train_backward(encoder_train *e, const float *const *d_rows, size_t n_media,
                             float *grad);
 
 #endif

@@ -1,5 +1,7 @@
 #include "engine/matrix.h"
 
+#include "engine/matrix_block.h"
+
 #include <cblas.h>
 #include <pthread.h>
 #include <string.h>
@@ -25,33 +27,55 @@ static void use_one_blas_thread(void)
     openblas_set_num_threads(1);
 }
 
+static void clear_block(const matrix_block *b)
+{
+    for (size_t i = 0; i < b->m; i++)
+        memset(b->y + i * b->y_stride, 0, b->n * sizeof *b->y);
+}
+
+void matrix_block_run(const matrix_block *b)
+{
+    if (b->m == 0 || b->n == 0)
+        return;
+    if (b->k == 0) {
+        if (!b->accumulate)
+            clear_block(b);
+        return;
+    }
+    pthread_once(&blas_once, use_one_blas_thread);
+    cblas_sgemm(CblasRowMajor, b->transpose_x ? CblasTrans : CblasNoTrans,
+                b->transpose_w ? CblasTrans : CblasNoTrans, (blasint)b->m, (blasint)b->n,
+                (blasint)b->k, 1.0f, b->x, (blasint)b->x_stride, b->w, (blasint)b->w_stride,
+                b->accumulate ? 1.0f : 0.0f, b->y, (blasint)b->y_stride);
+}
+
 static void multiply_block(void *ctx, size_t i, size_t thread)
 {
     (void)thread;
     const product *p = ctx;
     size_t row = i / p->cols_of_blocks * p->block_rows;
     size_t col = i % p->cols_of_blocks * p->block_cols;
-    size_t rows = p->m - row < p->block_rows ? p->m - row : p->block_rows;
-    size_t cols = p->n - col < p->block_cols ? p->n - col : p->block_cols;
-    const float *x = p->x + (p->transpose_x ? row : row * p->k);
-    const float *w = p->w + (p->transpose_w ? col * p->k : col);
-    cblas_sgemm(CblasRowMajor, p->transpose_x ? CblasTrans : CblasNoTrans,
-                p->transpose_w ? CblasTrans : CblasNoTrans, (blasint)rows, (blasint)cols,
-                (blasint)p->k, 1.0f, x, (blasint)(p->transpose_x ? p->m : p->k), w,
-                (blasint)(p->transpose_w ? p->k : p->n), p->accumulate ? 1.0f : 0.0f,
-                p->y + row * p->n + col, (blasint)p->n);
+    matrix_block b = {
+        .y = p->y + row * p->n + col,
+        .y_stride = p->n,
+        .x = p->x + (p->transpose_x ? row : row * p->k),
+        .x_stride = p->transpose_x ? p->m : p->k,
+        .w = p->w + (p->transpose_w ? col * p->k : col),
+        .w_stride = p->transpose_w ? p->k : p->n,
+        .m = p->m - row < p->block_rows ? p->m - row : p->block_rows,
+        .n = p->n - col < p->block_cols ? p->n - col : p->block_cols,
+        .k = p->k,
+        .transpose_x = p->transpose_x,
+        .transpose_w = p->transpose_w,
+        .accumulate = p->accumulate,
+    };
+    matrix_block_run(&b);
 }
 
 static void multiply(tacit_pool *pool, product *p)
 {
     if (p->m == 0 || p->n == 0)
         return;
-    if (p->k == 0) {
-        if (!p->accumulate)
-            memset(p->y, 0, p->m * p->n * sizeof *p->y);
-        return;
-    }
-    pthread_once(&blas_once, use_one_blas_thread);
     bool serial = p->m * p->n * p->k <= SERIAL_WORK;
     p->block_rows = serial ? p->m : BLOCK_ROWS;
     p->block_cols = serial ? p->n : BLOCK_COLS;

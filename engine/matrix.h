@@ -20,4 +20,12 @@ void matrix_mul_nn(tacit_pool *pool, float *y, const float *x, const float *w, s
 void matrix_mul_tn(tacit_pool *pool, float *y, const float *x, const float *w, size_t m, size_t n,
                    size_t k, bool accumulate);
 
+/* The naive twins: one product after the other in order of k, one thread. */
+void matrix_naive_nt(float *y, const float *x, const float *w, size_t m, size_t n, size_t k,
+                     bool accumulate);
+void matrix_naive_nn(float *y, const float *x, const float *w, size_t m, size_t n, size_t k,
+                     bool accumulate);
+void matrix_naive_tn(float *y, const float *x, const float *w, size_t m, size_t n, size_t k,
+                     bool accumulate);
+
 #endif

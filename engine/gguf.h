@@ -75,11 +75,8 @@ bool gguf_has_key(const gguf_file *file, const char *key);
  * both float types. */
 tacit_status gguf_get_u64(const gguf_file *file, const char *key, uint64_t min, uint64_t max,
                           uint64_t *out, tacit_error *err) TACIT_MUST_CHECK;
-<<<<<<< .merge_file_zpf3hB
-=======
 tacit_status gguf_get_i64(const gguf_file *file, const char *key, int64_t *out,
                           tacit_error *err) TACIT_MUST_CHECK;
->>>>>>> .merge_file_ByAgTd
 tacit_status gguf_get_f64(const gguf_file *file, const char *key, double *out,
                           tacit_error *err) TACIT_MUST_CHECK;
 tacit_status gguf_get_bool(const gguf_file *file, const char *key, bool *out,

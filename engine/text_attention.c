@@ -1,10 +1,9 @@
 #include "engine/text_attention.h"
 
+#include "engine/matrix_block.h"
 #include "engine/ops.h"
 
-#include <cblas.h>
 #include <math.h>
-#include <pthread.h>
 #include <string.h>
 
 #define ATTENTION_BLOCK 64 /* query rows whose scores exist at a time */
@@ -23,13 +22,6 @@ typedef struct attention_block {
     size_t q_at, kv_at, q_stride, kv_stride;
     float *scores, *d_scores; /* [rows, keys] */
 } attention_block;
-
-static pthread_once_t attention_blas = PTHREAD_ONCE_INIT;
-
-static void attention_one_blas_thread(void)
-{
-    openblas_set_num_threads(1);
-}
 
 size_t text_attention_scratch(size_t keys, size_t threads)
 {
@@ -56,15 +48,75 @@ static attention_block block_at(const attention_call *c, size_t head, size_t fir
     return b;
 }
 
-/* scores = softmax(scale q k^T) over the visible keys, zero beyond. */
+/* The operands of the products of a block: its rows of q, out and their gradients, the head's
+ * columns of k and v. */
+typedef struct attention_operand {
+    const float *data;
+    size_t stride;
+} attention_operand;
+
+static attention_operand of_queries(const attention_block *b, const float *data)
+{
+    return (attention_operand){data + b->q_at, b->q_stride};
+}
+
+static attention_operand of_keys(const attention_block *b, const float *data)
+{
+    return (attention_operand){data + b->kv_at, b->kv_stride};
+}
+
+/* to[rows, keys] = x[rows, dim] w[keys, dim]^T */
+static void multiply_to_scores(const attention_call *c, const attention_block *b, float *to,
+                               attention_operand x, attention_operand w)
+{
+    matrix_block p = {.y = to, .y_stride = b->keys, .x = x.data, .x_stride = x.stride};
+    p.w = w.data;
+    p.w_stride = w.stride;
+    p.m = b->rows;
+    p.n = b->keys;
+    p.k = c->s.head_dim;
+    p.transpose_w = true;
+    matrix_block_run(&p);
+}
+
+/* to[rows, dim] of the block = scores[rows, keys] w[keys, dim] */
+static void multiply_to_queries(const attention_call *c, const attention_block *b, float *to,
+                                const float *scores, attention_operand w)
+{
+    matrix_block p = {.y = to + b->q_at, .y_stride = b->q_stride, .x = scores};
+    p.x_stride = b->keys;
+    p.w = w.data;
+    p.w_stride = w.stride;
+    p.m = b->rows;
+    p.n = c->s.head_dim;
+    p.k = b->keys;
+    matrix_block_run(&p);
+}
+
+/* to[keys, dim] of the head += scores[rows, keys]^T w[rows, dim] */
+static void multiply_to_keys(const attention_call *c, const attention_block *b, float *to,
+                             const float *scores, attention_operand w)
+{
+    matrix_block p = {.y = to + b->kv_at, .y_stride = b->kv_stride, .x = scores};
+    p.x_stride = b->keys;
+    p.w = w.data;
+    p.w_stride = w.stride;
+    p.m = b->keys;
+    p.n = c->s.head_dim;
+    p.k = b->rows;
+    p.transpose_x = true;
+    p.accumulate = true;
+    matrix_block_run(&p);
+}
+
+/* scores = softmax(q k^T / sqrt(dim)) over the visible keys, zero beyond. */
 static void block_scores(const attention_call *c, const attention_block *b)
 {
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (blasint)b->rows, (blasint)b->keys,
-                (blasint)c->s.head_dim, c->scale, c->q + b->q_at, (blasint)b->q_stride,
-                c->k + b->kv_at, (blasint)b->kv_stride, 0.0f, b->scores, (blasint)b->keys);
+    multiply_to_scores(c, b, b->scores, of_queries(b, c->q), of_keys(b, c->k));
     for (size_t r = 0; r < b->rows; r++) {
         float *row = b->scores + r * b->keys;
         size_t seen = visible_keys(&c->s, b->first + r);
+        ops_scale(row, c->scale, seen);
         ops_softmax_forward(row, row, 1, seen);
         memset(row + seen, 0, (b->keys - seen) * sizeof *row);
     }
@@ -76,10 +128,7 @@ static void forward_head(void *ctx, size_t head, size_t thread)
     for (size_t first = 0; first < c->s.queries; first += ATTENTION_BLOCK) {
         attention_block b = block_at(c, head, first, thread);
         block_scores(c, &b);
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (blasint)b.rows,
-                    (blasint)c->s.head_dim, (blasint)b.keys, 1.0f, b.scores, (blasint)b.keys,
-                    c->v + b.kv_at, (blasint)b.kv_stride, 0.0f, c->out + b.q_at,
-                    (blasint)b.q_stride);
+        multiply_to_queries(c, &b, c->out, b.scores, of_keys(&b, c->v));
     }
 }
 
@@ -87,23 +136,18 @@ static void forward_head(void *ctx, size_t head, size_t thread)
  * be the memory of dout. */
 static void backward_block(const attention_call *c, const attention_block *b)
 {
-    blasint rows = (blasint)b->rows, keys = (blasint)b->keys, dim = (blasint)c->s.head_dim;
-    blasint q_stride = (blasint)b->q_stride, kv_stride = (blasint)b->kv_stride;
     block_scores(c, b);
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, rows, keys, dim, 1.0f, c->dout + b->q_at,
-                q_stride, c->v + b->kv_at, kv_stride, 0.0f, b->d_scores, keys);
-    cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, keys, dim, rows, 1.0f, b->scores, keys,
-                c->dout + b->q_at, q_stride, 1.0f, c->dv + b->kv_at, kv_stride);
+    multiply_to_scores(c, b, b->d_scores, of_queries(b, c->dout), of_keys(b, c->v));
+    multiply_to_keys(c, b, c->dv, b->scores, of_queries(b, c->dout));
     for (size_t r = 0; r < b->rows; r++) {
         float *row = b->d_scores + r * b->keys;
         size_t seen = visible_keys(&c->s, b->first + r);
         ops_softmax_backward(row, row, b->scores + r * b->keys, 1, seen);
+        ops_scale(row, c->scale, seen);
         memset(row + seen, 0, (b->keys - seen) * sizeof *row);
     }
-    cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, keys, dim, rows, c->scale, b->d_scores,
-                keys, c->q + b->q_at, q_stride, 1.0f, c->dk + b->kv_at, kv_stride);
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, rows, dim, keys, c->scale, b->d_scores,
-                keys, c->k + b->kv_at, kv_stride, 0.0f, c->dq + b->q_at, q_stride);
+    multiply_to_keys(c, b, c->dk, b->d_scores, of_queries(b, c->q));
+    multiply_to_queries(c, b, c->dq, b->d_scores, of_keys(b, c->k));
 }
 
 /* All query heads that read one head of keys and values: its gradients have one writer. */
@@ -128,7 +172,6 @@ void text_attention_forward(tacit_pool *pool, const text_attention *s, float *ou
 {
     attention_call c = {.s = *s, .out = out, .q = q, .k = k, .v = v, .scratch = scratch};
     c.scale = 1.0f / sqrtf((float)s->head_dim);
-    pthread_once(&attention_blas, attention_one_blas_thread);
     tacit_pool_run(pool, s->n_heads, forward_head, &c);
 }
 
@@ -140,6 +183,5 @@ void text_attention_backward(tacit_pool *pool, const text_attention *s, float *d
     c.v = v;
     c.scratch = scratch;
     c.scale = 1.0f / sqrtf((float)s->head_dim);
-    pthread_once(&attention_blas, attention_one_blas_thread);
     tacit_pool_run(pool, s->n_kv_heads, backward_kv_head, &c);
 }

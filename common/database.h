@@ -28,8 +28,8 @@ typedef struct tacit_statement tacit_statement;
 
 /* Opens `path`, creating it with mode 0600 when it is missing (its folder is fsynced then). Waits
  * at most 10 s for other processes' locks. */
-tacit_status tacit_database_open(tacit_database **db, const char *path, tacit_error *err)
-    TACIT_MUST_CHECK;
+tacit_status tacit_database_open(tacit_database **db, const char *path,
+                                 tacit_error *err) TACIT_MUST_CHECK;
 
 /* Rolls an open transaction back and frees everything. NULL is fine. Statements that are still
  * out become invalid. */
@@ -68,8 +68,8 @@ tacit_status tacit_database_keep(tacit_database *db, tacit_error *err) TACIT_MUS
 void tacit_database_undo(tacit_database *db);
 
 /* Runs a script without results or parameters. */
-tacit_status tacit_database_run(tacit_database *db, const char *sql, tacit_error *err)
-    TACIT_MUST_CHECK;
+tacit_status tacit_database_run(tacit_database *db, const char *sql,
+                                tacit_error *err) TACIT_MUST_CHECK;
 
 /* --- statements ---------------------------------------------------------------------------------
  *
@@ -102,8 +102,7 @@ void tacit_bind_blob(tacit_statement *s, int at, const void *data, size_t size);
 void tacit_bind_null(tacit_statement *s, int at);
 
 /* The next row, or *row false after the last. */
-tacit_status tacit_statement_step(tacit_statement *s, bool *row, tacit_error *err)
-    TACIT_MUST_CHECK;
+tacit_status tacit_statement_step(tacit_statement *s, bool *row, tacit_error *err) TACIT_MUST_CHECK;
 /* Steps a statement without rows, then ends it whatever happened. */
 tacit_status tacit_statement_finish(tacit_statement *s, tacit_error *err) TACIT_MUST_CHECK;
 tacit_status tacit_statement_check(tacit_statement *s, tacit_error *err) TACIT_MUST_CHECK;

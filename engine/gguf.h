@@ -42,8 +42,8 @@ typedef struct gguf_string {
 typedef struct gguf_tensor {
     const char *name; /* NUL-terminated */
     uint32_t n_dims;
-    uint64_t ne[GGUF_MAX_DIMS]; /* dimensions beyond n_dims are 1 */
-    uint32_t type;              /* ggml type number */
+    uint64_t ne[GGUF_MAX_DIMS];      /* dimensions beyond n_dims are 1 */
+    uint32_t type;                   /* ggml type number */
     const tacit_type_traits *traits; /* NULL: listed but not computable */
     uint64_t rows;                   /* product of ne[1..] */
     size_t row_bytes;
@@ -73,10 +73,10 @@ bool gguf_has_key(const gguf_file *file, const char *key);
  * both float types. */
 tacit_status gguf_get_u64(const gguf_file *file, const char *key, uint64_t min, uint64_t max,
                           uint64_t *out, tacit_error *err) TACIT_MUST_CHECK;
-tacit_status gguf_get_f64(const gguf_file *file, const char *key, double *out, tacit_error *err)
-    TACIT_MUST_CHECK;
-tacit_status gguf_get_bool(const gguf_file *file, const char *key, bool *out, tacit_error *err)
-    TACIT_MUST_CHECK;
+tacit_status gguf_get_f64(const gguf_file *file, const char *key, double *out,
+                          tacit_error *err) TACIT_MUST_CHECK;
+tacit_status gguf_get_bool(const gguf_file *file, const char *key, bool *out,
+                           tacit_error *err) TACIT_MUST_CHECK;
 tacit_status gguf_get_string(const gguf_file *file, const char *key, gguf_string *out,
                              tacit_error *err) TACIT_MUST_CHECK;
 /* Arrays: the element type and count; then elements one by one. */
@@ -107,8 +107,8 @@ void gguf_put_tensor(gguf_writer *w, const char *name, uint32_t n_dims, const ui
 void gguf_put_tensor_bytes(gguf_writer *w, const char *name, uint32_t n_dims, const uint64_t *ne,
                            uint32_t ggml_type, const void *data, size_t bytes);
 /* Reports the first failure of any put since gguf_writer_new. */
-tacit_status gguf_write_memory(gguf_writer *w, uint8_t **data, size_t *size, tacit_error *err)
-    TACIT_MUST_CHECK;
+tacit_status gguf_write_memory(gguf_writer *w, uint8_t **data, size_t *size,
+                               tacit_error *err) TACIT_MUST_CHECK;
 tacit_status gguf_write(gguf_writer *w, const char *path, tacit_error *err) TACIT_MUST_CHECK;
 
 #endif

@@ -20,9 +20,9 @@ typedef enum tacit_type {
 
 typedef struct tacit_type_traits {
     tacit_type type;
-    const char *name;     /* "q8_0" */
-    uint32_t file_type;   /* general.file_type of a file mostly of this type */
-    size_t block_values;  /* values in one block */
+    const char *name;    /* "q8_0" */
+    uint32_t file_type;  /* general.file_type of a file mostly of this type */
+    size_t block_values; /* values in one block */
     size_t block_bytes;
     /* n is a multiple of block_values. Portable C; the fast twins are in the kernel table. */
     void (*to_f32)(float *out, const void *in, size_t n);

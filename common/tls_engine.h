@@ -12,6 +12,7 @@
 #include "common/digest.h"
 #include "common/status.h"
 
+#include <nng/nng.h>
 #include <nng/supplemental/tls/tls.h>
 #include <stdbool.h>
 #include <stdint.h>

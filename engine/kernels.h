@@ -18,6 +18,7 @@ typedef struct tacit_kernels {
 
     /* sum a b; the order of the sum is fixed for a length. */
     float (*dot)(const float *a, const float *b, size_t n);
+    float (*dot3)(const float *a, const float *b, const float *c, size_t n); /* sum a b c */
     /* y += a x */
     void (*axpy)(float *y, float a, const float *x, size_t n);
     /* y = a x w: a normalised row */

@@ -124,6 +124,21 @@ static float dot(const float *a, const float *b, size_t n)
     return sum_of((s0 + s1) + (s2 + s3));
 }
 
+static float dot3(const float *a, const float *b, const float *c, size_t n)
+{
+    vec s0 = splat(0), s1 = s0;
+    size_t i = 0;
+    for (; i + 2 * W <= n; i += 2 * W) {
+        s0 += load(a + i) * load(b + i) * load(c + i);
+        s1 += load(a + i + W) * load(b + i + W) * load(c + i + W);
+    }
+    for (; i < n; i += W) {
+        size_t size = n - i < W ? n - i : W;
+        s0 += load_part(a + i, size) * load_part(b + i, size) * load_part(c + i, size);
+    }
+    return sum_of(s0 + s1);
+}
+
 /* Applies STEP to whole vectors and once to the padded rest. */
 #define FOR_VECTORS(n, STEP)                                                                       \
     do {                                                                                           \

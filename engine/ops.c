@@ -26,10 +26,7 @@ void ops_rms_norm_backward(float *dx, float *dw, const float *dy, const float *x
     for (size_t r = 0; r < rows; r++) {
         const float *xr = x + r * n, *dyr = dy + r * n;
         float scale = rms_scale(xr, n, eps);
-        float along = 0;
-        for (size_t i = 0; i < n; i++)
-            along += w[i] * dyr[i] * xr[i];
-        along *= scale * scale * scale / (float)n;
+        float along = kernels()->dot3(w, dyr, xr, n) * scale * scale * scale / (float)n;
         for (size_t i = 0; dx && i < n; i++)
             dx[r * n + i] += w[i] * dyr[i] * scale - xr[i] * along;
         for (size_t i = 0; dw && i < n; i++)

@@ -89,7 +89,7 @@ static void bind_pairs(train_plan *p, const tacit_trainable_spec *spec, const fl
             const train_layer *l = &p->layer[layer];
             tacit_low_rank *pair = &pairs[layer * TEXT_LINEARS + which];
             pair->rank = spec->rank;
-            pair->scale = (float)(spec->alpha / spec->rank);
+            pair->scale = (float)((double)(float)spec->alpha / spec->rank);
             pair->b = values + l->b[which];
             pair->a = frozen_a ? frozen_a : values + l->a[which];
             if (frozen_a)

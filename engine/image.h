@@ -35,8 +35,9 @@ typedef enum tacit_image_filter {
 } tacit_image_filter;
 
 /* Antialiased separable resampling with half-pixel centres, rows first, rounded to 8 bits between
- * the passes, in the manner of Pillow: the filter widens with the reduction, weights are rounded
- * to 22-bit fixed point. A size equal to the source's copies it. */
+ * the passes, equal to Pillow's: the filter widens with the reduction, weights are rounded to
+ * 22-bit fixed point. (Pillow 13 takes columns first where the height shrinks much more than the
+ * width; earlier ones never do.) A size equal to the source's copies it. */
 tacit_status tacit_image_resize(tacit_image *out, const tacit_image *in, uint32_t width,
                                 uint32_t height, tacit_image_filter filter,
                                 tacit_error *err) TACIT_MUST_CHECK;

@@ -132,9 +132,9 @@ tacit_status tacit_trainer_new(tacit_trainer **out, const tacit_model *model,
                                tacit_error *err)
 {
     tacit_status status = TACIT_OK;
-    if (max_rows < 1 || max_rows > tacit_model_context_length(model))
+    if (max_rows < 1 || max_rows > model->text.context_length)
         return tacit_fail(err, TACIT_USAGE, "trainer: %zu rows; expected 1 to %zu", max_rows,
-                          tacit_model_context_length(model));
+                          model->text.context_length);
     tacit_trainer *t = calloc(1, sizeof *t);
     if (!t)
         return tacit_fail(err, TACIT_NO_MEMORY, "trainer: no memory");

@@ -93,7 +93,8 @@ static bool runs_side_by_side(const tacit_trainer *t, size_t max_rows)
             if (!l->expanded && l->type->type != TACIT_TYPE_F32)
                 return false;
         }
-    return text_train_bytes(&t->plan, max_rows, false, 1) <= SIDE_BY_SIDE_BYTES &&
+    text_train_options options = {.max_rows = max_rows};
+    return text_train_bytes(&t->plan, &options, 1) <= SIDE_BY_SIDE_BYTES &&
            t->layout.values <= LANE_VALUES;
 }
 

@@ -8,5 +8,7 @@ static const tacit_command commands[] = {
 int main(int argc, char **argv)
 {
     tacit_log_init("tacit-audit", TACIT_LOG_INFO);
-    return tacit_commands_main("tacit-audit", "computes privacy budgets and verifies exported ledgers", commands, argc, argv);
+    return tacit_commands_main("tacit-audit",
+                               "computes privacy budgets and verifies exported ledgers", commands,
+                               argc, argv);
 }

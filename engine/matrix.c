@@ -1,15 +1,14 @@
 #include "engine/matrix.h"
 
+#include "engine/kernels.h"
 #include "engine/matrix_block.h"
 
-#include <cblas.h>
-#include <pthread.h>
 #include <string.h>
 
 /* Cuts of the output. They depend on the shape alone. */
-#define BLOCK_ROWS 256
-#define BLOCK_COLS 128
-#define SERIAL_WORK ((size_t)1 << 16) /* multiplications below which one task is quicker */
+#define BLOCK_ROWS 240 /* a multiple of every register tile's height */
+#define BLOCK_COLS 64
+#define BLOCK_WORK ((size_t)1 << 18) /* multiplications that are worth a task */
 
 typedef struct product {
     float *y;
@@ -19,34 +18,38 @@ typedef struct product {
     size_t block_rows, block_cols, cols_of_blocks;
 } product;
 
-static pthread_once_t blas_once = PTHREAD_ONCE_INIT;
-
-/* The pool is the only thread team: OpenBLAS computes in the thread that calls it. */
-static void use_one_blas_thread(void)
-{
-    openblas_set_num_threads(1);
-}
-
 static void clear_block(const matrix_block *b)
 {
     for (size_t i = 0; i < b->m; i++)
         memset(b->y + i * b->y_stride, 0, b->n * sizeof *b->y);
 }
 
+/* So few rows do not repay the transposing of w: one dot product each. */
+static void multiply_dots(const matrix_block *b)
+{
+    const tacit_kernels *k = kernels();
+    for (size_t i = 0; i < b->m; i++)
+        for (size_t j = 0; j < b->n; j++) {
+            float *y = b->y + i * b->y_stride + j;
+            float sum = k->dot(b->x + i * b->x_stride, b->w + j * b->w_stride, b->k);
+            *y = b->accumulate ? *y + sum : sum;
+        }
+}
+
 void matrix_block_run(const matrix_block *b)
 {
-    if (b->m == 0 || b->n == 0)
-        return;
     if (b->k == 0) {
         if (!b->accumulate)
             clear_block(b);
         return;
     }
-    pthread_once(&blas_once, use_one_blas_thread);
-    cblas_sgemm(CblasRowMajor, b->transpose_x ? CblasTrans : CblasNoTrans,
-                b->transpose_w ? CblasTrans : CblasNoTrans, (blasint)b->m, (blasint)b->n,
-                (blasint)b->k, 1.0f, b->x, (blasint)b->x_stride, b->w, (blasint)b->w_stride,
-                b->accumulate ? 1.0f : 0.0f, b->y, (blasint)b->y_stride);
+    if (b->transpose_w && !b->transpose_x && b->m <= 2) {
+        multiply_dots(b);
+        return;
+    }
+    kernels()->multiply(b->y, b->y_stride, b->x, b->transpose_x ? 1 : b->x_stride,
+                        b->transpose_x ? b->x_stride : 1, b->w, b->w_stride, b->transpose_w, b->m,
+                        b->n, b->k, b->accumulate);
 }
 
 static void multiply_block(void *ctx, size_t i, size_t thread)
@@ -76,9 +79,10 @@ static void multiply(tacit_pool *pool, product *p)
 {
     if (p->m == 0 || p->n == 0)
         return;
-    bool serial = p->m * p->n * p->k <= SERIAL_WORK;
-    p->block_rows = serial ? p->m : BLOCK_ROWS;
-    p->block_cols = serial ? p->n : BLOCK_COLS;
+    p->block_rows = p->m < BLOCK_ROWS ? p->m : BLOCK_ROWS;
+    p->block_cols = BLOCK_COLS;
+    while (p->block_cols < p->n && p->block_rows * p->block_cols * p->k < BLOCK_WORK)
+        p->block_cols *= 2;
     p->cols_of_blocks = (p->n + p->block_cols - 1) / p->block_cols;
     size_t rows_of_blocks = (p->m + p->block_rows - 1) / p->block_rows;
     tacit_pool_run(pool, rows_of_blocks * p->cols_of_blocks, multiply_block, p);

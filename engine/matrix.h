@@ -1,7 +1,7 @@
 /* fp32 matrix products, row-major, on the pool. Work is cut at boundaries that do not depend on
  * the number of threads, so results are bitwise the same for 1 and for many. With `accumulate` the
- * product is added to the output. OpenBLAS (single-threaded) or own kernels underneath; the naive
- * twins are matrix_naive_*. */
+ * product is added to the output. The kernels are kernels.h's `multiply`; the naive twins are
+ * matrix_naive_*. */
 #ifndef TACIT_ENGINE_MATRIX_H
 #define TACIT_ENGINE_MATRIX_H
 

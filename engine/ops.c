@@ -1,21 +1,12 @@
 #include "engine/ops.h"
 
+#include "engine/kernels.h"
+
 #include <math.h>
-
-#define GELU_SQRT_2_OVER_PI 0.7978845608028654f
-#define GELU_CUBIC 0.044715f
-
-static float dot(const float *a, const float *b, size_t n)
-{
-    float sum = 0;
-    for (size_t i = 0; i < n; i++)
-        sum += a[i] * b[i];
-    return sum;
-}
 
 static float rms_scale(const float *x, size_t n, float eps)
 {
-    return 1.0f / sqrtf(dot(x, x, n) / (float)n + eps);
+    return 1.0f / sqrtf(kernels()->dot(x, x, n) / (float)n + eps);
 }
 
 void ops_rms_norm_forward(float *y, const float *x, const float *w, size_t rows, size_t n,
@@ -24,9 +15,7 @@ void ops_rms_norm_forward(float *y, const float *x, const float *w, size_t rows,
     for (size_t r = 0; r < rows; r++) {
         const float *xr = x + r * n;
         float *yr = y + r * n;
-        float scale = rms_scale(xr, n, eps);
-        for (size_t i = 0; i < n; i++)
-            yr[i] = xr[i] * scale * w[i];
+        kernels()->scale_by(yr, rms_scale(xr, n, eps), xr, w, n);
     }
 }
 
@@ -37,10 +26,7 @@ void ops_rms_norm_backward(float *dx, float *dw, const float *dy, const float *x
     for (size_t r = 0; r < rows; r++) {
         const float *xr = x + r * n, *dyr = dy + r * n;
         float scale = rms_scale(xr, n, eps);
-        float along = 0;
-        for (size_t i = 0; i < n; i++)
-            along += w[i] * dyr[i] * xr[i];
-        along *= scale * scale * scale / (float)n;
+        float along = kernels()->dot3(w, dyr, xr, n) * scale * scale * scale / (float)n;
         for (size_t i = 0; dx && i < n; i++)
             dx[r * n + i] += w[i] * dyr[i] * scale - xr[i] * along;
         for (size_t i = 0; dw && i < n; i++)
@@ -99,73 +85,44 @@ void ops_layer_norm_backward(float *dx, float *dw, float *db, const float *dy, c
     }
 }
 
-static float sigmoid(float x)
-{
-    return 1.0f / (1.0f + expf(-x));
-}
-
 void ops_silu_forward(float *y, const float *x, size_t n)
 {
-    for (size_t i = 0; i < n; i++)
-        y[i] = x[i] * sigmoid(x[i]);
+    kernels()->silu(y, x, n);
 }
 
 void ops_silu_backward(float *dx, const float *dy, const float *x, size_t n)
 {
-    for (size_t i = 0; i < n; i++) {
-        float s = sigmoid(x[i]);
-        dx[i] += dy[i] * s * (1 + x[i] * (1 - s));
-    }
+    kernels()->silu_backward(dx, dy, x, n);
 }
 
 void ops_swiglu_forward(float *y, const float *gate, const float *up, size_t n)
 {
-    for (size_t i = 0; i < n; i++)
-        y[i] = gate[i] * sigmoid(gate[i]) * up[i];
+    kernels()->swiglu(y, gate, up, n);
 }
 
 void ops_swiglu_backward(float *dgate, float *dup, const float *dy, const float *gate,
                          const float *up, size_t n)
 {
-    for (size_t i = 0; i < n; i++) {
-        float s = sigmoid(gate[i]);
-        float through_gate = dy[i] * up[i] * s * (1 + gate[i] * (1 - s));
-        float through_up = dy[i] * gate[i] * s;
-        dgate[i] = through_gate;
-        dup[i] = through_up;
-    }
+    kernels()->swiglu_backward(dgate, dup, dy, gate, up, n);
 }
 
 void ops_gelu_forward(float *y, const float *x, size_t n)
 {
-    for (size_t i = 0; i < n; i++) {
-        float u = GELU_SQRT_2_OVER_PI * (x[i] + GELU_CUBIC * x[i] * x[i] * x[i]);
-        y[i] = x[i] * sigmoid(2 * u); /* (1 + tanh u) / 2 = sigmoid(2u) */
-    }
+    kernels()->gelu(y, x, n);
 }
 
 void ops_gelu_backward(float *dx, const float *dy, const float *x, size_t n)
 {
-    for (size_t i = 0; i < n; i++) {
-        float u = GELU_SQRT_2_OVER_PI * (x[i] + GELU_CUBIC * x[i] * x[i] * x[i]);
-        float du = GELU_SQRT_2_OVER_PI * (1 + 3 * GELU_CUBIC * x[i] * x[i]);
-        float s = sigmoid(2 * u);
-        dx[i] += dy[i] * (s + x[i] * 2 * du * s * (1 - s));
-    }
+    kernels()->gelu_backward(dx, dy, x, n);
 }
 
 void ops_softmax_forward(float *y, const float *x, size_t rows, size_t n)
 {
+    const tacit_kernels *k = kernels();
     for (size_t r = 0; r < rows; r++) {
         const float *xr = x + r * n;
         float *yr = y + r * n;
-        float max = -INFINITY, sum = 0;
-        for (size_t i = 0; i < n; i++)
-            max = xr[i] > max ? xr[i] : max;
-        for (size_t i = 0; i < n; i++) {
-            yr[i] = expf(xr[i] - max);
-            sum += yr[i];
-        }
+        float sum = k->exp_sum(yr, xr, k->max(xr, n), n);
         ops_scale(yr, 1 / sum, n);
     }
 }
@@ -174,7 +131,7 @@ void ops_softmax_backward(float *dx, const float *dy, const float *y, size_t row
 {
     for (size_t r = 0; r < rows; r++) {
         const float *dyr = dy + r * n, *yr = y + r * n;
-        float along = dot(dyr, yr, n);
+        float along = kernels()->dot(dyr, yr, n);
         for (size_t i = 0; i < n; i++)
             dx[r * n + i] = yr[i] * (dyr[i] - along);
     }
@@ -191,22 +148,11 @@ void ops_rope_table(float *table, const uint32_t *position, const double *freque
         }
 }
 
-/* `sign` is 1 for the rotation and -1 for its inverse. */
 static void rotate(float *x, const float *table, size_t rows, size_t heads, size_t head_dim,
                    size_t stride, float sign)
 {
-    for (size_t r = 0; r < rows; r++) {
-        const float *turn = table + r * head_dim;
-        for (size_t h = 0; h < heads; h++) {
-            float *v = x + r * stride + h * head_dim;
-            for (size_t i = 0; i + 1 < head_dim; i += 2) {
-                float c = turn[i], s = sign * turn[i + 1];
-                float even = v[i], odd = v[i + 1];
-                v[i] = even * c - odd * s;
-                v[i + 1] = even * s + odd * c;
-            }
-        }
-    }
+    for (size_t r = 0; r < rows; r++)
+        kernels()->rotate(x + r * stride, table + r * head_dim, heads, head_dim, sign);
 }
 
 void ops_rope_forward(float *x, const float *table, size_t rows, size_t heads, size_t head_dim,
@@ -223,8 +169,7 @@ void ops_rope_backward(float *dx, const float *table, size_t rows, size_t heads,
 
 void ops_add(float *y, const float *x, size_t n)
 {
-    for (size_t i = 0; i < n; i++)
-        y[i] += x[i];
+    kernels()->axpy(y, 1, x, n);
 }
 
 void ops_scale(float *y, float factor, size_t n)

@@ -84,8 +84,8 @@ static tacit_status values_of(const gguf_tensor *t, const tacit_layout *layout, 
 static tacit_status put_tensor(gguf_writer *w, const gguf_tensor *t, const tacit_layout *layout,
                                const float *values, const tacit_type_rule *rules, tacit_error *err)
 {
-    const float *from;
-    float *own;
+    const float *from = NULL;
+    float *own = NULL;
     const tacit_type_traits *traits = type_for(rules, t);
     bool trained = layout_find(layout, t->name) < layout->count;
     if (!trained && (!t->traits || !traits || traits->type == t->type)) {

@@ -356,7 +356,9 @@ static bool make_bio_method(void)
 
 struct nng_tls_engine_conn {
     SSL *ssl;
+    void *stream; /* nng's, under TLS */
     nng_tls_engine_config *cfg;
+    bool lingers;                     /* failed, and the peer is to read why before it hangs up */
     bool done;                        /* handshake finished and our greeting written */
     bool closed;                      /* by us */
     int failure;                      /* nng error that every later call repeats */
@@ -386,6 +388,7 @@ static int conn_init(nng_tls_engine_conn *conn, void *stream, nng_tls_engine_con
     if (!cfg->server && cfg->name[0] && !cfg->name_is_address)
         SSL_set_tlsext_host_name(ssl, cfg->name);
     conn->ssl = ssl;
+    conn->stream = stream;
     conn->cfg = cfg;
     return 0;
 }
@@ -450,6 +453,23 @@ static void report_ssl_error(const nng_tls_engine_config *cfg)
     report_set(cfg->report, false, text);
 }
 
+/* A server that closes at once while the peer still sends makes the kernel reset the connection,
+ * and the peer never reads the alert that says what is wrong with its certificate. So the server
+ * reads on and throws away until the peer hangs up; the listener ends those that do not. */
+static int conn_failure(nng_tls_engine_conn *conn)
+{
+    uint8_t scrap[1024];
+    size_t size;
+    int rv = 0;
+    if (!conn->lingers)
+        return conn->failure;
+    do {
+        size = sizeof scrap;
+        rv = nng_tls_engine_recv(conn->stream, scrap, &size);
+    } while (rv == 0);
+    return rv == NNG_EAGAIN ? NNG_EAGAIN : conn->failure;
+}
+
 /* What the result of an SSL_ function means for nng. Failures are final. NNG_ECLOSED is never
  * among them: nng takes it for the end of its listener or dialer. */
 static int conn_result(nng_tls_engine_conn *conn, int result)
@@ -463,13 +483,14 @@ static int conn_result(nng_tls_engine_conn *conn, int result)
     case SSL_ERROR_SSL:
         report_ssl_error(conn->cfg);
         conn->failure = NNG_EPEERAUTH;
+        conn->lingers = conn->cfg->greets;
         break;
     default: /* end of stream, or the transport failed */
         conn->failure = NNG_ECONNRESET;
         break;
     }
     ERR_clear_error();
-    return conn->failure;
+    return conn_failure(conn);
 }
 
 /* Writes what nng wrote before the handshake was done. */
@@ -492,7 +513,7 @@ static int conn_handshake(nng_tls_engine_conn *conn)
     if (!conn->ssl || conn->closed)
         return NNG_ECLOSED;
     if (conn->failure)
-        return conn->failure;
+        return conn_failure(conn);
     if (conn->done)
         return 0;
     ERR_clear_error();
@@ -506,7 +527,7 @@ static int conn_send(nng_tls_engine_conn *conn, const uint8_t *data, size_t *siz
 {
     int rv = conn_handshake(conn);
     size_t room = sizeof conn->kept - conn->kept_size;
-    if (rv == NNG_EAGAIN && conn->kept_sent == 0 && *size <= room &&
+    if (rv == NNG_EAGAIN && !conn->failure && conn->kept_sent == 0 && *size <= room &&
         !SSL_is_init_finished(conn->ssl)) {
         memcpy(conn->kept + conn->kept_size, data, *size);
         conn->kept_size += *size;

@@ -124,7 +124,7 @@ static uint32_t file_type_of(const gguf_file *file, const tacit_type_rule *rules
 
 static const gguf_file *file_of(const tacit_model *model, size_t file)
 {
-    return file == 0 ? model->text_file : NULL;
+    return file == 0 ? model->text_file : file == 1 ? model->vision_file : NULL;
 }
 
 tacit_status tacit_model_save(const char *path, const tacit_model *model, size_t file,

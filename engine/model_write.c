@@ -9,18 +9,18 @@
 #include <string.h>
 
 const tacit_type_rule tacit_types_q8_0[] = {
-    {"token_embd.", ".weight", 2, TACIT_TYPE_Q8_0},
-    {"output.", ".weight", 2, TACIT_TYPE_Q8_0},
+    {"token_embd", ".weight", 2, TACIT_TYPE_Q8_0},
+    {"output", ".weight", 2, TACIT_TYPE_Q8_0},
     {"blk.", ".weight", 2, TACIT_TYPE_Q8_0},
     {"v.blk.", ".weight", 2, TACIT_TYPE_Q8_0},
     {"mm.", ".weight", 2, TACIT_TYPE_Q8_0},
-    {"v.patch_embd.", ".weight", 2, TACIT_TYPE_F16},
+    {"v.patch_embd", ".weight", 2, TACIT_TYPE_F16},
     {"", "", 0, TACIT_TYPE_F32},
     {NULL, NULL, 0, TACIT_TYPE_F32},
 };
 
 const tacit_type_rule tacit_types_f32[] = {
-    {"v.patch_embd.", ".weight", 2, TACIT_TYPE_F32},
+    {"v.patch_embd", ".weight", 2, TACIT_TYPE_F32},
     {"", "", 0, TACIT_TYPE_F32},
     {NULL, NULL, 0, TACIT_TYPE_F32},
 };

@@ -140,6 +140,7 @@ static tacit_status find_linear(const gguf_file *file, const tacit_model *model,
 {
     size_t layer;
     text_linear which;
+    *linear = NULL;
     *half = layout_base_name(t->name, base, base_size);
     if (!*half || !layout_parse_linear(base, &layer, &which) || layer >= model->text.n_layers)
         return tacit_fail(err, TACIT_BAD_INPUT,

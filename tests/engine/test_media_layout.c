@@ -82,8 +82,9 @@ static void test_forms(void **state)
     tacit_error err = {0};
     const uint32_t bad[][2] = {{0, 1}, {1, 0}, {9, 1}, {1, 9}};
     for (size_t i = 0; i < COUNT(bad); i++)
-        assert_int_equal(media_layout_make(&l, tokenizer, MEDIA_FORM_HF, bad[i][0], bad[i][1], &err),
-                         TACIT_USAGE);
+        assert_int_equal(
+            media_layout_make(&l, tokenizer, MEDIA_FORM_HF, bad[i][0], bad[i][1], &err),
+            TACIT_USAGE);
     assert_int_equal(media_layout_make(&l, tokenizer, MEDIA_FORM_MTMD, 0, 0, &err), TACIT_USAGE);
     assert_int_equal(media_layout_make(&l, tokenizer, MEDIA_FORM_HF, 1, 5, &err), TACIT_BAD_INPUT);
     assert_non_null(strstr(err.message, "<row_1_col_5>"));

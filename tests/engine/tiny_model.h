@@ -1,5 +1,5 @@
-/* A whole tiny multimodal model on disk for tests: byte tokens with SmolVLM's markers and template, a
- * random llama of width 32 and a random tower of 24x24 pixels (reference_vision.h). */
+/* A whole tiny multimodal model on disk for tests: byte tokens with SmolVLM's markers and template,
+ * a random llama of width 32 and a random tower of 24x24 pixels (reference_vision.h). */
 #ifndef TACIT_TESTS_TINY_MODEL_H
 #define TACIT_TESTS_TINY_MODEL_H
 

@@ -84,7 +84,7 @@ tacit_status encoder_train_new(encoder_train **out, const tacit_model *model, bo
     for (size_t i = 0, at = 0; i < n; i++)
         e->place[i] =
             is_trained(vision_tensor_at(e->vision, i), tower) && at < count ? at++ : ENCODER_FROZEN;
-    TACIT_TRY(vision_pass_new(&e->pass, e->vision, max_media, true, NULL, err), fail);
+    TACIT_TRY(vision_pass_new(&e->pass, e->vision, max_media, count > 0, NULL, err), fail);
     *out = e;
     return TACIT_OK;
 fail:

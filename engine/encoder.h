@@ -27,7 +27,8 @@ size_t encoder_entries(const tacit_model *model, bool tower, tacit_trainable_ent
 tacit_status encoder_initial_values(const tacit_model *model, const tacit_trainable_entry *entry,
                                     size_t count, float *values, tacit_error *err) TACIT_MUST_CHECK;
 
-/* A workspace for up to `max_media` pictures of one example at a time. `entry` outlives it. */
+/* A workspace for up to `max_media` pictures of one example at a time. `entry` outlives it. With a
+ * count of 0 nothing is trained and only the forward may be called. */
 tacit_status encoder_train_new(encoder_train **out, const tacit_model *model, bool tower,
                                const tacit_trainable_entry *entry, size_t count, size_t max_media,
                                tacit_error *err) TACIT_MUST_CHECK;

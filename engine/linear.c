@@ -225,6 +225,17 @@ static void scale_all(float *x, float factor, size_t n)
         x[i] *= factor;
 }
 
+void linear_add_pair(tacit_pool *pool, const tacit_linear *l, const tacit_low_rank *pair, float *y,
+                     const float *x, size_t rows, float *scratch)
+{
+    if (!has_pair(pair))
+        return;
+    float *low = scratch; /* [rows, rank] */
+    matrix_mul_nt(pool, low, x, pair->a, rows, pair->rank, l->n_in, false);
+    scale_all(low, pair->scale, rows * pair->rank);
+    matrix_mul_nt(pool, y, low, pair->b, rows, l->n_out, pair->rank, true);
+}
+
 void linear_forward(tacit_pool *pool, const tacit_linear *l, const tacit_low_rank *pair, float *y,
                     const float *x, size_t rows, float *scratch)
 {
@@ -232,12 +243,7 @@ void linear_forward(tacit_pool *pool, const tacit_linear *l, const tacit_low_ran
     for (size_t r = 0; l->bias && r < rows; r++)
         for (size_t i = 0; i < l->n_out; i++)
             y[r * l->n_out + i] += l->bias[i];
-    if (!has_pair(pair))
-        return;
-    float *low = scratch; /* [rows, rank]: the tiles are done with */
-    matrix_mul_nt(pool, low, x, pair->a, rows, pair->rank, l->n_in, false);
-    scale_all(low, pair->scale, rows * pair->rank);
-    matrix_mul_nt(pool, y, low, pair->b, rows, l->n_out, pair->rank, true);
+    linear_add_pair(pool, l, pair, y, x, rows, scratch);
 }
 
 void linear_backward_input(tacit_pool *pool, const tacit_linear *l, const tacit_low_rank *pair,

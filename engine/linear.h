@@ -60,6 +60,10 @@ size_t linear_scratch(const tacit_linear *l, size_t rows, size_t rank, size_t th
 void linear_forward(tacit_pool *pool, const tacit_linear *l, const tacit_low_rank *pair, float *y,
                     const float *x, size_t rows, float *scratch);
 
+/* y += scale (x A^T) B^T alone. `pair` may be NULL. */
+void linear_add_pair(tacit_pool *pool, const tacit_linear *l, const tacit_low_rank *pair, float *y,
+                     const float *x, size_t rows, float *scratch);
+
 /* dx[rows, n_in] (+)= dy[rows, n_out] W + scale (dy B) A. With `accumulate` it is added to dx. */
 void linear_backward_input(tacit_pool *pool, const tacit_linear *l, const tacit_low_rank *pair,
                            float *dx, const float *dy, size_t rows, bool accumulate,

@@ -23,14 +23,6 @@ typedef struct fleet_member {
     uint64_t seed;
 } fleet_member;
 
-/* One record in words. */
-typedef struct fleet_record {
-    scene picture;
-    const char *kind;
-    const char *question;
-    char answer[SCENE_TEXT_MAX];
-} fleet_record;
-
 /* Where records are written and how many answers of each question were seen. */
 typedef struct set_writer {
     const char *dir;
@@ -87,7 +79,7 @@ static fleet_member make_member(const scene_fleet_spec *spec, size_t index)
 }
 
 /* Record `index` of a member: odd ones read a number, even ones name a state in the new words. */
-static void make_record(const fleet_member *m, const char *purpose, size_t index, fleet_record *r)
+static void make_record(const fleet_member *m, const char *purpose, size_t index, scene_record *r)
 {
     scene_prng prng = scene_prng_make(m->seed, purpose, index);
     scene_field states = m->kind == SCENE_CLUSTER ? SCENE_LAMP : SCENE_TRACE;
@@ -107,6 +99,13 @@ static void make_record(const fleet_member *m, const char *purpose, size_t index
     r->kind = "number";
     r->question = scene_question(field, (size_t)scene_prng_range(&prng, 0, (int)n - 1));
     scene_answer(&r->picture, field, r->answer);
+}
+
+void scene_fleet_record(const scene_fleet_spec *spec, size_t device, const char *set, size_t index,
+                        scene_record *out)
+{
+    fleet_member m = make_member(spec, device);
+    make_record(&m, set, index, out);
 }
 
 static tacit_status write_picture(const char *dir, const char *name, const scene *s,
@@ -174,7 +173,7 @@ static tacit_status write_records(set_writer *w, const fleet_member *m, const ch
         return tacit_fail(err, TACIT_NO_MEMORY, "no memory for %zu records", n);
     make_order(order, n, shuffle, m->seed);
     for (size_t i = 0; i < n && status == TACIT_OK; i++) {
-        fleet_record r;
+        scene_record r;
         char id[96], subject[64], picture[96], seen[160];
         make_record(m, purpose, i, &r);
         snprintf(id, sizeof id, "%s:%s-%s-%05zu", r.kind, m->name, purpose, i);
@@ -212,7 +211,7 @@ static tacit_status make_folders(char *dir, const char *parent, const char *name
 }
 
 /* Sizes go through the range in a fixed order that mixes large and small between the kinds. */
-static size_t member_records(const scene_fleet_spec *spec, size_t index)
+size_t scene_fleet_records(const scene_fleet_spec *spec, size_t index)
 {
     if (spec->devices < 2)
         return spec->max_records;
@@ -229,8 +228,8 @@ static tacit_status write_member(const scene_fleet_spec *spec, size_t index, con
     set_writer data = {.dir = folder, .pictures = "img/"}, kept = data;
     tacit_status status;
     TACIT_TRY(make_folders(folder, dir, m.name, err), out);
-    TACIT_TRY(write_records(&data, &m, "train", member_records(spec, index), spec->shuffle_pictures,
-                            NULL, NULL, err),
+    TACIT_TRY(write_records(&data, &m, "train", scene_fleet_records(spec, index),
+                            spec->shuffle_pictures, NULL, NULL, err),
               out);
     TACIT_TRY(write_records(&kept, &m, "heldout", spec->heldout, false, m.name, heldout, err), out);
     TACIT_TRY(publish(folder, "data.jsonl", &data.lines, err), out);
@@ -281,7 +280,7 @@ typedef struct constant_table {
     size_t count;
 } constant_table;
 
-static void constant_add(constant_table *t, const fleet_record *r)
+static void constant_add(constant_table *t, const scene_record *r)
 {
     for (size_t i = 0; i < t->count; i++) {
         constant_row *row = &t->row[i];
@@ -295,7 +294,7 @@ static void constant_add(constant_table *t, const fleet_record *r)
     memcpy(row->answer, r->answer, sizeof row->answer);
 }
 
-static bool constant_is_right(const constant_table *t, const fleet_record *r)
+static bool constant_is_right(const constant_table *t, const scene_record *r)
 {
     const constant_row *best = NULL;
     for (size_t i = 0; i < t->count; i++)
@@ -309,16 +308,16 @@ static tacit_status constant_accuracy(const scene_fleet_spec *spec, double *accu
 {
     size_t total = 0, right = 0;
     for (size_t d = 0; d < spec->devices; d++)
-        total += member_records(spec, d);
+        total += scene_fleet_records(spec, d);
     constant_table table = {calloc(total + 1, sizeof *table.row), 0};
     if (!table.row)
         return tacit_fail(err, TACIT_NO_MEMORY, "no memory for %zu records", total);
     for (int pass = 0; pass < 2; pass++) {
         for (size_t d = 0; d < spec->devices; d++) {
             fleet_member m = make_member(spec, d);
-            size_t n = pass ? spec->heldout : member_records(spec, d);
+            size_t n = pass ? spec->heldout : scene_fleet_records(spec, d);
             for (size_t i = 0; i < n; i++) {
-                fleet_record r;
+                scene_record r;
                 make_record(&m, pass ? "heldout" : "train", i, &r);
                 if (pass)
                     right += constant_is_right(&table, &r);
@@ -342,9 +341,9 @@ static json_t *describe_member(const scene_fleet_spec *spec, size_t index)
         json_array_append_new(labels, json_string(scene_new_label(field, m.state[i])));
     return json_pack("{s:s, s:s, s:I, s:I, s:i, s:i, s:i, s:o}", "name", m.name, "kind",
                      m.kind == SCENE_CLUSTER ? "vehicle" : "cart", "records",
-                     (json_int_t)member_records(spec, index), "heldout", (json_int_t)spec->heldout,
-                     "face", m.style.face, "palette", m.style.palette, "layout", m.style.layout,
-                     "labels", labels);
+                     (json_int_t)scene_fleet_records(spec, index), "heldout",
+                     (json_int_t)spec->heldout, "face", m.style.face, "palette", m.style.palette,
+                     "layout", m.style.layout, "labels", labels);
 }
 
 static tacit_status write_description(const scene_fleet_spec *spec, const char *dir,
@@ -387,7 +386,7 @@ out:
 
 /* Scene `index` of a set in any split, with one question of the base vocabulary. */
 static void make_base_record(scene_split split, const char *purpose, uint64_t seed, size_t index,
-                             fleet_record *r)
+                             scene_record *r)
 {
     scene_prng prng = scene_prng_make(seed, purpose, index);
     scene_kind kind = index % 2 ? SCENE_MONITOR : SCENE_CLUSTER;
@@ -410,7 +409,7 @@ tacit_status scene_set_write(scene_split split, const char *purpose, uint64_t se
     TACIT_TRY(tacit_file_join(pictures, sizeof pictures, dir, "img", err), out);
     TACIT_TRY(tacit_file_make_dir(pictures, 0755, err), out);
     for (size_t i = 0; i < count; i++) {
-        fleet_record r;
+        scene_record r;
         char id[96], picture[64];
         make_base_record(split, purpose, seed, i, &r);
         snprintf(id, sizeof id, "%s:%s-%06zu", r.kind, purpose, i);

@@ -24,6 +24,20 @@ scene_fleet_spec scene_fleet_defaults(void);
 tacit_status scene_fleet_write(const scene_fleet_spec *spec, const char *dir,
                                tacit_error *err) TACIT_MUST_CHECK;
 
+/* One record as it is before it becomes a line: for tests and controls. */
+typedef struct scene_record {
+    scene picture;
+    const char *kind; /* "number", "label", or a field's name in base sets */
+    const char *question;
+    char answer[SCENE_TEXT_MAX];
+} scene_record;
+
+/* Record `index` of device `device` in its set "train" or "heldout". */
+void scene_fleet_record(const scene_fleet_spec *spec, size_t device, const char *set, size_t index,
+                        scene_record *out);
+/* Training records of a device. */
+size_t scene_fleet_records(const scene_fleet_spec *spec, size_t device);
+
 /* DIR/data.jsonl and DIR/img/: one question of the base vocabulary on each of `count` scenes of a
  * split. Seeds of held-out sets and pretraining never meet: `purpose` separates them. */
 tacit_status scene_set_write(scene_split split, const char *purpose, uint64_t seed, size_t count,

@@ -175,8 +175,9 @@ static void add_field(learner *l, scene_field field)
 static void add_corpus(learner *l)
 {
     add_word(l, "\n\n", 2, WEIGHT_TEMPLATE);
-    add_text(l, "User: Assistant: System:", WEIGHT_TEMPLATE);
-    add_text(l, "User Assistant System", WEIGHT_TEMPLATE);
+    add_word(l, "User", 4, WEIGHT_TEMPLATE);
+    add_word(l, "Assistant", 9, WEIGHT_TEMPLATE);
+    add_word(l, "System", 6, WEIGHT_TEMPLATE);
     add_turn(l, scene_transcript_question(), WEIGHT_TEMPLATE);
     for (int f = 0; f < SCENE_FIELD_COUNT; f++)
         add_field(l, (scene_field)f);

@@ -1,7 +1,9 @@
 #include "common/log.h"
 #include "common/options.h"
+#include "engine/commands.h"
 
 static const tacit_command commands[] = {
+    {"tokenize", "prints the token ids of a text", cmd_tokenize},
     {NULL, NULL, NULL},
 };
 

@@ -105,7 +105,7 @@ static void set_pairs(tacit_context *c, const tacit_adapter *adapter)
 static void set_key(tacit_context *c)
 {
     const tacit_span part[] = {
-        {tacit_model_base_digest(c->model), TACIT_DIGEST_BYTES},
+        {c->model->base_digest, TACIT_DIGEST_BYTES},
         {c->pairs.digest, sizeof c->pairs.digest},
     };
     tacit_digest_parts(c->key, "tacit-kv-1", part, 2);
@@ -218,7 +218,12 @@ static tacit_status feed(tacit_context *c, const tacit_row *row, size_t n, const
         if (status != TACIT_OK)
             return status;
     }
-    text_forward_logits(&c->forward, c->logits, c->x + (rows - 1) * m->embedding, 1);
+    /* With a sink the last row's logits are there already: the last of its last few. */
+    size_t last = (rows - 1) % LOGIT_ROWS;
+    if (sink)
+        memmove(c->logits, c->logits + last * m->vocab, m->vocab * sizeof *c->logits);
+    else
+        text_forward_logits(&c->forward, c->logits, c->x + (rows - 1) * m->embedding, 1);
     c->rows += n;
     return TACIT_OK;
 }

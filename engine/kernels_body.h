@@ -413,6 +413,15 @@ static void pack_panel(float *panel, size_t width, const float *w, size_t w_stri
         pack_transposed(panel, width, w, w_stride, columns, k);
         return;
     }
+    /* Of constant size, so that it does not become a string instruction. */
+    if (columns == 2 * W) {
+        for (size_t j = 0; j < k; j++, w += w_stride, panel += 2 * W) {
+            vec first = load(w), second = load(w + W);
+            store(panel, first);
+            store(panel + W, second);
+        }
+        return;
+    }
     for (size_t j = 0; j < k; j++) {
         const float *from = w + j * w_stride;
         float *to = panel + j * width;

@@ -1,7 +1,8 @@
 /* Time of training steps on a random model in nano's shape, per record and in tokens a second:
- *   bench_training [THREADS [SECONDS]]
+ *   bench_training [THREADS [SECONDS [TEXT.gguf]]]
  * FFA-LoRA (rank 8 on o and down, 16 picture rows and 25 of text, 4 of them trained), LoRA on all
- * linears, and full training of batches of 32 sequences of 200 rows. One line of JSON each. */
+ * linears, and full training of batches of 32 sequences of 200 rows; with a model file adapters
+ * alone, on 256 rows. One line of JSON each, with the anonymous memory after it. */
 #include "common/clock.h"
 #include "engine/model_parts.h"
 #include "engine/trainer.h"
@@ -86,6 +87,31 @@ static tacit_model *make_model(void)
     return m;
 }
 
+static tacit_model *open_model(const char *path)
+{
+    tacit_error err;
+    tacit_model *m = calloc(1, sizeof *m);
+    if (gguf_open(&m->text_file, path, &err) == TACIT_OK &&
+        text_model_load(&m->text, m->text_file, &err) == TACIT_OK)
+        return m;
+    fprintf(stderr, "bench_training: %s\n", err.message);
+    exit(1);
+}
+
+/* RssAnon of this process in bytes. */
+static unsigned long anonymous_bytes(void)
+{
+    char line[128];
+    unsigned long kib = 0;
+    FILE *f = fopen("/proc/self/status", "r");
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "RssAnon: %lu", &kib) == 1)
+            break;
+    if (f)
+        fclose(f);
+    return 1024 * kib;
+}
+
 static tacit_input make_input(size_t rows, size_t picture, size_t trained)
 {
     tacit_input in = {.count = rows, .n_media = picture > 0};
@@ -156,9 +182,10 @@ static void measure(const tacit_model *m, const work *w, tacit_pool *pool, doubl
     cpu = cpu_seconds() - cpu;
     printf("{\"work\":\"%s\",\"threads\":%zu,\"values\":%zu,\"ms_per_example\":%.3f,\"cpu_ms_per_"
            "example\":%.3f,"
-           "\"train_tokens_per_s\":%.0f}\n",
+           "\"train_tokens_per_s\":%.0f,\"rss_anon_bytes\":%lu}\n",
            w->name, tacit_pool_threads(pool), tacit_trainer_layout(t)->values,
-           1000 * spent / examples, 1000 * cpu / examples, examples * (double)w->rows / spent);
+           1000 * spent / examples, 1000 * cpu / examples, examples * (double)w->rows / spent,
+           anonymous_bytes());
     tacit_trainer_free(t);
 }
 
@@ -186,12 +213,30 @@ int main(int argc, char **argv)
          32},
         {"all, batch of 32, 200 rows", {TACIT_TRAIN_ALL, {NULL}, 0, 0, 0, {0}}, 200, 0, 60, 32, 1},
     };
+    static const work model_works[] = {
+        {"ffa q,k,v,o r8, 256 rows",
+         {TACIT_TRAIN_LORA_FFA, {"attn_q", "attn_k", "attn_v", "attn_output"}, 4, 8, 16, {0}},
+         256,
+         0,
+         32,
+         1,
+         1},
+        {"lora q,k,v,o r8, 256 rows",
+         {TACIT_TRAIN_LORA, {"attn_q", "attn_k", "attn_v", "attn_output"}, 4, 8, 16, {0}},
+         256,
+         0,
+         32,
+         1,
+         1},
+    };
     tacit_pool *pool;
-    tacit_model *m = make_model();
+    bool file = argc > 3;
+    tacit_model *m = file ? open_model(argv[3]) : make_model();
+    const work *chosen = file ? model_works : works;
     if (tacit_pool_new(&pool, argc > 1 ? strtoul(argv[1], NULL, 10) : 1, NULL) != TACIT_OK)
         return 1;
-    for (size_t i = 0; i < sizeof works / sizeof works[0]; i++)
-        measure(m, &works[i], pool, argc > 2 ? strtod(argv[2], NULL) : 2);
+    for (size_t i = 0; i < (file ? sizeof model_works : sizeof works) / sizeof works[0]; i++)
+        measure(m, &chosen[i], pool, argc > 2 ? strtod(argv[2], NULL) : 2);
     tacit_pool_free(pool);
     return 0;
 }

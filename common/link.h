@@ -78,6 +78,8 @@ typedef struct tacit_listener_setup {
     size_t contexts;        /* requests held at a time; 0: 64 */
     size_t workers;         /* threads that call the handler; 0: 2 */
     size_t max_connections; /* further ones are closed as they arrive; 0: 1,024 */
+    uint32_t handshake_ms;  /* a connection without a finished TLS handshake is closed after this
+                             * long, after a tenth of it when few places are left; 0: 10,000 */
     tacit_handler handler;
     void *ctx;
 } tacit_listener_setup;
@@ -94,16 +96,18 @@ uint16_t tacit_listener_port(const tacit_listener *l); /* 0 for ipc */
 
 typedef struct tacit_listener_counts {
     uint64_t connections; /* open now */
-    uint64_t accepted;    /* ever, after a good handshake */
+    uint64_t accepted;    /* ever; their handshake may still fail */
     uint64_t turned_away; /* closed because of max_connections */
+    uint64_t timed_out;   /* closed because the handshake took too long */
     uint64_t requests;    /* given to the handler */
     uint64_t dropped;     /* connections closed because the handler returned false */
 } tacit_listener_counts;
 
 tacit_listener_counts tacit_listener_count(tacit_listener *l); /* any thread */
 
-/* Takes no further request, waits for handlers that run (their replies are sent where the peer is
- * still there, waiting at most 1 s for each), closes every connection and frees. NULL is fine. */
+/* Takes no further request, waits for the handlers that run, hands their replies to the
+ * connections, closes everything and frees. A peer that misses a reply asks again with the same
+ * bytes. NULL is fine. */
 void tacit_listener_stop(tacit_listener *l);
 
 #endif

@@ -5,7 +5,17 @@
  * nng 1.5.2 cannot tell the application who its TLS peer is. TLS here keeps strangers out; who
  * sent a request is decided by its signature (common/envelope.h).
  *
- * Certificates are judged at the later of the wall clock (common/clock.h) and the time floor. */
+ * Certificates are judged at the later of the wall clock (common/clock.h) and the time floor.
+ *
+ * nng's own greeting (8 bytes "\0SP\0", protocol, 0) and TLS. nng 1.5.2 exchanges it as soon as a
+ * TCP connection is there and gives every failure of that exchange to the one accept operation of
+ * its listener: a peer that hangs up at the right moment (EPIPE, which nng calls "closed") ends
+ * accepting for ever, other failures make it sleep for 100 ms, and a peer that says nothing is
+ * never timed out, because the pending write cannot be cancelled. So the engine takes nng's
+ * greeting at once, keeps it until the handshake is done, and on a server gives nng the greeting
+ * that the peer must send before it is there; the real one is compared when it arrives. Failures
+ * then concern the one pipe alone, and the listener closes pipes that do not finish the handshake
+ * in time (common/link.c). */
 #ifndef TACIT_COMMON_TLS_ENGINE_H
 #define TACIT_COMMON_TLS_ENGINE_H
 
@@ -51,6 +61,8 @@ typedef struct tacit_tls_setup {
                                   * root that the server's chain must contain and end in */
     const char *peer_name; /* client: DNS name or IP that the server's certificate must hold */
     const char *crl_pem;   /* revocation lists of the roots, or NULL */
+    uint16_t sp_peer;      /* server: SP protocol of the peers (0x30: REQ) for the greeting that is
+                            * given ahead; 0: none is */
 } tacit_tls_setup;
 
 /* *config is released with nng_tls_config_free, *report (may be NULL) with

@@ -1,7 +1,10 @@
 #include "common/log.h"
 #include "common/options.h"
+#include "privacy/audit_commands.h"
 
 static const tacit_command commands[] = {
+    {"epsilon", "the epsilon of a list of mechanisms", cmd_epsilon},
+    {"calibrate", "the smallest noise multiplier within a budget", cmd_calibrate},
     {NULL, NULL, NULL},
 };
 

@@ -21,7 +21,7 @@
 #define TACIT_GRID_NORM 65536     /* C in grid units */
 #define TACIT_Q_ONE 4294967296ull /* q_num of q = 1 */
 
-/* b: noise multipliers from 0.01 to 27,829. Below, no guarantee is worth the name (and sigma is
+/* b: noise multipliers from 0.01 to 27,830. Below, no guarantee is worth the name (and sigma is
  * far above the few grid units from which discrete and continuous Gaussian agree); above, the
  * sampler's 64-bit arithmetic would end. */
 #define TACIT_B_MIN 772ull

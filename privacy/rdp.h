@@ -61,10 +61,4 @@ double tacit_rdp_one(double order, double sigma, double q, tacit_rdp_mode mode);
 /* (epsilon, delta) of a bare rho at `order`: the conversion of one order. */
 double tacit_rdp_to_epsilon(double order, double rho, double delta);
 
-/* The least noise multiplier (to 1e-9 relative, on the private side) for which `count` runs at
- * rate q cost at most `epsilon` at `delta`. TACIT_BAD_INPUT when no sigma in range does. */
-tacit_status tacit_rdp_calibrate(double *sigma, double epsilon, double delta, double q,
-                                 uint64_t count, tacit_rdp_mode mode,
-                                 tacit_error *err) TACIT_MUST_CHECK;
-
 #endif

@@ -5,6 +5,7 @@
 #include <cmocka.h>
 
 #include "golden_rows.h"
+#include "privacy/accountant.h"
 #include "privacy/rdp.h"
 
 /* Relative to the larger of |expected| and what the golden column resolves. */
@@ -78,6 +79,18 @@ static void test_golden_epsilons(void **state)
     assert_true(compat_rows >= 800);
 }
 
+static double calibrated(tacit_rdp_mode mode, const tacit_event *shape, double epsilon,
+                         double delta)
+{
+    tacit_error err;
+    const tacit_accountant *a;
+    double sigma;
+    assert_int_equal(tacit_accountant_find(&a, mode == TACIT_RDP_TRUE ? "rdp" : "rdp-compat", &err),
+                     TACIT_OK);
+    assert_int_equal(tacit_accountant_calibrate(a, shape, epsilon, delta, &sigma, &err), TACIT_OK);
+    return sigma;
+}
+
 static void test_golden_calibrations(void **state)
 {
     (void)state;
@@ -90,12 +103,9 @@ static void test_golden_calibrations(void **state)
             continue;
         double target = golden_number(&row, TARGET_EPS), delta = golden_number(&row, DELTA), sigma;
         tacit_event e[GOLDEN_EVENTS];
-        tacit_error err;
         assert_int_equal(golden_events(&row, e, 1), 1);
         for (int mode = TACIT_RDP_TRUE; mode <= TACIT_RDP_COMPAT; mode++) {
-            assert_int_equal(tacit_rdp_calibrate(&sigma, target, delta, e[0].q, e[0].count,
-                                                 (tacit_rdp_mode)mode, &err),
-                             TACIT_OK);
+            sigma = calibrated((tacit_rdp_mode)mode, &e[0], target, delta);
             if (mode == TACIT_RDP_COMPAT)
                 assert_close(row.cell[CASE_ID], sigma, golden_number(&row, SIGMA_RDP), 0, 1.1e-6);
             assert_true(row_epsilon(&row, sigma, (tacit_rdp_mode)mode) <= target);
@@ -314,11 +324,9 @@ static void test_filter_order(void **state)
     const double caps[] = {0.5, 2, 8};
     for (int c = 0; c < 3; c++) {
         size_t chosen = tacit_rdp_filter_order(caps[c], 1e-5);
-        double sigma;
-        assert_int_equal(tacit_rdp_calibrate(&sigma, caps[c], 1e-5, 1, 1, TACIT_RDP_TRUE, &err),
-                         TACIT_OK);
+        tacit_event e = {TACIT_ADD_REMOVE, 1, 1, 1};
+        e.sigma = calibrated(TACIT_RDP_TRUE, &e, caps[c], 1e-5);
         tacit_rdp account = {0};
-        tacit_event e = {TACIT_ADD_REMOVE, sigma, 1, 1};
         assert_int_equal(tacit_rdp_add(&account, &e, TACIT_RDP_TRUE, &err), TACIT_OK);
         assert_close("cap", tacit_rdp_epsilon_at(&account, chosen, 1e-5), caps[c], 1e-8, 0);
         assert_true(tacit_rdp_epsilon(&account, 1e-5, NULL) <=

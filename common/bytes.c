@@ -8,7 +8,10 @@ tacit_cursor tacit_cursor_over(const void *data, size_t size)
     return (tacit_cursor){.data = data, .size = size};
 }
 
-size_t tacit_cursor_left(const tacit_cursor *c) { return c->failed ? 0 : c->size - c->at; }
+size_t tacit_cursor_left(const tacit_cursor *c)
+{
+    return c->failed ? 0 : c->size - c->at;
+}
 
 tacit_span tacit_cursor_take(tacit_cursor *c, uint64_t n)
 {
@@ -30,10 +33,22 @@ static uint64_t cursor_little_endian(tacit_cursor *c, unsigned width)
     return v;
 }
 
-uint8_t tacit_cursor_u8(tacit_cursor *c) { return (uint8_t)cursor_little_endian(c, 1); }
-uint16_t tacit_cursor_u16(tacit_cursor *c) { return (uint16_t)cursor_little_endian(c, 2); }
-uint32_t tacit_cursor_u32(tacit_cursor *c) { return (uint32_t)cursor_little_endian(c, 4); }
-uint64_t tacit_cursor_u64(tacit_cursor *c) { return cursor_little_endian(c, 8); }
+uint8_t tacit_cursor_u8(tacit_cursor *c)
+{
+    return (uint8_t)cursor_little_endian(c, 1);
+}
+uint16_t tacit_cursor_u16(tacit_cursor *c)
+{
+    return (uint16_t)cursor_little_endian(c, 2);
+}
+uint32_t tacit_cursor_u32(tacit_cursor *c)
+{
+    return (uint32_t)cursor_little_endian(c, 4);
+}
+uint64_t tacit_cursor_u64(tacit_cursor *c)
+{
+    return cursor_little_endian(c, 8);
+}
 
 float tacit_cursor_f32(tacit_cursor *c)
 {
@@ -93,9 +108,18 @@ static void store_little_endian(uint8_t *to, uint64_t v, unsigned width)
         to[i] = (uint8_t)(v >> (8 * i));
 }
 
-void tacit_store_u16(uint8_t *to, uint16_t v) { store_little_endian(to, v, 2); }
-void tacit_store_u32(uint8_t *to, uint32_t v) { store_little_endian(to, v, 4); }
-void tacit_store_u64(uint8_t *to, uint64_t v) { store_little_endian(to, v, 8); }
+void tacit_store_u16(uint8_t *to, uint16_t v)
+{
+    store_little_endian(to, v, 2);
+}
+void tacit_store_u32(uint8_t *to, uint32_t v)
+{
+    store_little_endian(to, v, 4);
+}
+void tacit_store_u64(uint8_t *to, uint64_t v)
+{
+    store_little_endian(to, v, 8);
+}
 
 uint32_t tacit_load_u32(const uint8_t *from)
 {

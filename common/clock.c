@@ -17,7 +17,10 @@ uint64_t tacit_clock_wall_ms(void)
     return injected ? injected(injected_ctx) : read_ms(CLOCK_REALTIME);
 }
 
-uint64_t tacit_clock_monotonic_ms(void) { return read_ms(CLOCK_MONOTONIC); }
+uint64_t tacit_clock_monotonic_ms(void)
+{
+    return read_ms(CLOCK_MONOTONIC);
+}
 
 double tacit_clock_seconds(void)
 {

@@ -15,7 +15,7 @@ void tacit_digest_parts(uint8_t out[TACIT_DIGEST_BYTES], const char *domain,
                         const tacit_span *parts, size_t count);
 
 /* Digest of a whole regular file, streamed. */
-tacit_status tacit_digest_file(uint8_t out[TACIT_DIGEST_BYTES], const char *path, tacit_error *err)
-    TACIT_MUST_CHECK;
+tacit_status tacit_digest_file(uint8_t out[TACIT_DIGEST_BYTES], const char *path,
+                               tacit_error *err) TACIT_MUST_CHECK;
 
 #endif

@@ -18,8 +18,8 @@ tacit_status tacit_file_write(const char *path, const void *data, size_t size, u
                               tacit_error *err) TACIT_MUST_CHECK;
 
 /* Creates `path` and missing parents with `mode`; an existing folder is fine. */
-tacit_status tacit_file_make_dir(const char *path, unsigned mode, tacit_error *err)
-    TACIT_MUST_CHECK;
+tacit_status tacit_file_make_dir(const char *path, unsigned mode,
+                                 tacit_error *err) TACIT_MUST_CHECK;
 
 tacit_status tacit_file_sync_dir(const char *path, tacit_error *err) TACIT_MUST_CHECK;
 
@@ -30,8 +30,8 @@ typedef struct tacit_file_map {
     size_t size;
 } tacit_file_map;
 
-tacit_status tacit_file_map_open(tacit_file_map *map, const char *path, tacit_error *err)
-    TACIT_MUST_CHECK;
+tacit_status tacit_file_map_open(tacit_file_map *map, const char *path,
+                                 tacit_error *err) TACIT_MUST_CHECK;
 void tacit_file_map_close(tacit_file_map *map);
 
 /* Writes "dir/name" into `out`; TACIT_BAD_INPUT when it does not fit. */

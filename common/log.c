@@ -35,8 +35,9 @@ void tacit_log(tacit_log_level level, const char *format, ...)
     clock_gettime(CLOCK_REALTIME, &now);
     gmtime_r(&now.tv_sec, &utc);
     size_t used = strftime(line, sizeof line, "%Y-%m-%dT%H:%M:%S", &utc);
-    used += (size_t)snprintf(line + used, sizeof line - used, ".%03ldZ %-5s %s: ",
-                             now.tv_nsec / 1000000, level_names[level], log_state.program);
+    used += (size_t)snprintf(line + used, sizeof line - used,
+                             ".%03ldZ %-5s %s: ", now.tv_nsec / 1000000, level_names[level],
+                             log_state.program);
     va_list args;
     va_start(args, format);
     int n = vsnprintf(line + used, sizeof line - used - 1, format, args);

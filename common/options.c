@@ -65,8 +65,8 @@ static tacit_status store_value(const tacit_option *row, const char *value, taci
 
 /* Finds the row of one option argument and, when it is written "--name=value", its value. */
 static tacit_status match_option(const tacit_usage *usage, const tacit_option *table,
-                                 const char *argument, const tacit_option **row,
-                                 const char **value, tacit_error *err)
+                                 const char *argument, const tacit_option **row, const char **value,
+                                 tacit_error *err)
 {
     *value = NULL;
     if (argument[1] == '-') {
@@ -149,9 +149,10 @@ static void print_commands(const char *program, const char *summary, const tacit
     printf("%s: %s\n\nusage: %s COMMAND [options]\n\n", program, summary, program);
     for (const tacit_command *row = table; row->name; row++)
         printf("  %-18s %s\n", row->name, row->summary);
-    printf("\n'%s COMMAND --help' explains a command. Exit codes: 0 ok, 1 failed, 2 usage, 3 bad or\n"
-           "corrupt input, 4 refused by policy or budget, 5 peer unreachable, 6 integrity.\n",
-           program);
+    printf(
+        "\n'%s COMMAND --help' explains a command. Exit codes: 0 ok, 1 failed, 2 usage, 3 bad or\n"
+        "corrupt input, 4 refused by policy or budget, 5 peer unreachable, 6 integrity.\n",
+        program);
 }
 
 /* The row named by argv[1], or by argv[1] and argv[2]; *words says how many it took. */

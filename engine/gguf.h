@@ -32,7 +32,8 @@ typedef enum gguf_value_type {
 } gguf_value_type;
 
 #define GGUF_MAX_DIMS 4
-#define GGUF_MAX_NAME 128 /* bytes of a tensor name or key, NUL not counted: keys up to 256 */
+#define GGUF_MAX_NAME 128 /* bytes of a tensor name, NUL not counted */
+#define GGUF_MAX_KEY 256  /* bytes of a key */
 
 typedef struct gguf_string {
     const char *data; /* into the map; not NUL-terminated */
@@ -42,8 +43,8 @@ typedef struct gguf_string {
 typedef struct gguf_tensor {
     const char *name; /* NUL-terminated */
     uint32_t n_dims;
-    uint64_t ne[GGUF_MAX_DIMS]; /* dimensions beyond n_dims are 1 */
-    uint32_t type;              /* ggml type number */
+    uint64_t ne[GGUF_MAX_DIMS];      /* dimensions beyond n_dims are 1 */
+    uint32_t type;                   /* ggml type number */
     const tacit_type_traits *traits; /* NULL: listed but not computable */
     uint64_t rows;                   /* product of ne[1..] */
     size_t row_bytes;
@@ -54,7 +55,8 @@ typedef struct gguf_tensor {
 typedef struct gguf_file gguf_file;
 
 tacit_status gguf_open(gguf_file **out, const char *path, tacit_error *err) TACIT_MUST_CHECK;
-/* Over bytes in memory that outlive the file; `name` is what errors call it. */
+/* Over bytes in memory that outlive the file and start at a multiple of 8; `name` is what errors
+ * call it. */
 tacit_status gguf_open_memory(gguf_file **out, const void *data, size_t size, const char *name,
                               tacit_error *err) TACIT_MUST_CHECK;
 void gguf_close(gguf_file *file);
@@ -73,19 +75,31 @@ bool gguf_has_key(const gguf_file *file, const char *key);
  * both float types. */
 tacit_status gguf_get_u64(const gguf_file *file, const char *key, uint64_t min, uint64_t max,
                           uint64_t *out, tacit_error *err) TACIT_MUST_CHECK;
-tacit_status gguf_get_f64(const gguf_file *file, const char *key, double *out, tacit_error *err)
-    TACIT_MUST_CHECK;
-tacit_status gguf_get_bool(const gguf_file *file, const char *key, bool *out, tacit_error *err)
-    TACIT_MUST_CHECK;
+tacit_status gguf_get_i64(const gguf_file *file, const char *key, int64_t *out,
+                          tacit_error *err) TACIT_MUST_CHECK;
+tacit_status gguf_get_f64(const gguf_file *file, const char *key, double *out,
+                          tacit_error *err) TACIT_MUST_CHECK;
+tacit_status gguf_get_bool(const gguf_file *file, const char *key, bool *out,
+                           tacit_error *err) TACIT_MUST_CHECK;
 tacit_status gguf_get_string(const gguf_file *file, const char *key, gguf_string *out,
                              tacit_error *err) TACIT_MUST_CHECK;
-/* Arrays: the element type and count; then elements one by one. */
+/* Arrays: the count; then elements one by one. An integer `element` takes every integer type, a
+ * float one both float types. The element readers return {NULL, 0} and 0 for an absent key, another
+ * type or an index beyond the end. */
 tacit_status gguf_get_array(const gguf_file *file, const char *key, gguf_value_type element,
                             size_t *count, tacit_error *err) TACIT_MUST_CHECK;
-gguf_string gguf_array_string(const gguf_file *file, const char *key, size_t i); /* O(1) */
+/* False when `key` is no array. */
+bool gguf_array_info(const gguf_file *file, const char *key, gguf_value_type *element,
+                     size_t *count);
+gguf_string gguf_array_string(const gguf_file *file, const char *key, size_t i);
 double gguf_array_number(const gguf_file *file, const char *key, size_t i);
 
-/* Writing: collect, then publish atomically. Values are copied. */
+/* "u32": the name of a value type, for people. */
+const char *gguf_value_type_name(gguf_value_type type);
+
+/* Writing: collect, then publish atomically. Values are copied; keys and tensors keep the order in
+ * which they were put; data is aligned to 32 bytes and padding is zero, so the same calls give the
+ * same bytes. A key or tensor put twice is an error, as is everything that gguf_open refuses. */
 typedef struct gguf_writer gguf_writer;
 
 gguf_writer *gguf_writer_new(void);
@@ -99,7 +113,8 @@ void gguf_put_string(gguf_writer *w, const char *key, const char *data, size_t s
 void gguf_put_array(gguf_writer *w, const char *key, gguf_value_type element, const void *values,
                     size_t count); /* numbers, little-endian host layout */
 void gguf_put_strings(gguf_writer *w, const char *key, const gguf_string *values, size_t count);
-/* Copies every key of `from` that the writer does not hold yet. */
+/* Copies every key of `from` that the writer does not hold yet (but general.alignment: the
+ * writer's own is the default, 32). */
 void gguf_put_keys_of(gguf_writer *w, const gguf_file *from);
 /* `values` are fp32, quantized to `type` here. */
 void gguf_put_tensor(gguf_writer *w, const char *name, uint32_t n_dims, const uint64_t *ne,
@@ -107,8 +122,8 @@ void gguf_put_tensor(gguf_writer *w, const char *name, uint32_t n_dims, const ui
 void gguf_put_tensor_bytes(gguf_writer *w, const char *name, uint32_t n_dims, const uint64_t *ne,
                            uint32_t ggml_type, const void *data, size_t bytes);
 /* Reports the first failure of any put since gguf_writer_new. */
-tacit_status gguf_write_memory(gguf_writer *w, uint8_t **data, size_t *size, tacit_error *err)
-    TACIT_MUST_CHECK;
+tacit_status gguf_write_memory(gguf_writer *w, uint8_t **data, size_t *size,
+                               tacit_error *err) TACIT_MUST_CHECK;
 tacit_status gguf_write(gguf_writer *w, const char *path, tacit_error *err) TACIT_MUST_CHECK;
 
 #endif

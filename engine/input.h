@@ -17,11 +17,11 @@ typedef enum tacit_modality {
 
 /* One row of the decoder's input. */
 typedef struct tacit_row {
-    int32_t token;          /* TOKEN: id. Otherwise: index of the row within `media` */
-    uint8_t modality;       /* tacit_modality */
-    uint8_t trained;        /* 1: the loss is taken on predicting THIS row's token from the past */
-    uint16_t media;         /* not TOKEN: which entry of tacit_input.media */
-    uint32_t position;      /* of RoPE and of the causal mask; kept when rows are dropped */
+    int32_t token;     /* TOKEN: id. Otherwise: index of the row within `media` */
+    uint8_t modality;  /* tacit_modality */
+    uint8_t trained;   /* 1: the loss is taken on predicting THIS row's token from the past */
+    uint16_t media;    /* not TOKEN: which entry of tacit_input.media */
+    uint32_t position; /* of RoPE and of the causal mask; kept when rows are dropped */
 } tacit_row;
 
 /* One picture (later: sound, sensor window) of an input. `pixels` are preprocessed planes

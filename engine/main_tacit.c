@@ -8,5 +8,6 @@ static const tacit_command commands[] = {
 int main(int argc, char **argv)
 {
     tacit_log_init("tacit", TACIT_LOG_INFO);
-    return tacit_commands_main("tacit", "inspects, runs, evaluates and trains multimodal models", commands, argc, argv);
+    return tacit_commands_main("tacit", "inspects, runs, evaluates and trains multimodal models",
+                               commands, argc, argv);
 }

@@ -13,8 +13,8 @@ typedef struct tacit_model tacit_model;
  * bytes, from a cache keyed by inode, size and time) is given. A projector whose output width is
  * not the text model's embedding length is refused with both numbers. */
 tacit_status tacit_model_load(tacit_model **out, const char *text, const char *const *mmproj,
-                              size_t n_mmproj, const uint8_t *base_digest, tacit_error *err)
-    TACIT_MUST_CHECK;
+                              size_t n_mmproj, const uint8_t *base_digest,
+                              tacit_error *err) TACIT_MUST_CHECK;
 void tacit_model_free(tacit_model *m);
 
 const tacit_tokenizer *tacit_model_tokenizer(const tacit_model *m);

@@ -17,8 +17,8 @@ typedef struct tacit_tokens {
     size_t capacity;
 } tacit_tokens;
 
-tacit_status tacit_tokenizer_load(tacit_tokenizer **out, const gguf_file *file, tacit_error *err)
-    TACIT_MUST_CHECK;
+tacit_status tacit_tokenizer_load(tacit_tokenizer **out, const gguf_file *file,
+                                  tacit_error *err) TACIT_MUST_CHECK;
 void tacit_tokenizer_free(tacit_tokenizer *t);
 
 /* Appends the tokens of `text`. With `special` false, text that spells a control token is ordinary
@@ -28,15 +28,15 @@ tacit_status tacit_tokenize(const tacit_tokenizer *t, const char *text, size_t s
 
 /* Appends the bytes of one token; control tokens yield their text only when `special`. A UTF-8
  * character may end in a later token. */
-tacit_status tacit_detokenize(const tacit_tokenizer *t, int32_t id, bool special,
-                              tacit_buffer *out, tacit_error *err) TACIT_MUST_CHECK;
+tacit_status tacit_detokenize(const tacit_tokenizer *t, int32_t id, bool special, tacit_buffer *out,
+                              tacit_error *err) TACIT_MUST_CHECK;
 
 size_t tacit_tokenizer_vocab(const tacit_tokenizer *t);
 /* The token whose text is exactly `text` ("<image>"), or -1. */
 int32_t tacit_tokenizer_find(const tacit_tokenizer *t, const char *text);
 int32_t tacit_tokenizer_bos(const tacit_tokenizer *t); /* -1: none is to be added */
 int32_t tacit_tokenizer_eos(const tacit_tokenizer *t);
-bool tacit_tokenizer_is_end(const tacit_tokenizer *t, int32_t id); /* end of generation */
+bool tacit_tokenizer_is_end(const tacit_tokenizer *t, int32_t id);   /* end of generation */
 const char *tacit_tokenizer_chat_template(const tacit_tokenizer *t); /* or NULL */
 
 void tacit_tokens_free(tacit_tokens *t);

@@ -26,7 +26,8 @@ typedef enum tacit_trainable_kind {
 
 typedef struct tacit_trainable_spec {
     tacit_trainable_kind kind;
-    const char *target[TACIT_TRAINABLE_TARGETS_MAX]; /* "attn_output", "ffn_down", ...: all layers */
+    const char
+        *target[TACIT_TRAINABLE_TARGETS_MAX]; /* "attn_output", "ffn_down", ...: all layers */
     size_t n_targets;
     uint32_t rank;
     double alpha;
@@ -44,7 +45,7 @@ typedef struct tacit_trainable_entry {
 typedef struct tacit_layout {
     tacit_trainable_entry *entry;
     size_t count;
-    size_t values; /* length of the flat vector */
+    size_t values;                    /* length of the flat vector */
     uint8_t hash[TACIT_DIGEST_BYTES]; /* over names, shapes and order */
 } tacit_layout;
 

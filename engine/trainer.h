@@ -20,8 +20,7 @@ typedef struct tacit_unit {
 
 /* Called once per unit, in order. `grad` has layout->values entries and is valid during the call
  * only; it may hold NaN or inf. A status other than TACIT_OK ends tacit_trainer_grads with it. */
-typedef tacit_status (*tacit_gradient_sink)(void *ctx, size_t unit, const float *grad,
-                                            double loss);
+typedef tacit_status (*tacit_gradient_sink)(void *ctx, size_t unit, const float *grad, double loss);
 
 /* max_rows: longest example accepted; memory is planned from it here. */
 tacit_status tacit_trainer_new(tacit_trainer **out, const tacit_model *model,
@@ -35,8 +34,14 @@ const tacit_layout *tacit_trainer_layout(const tacit_trainer *t);
 float *tacit_trainer_values(tacit_trainer *t);
 
 tacit_status tacit_trainer_grads(tacit_trainer *t, const tacit_unit *units, size_t n,
-                                 tacit_gradient_sink sink, void *ctx, tacit_error *err)
-    TACIT_MUST_CHECK;
+                                 tacit_gradient_sink sink, void *ctx,
+                                 tacit_error *err) TACIT_MUST_CHECK;
+
+/* Refuses (TACIT_BAD_INPUT) an example that tacit_trainer_grads would refuse: too long, a token or
+ * media row that does not exist, a trained row without one before it, pixels missing. An example
+ * without trained tokens is no error: its loss and gradient are zero. */
+tacit_status tacit_trainer_check(tacit_trainer *t, const tacit_input *example,
+                                 tacit_error *err) TACIT_MUST_CHECK;
 
 /* Mean loss of one example, forward only. */
 tacit_status tacit_trainer_loss(tacit_trainer *t, const tacit_input *example, double *loss,

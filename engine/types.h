@@ -6,6 +6,7 @@
 
 #include "common/status.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,9 +21,9 @@ typedef enum tacit_type {
 
 typedef struct tacit_type_traits {
     tacit_type type;
-    const char *name;     /* "q8_0" */
-    uint32_t file_type;   /* general.file_type of a file mostly of this type */
-    size_t block_values;  /* values in one block */
+    const char *name;    /* "q8_0" */
+    uint32_t file_type;  /* general.file_type of a file mostly of this type */
+    size_t block_values; /* values in one block */
     size_t block_bytes;
     /* n is a multiple of block_values. Portable C; the fast twins are in the kernel table. */
     void (*to_f32)(float *out, const void *in, size_t n);
@@ -35,6 +36,10 @@ const tacit_type_traits *tacit_type_by_name(const char *name);
 
 /* Name of any ggml type number, also of those not supported ("q6_k"), or NULL. */
 const char *tacit_type_ggml_name(uint32_t ggml_type);
+
+/* Values and bytes of one block of any ggml type, also of those not supported; false when the
+ * number names no type. */
+bool tacit_type_ggml_block(uint32_t ggml_type, size_t *values, size_t *bytes);
 
 float tacit_f16_to_f32(uint16_t h);
 uint16_t tacit_f32_to_f16(float f); /* round to nearest even */

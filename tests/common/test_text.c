@@ -1,6 +1,8 @@
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
+#include <stdint.h>
+
 #include <cmocka.h>
 
 #include "common/bytes.h"
@@ -31,12 +33,15 @@ static void test_integers_are_strict(void **state)
     tacit_error err;
     uint64_t u = 7;
     int64_t i = 7;
-    assert_int_equal(tacit_parse_u64("18446744073709551615", "n", 0, UINT64_MAX, &u, &err), TACIT_OK);
+    assert_int_equal(tacit_parse_u64("18446744073709551615", "n", 0, UINT64_MAX, &u, &err),
+                     TACIT_OK);
     assert_true(u == UINT64_MAX);
-    const char *bad[] = {"", " 1", "1 ", "010", "0x10", "+1", "-1", "1.5", "1,5", "1e3", "99999999999999999999"};
+    const char *bad[] = {
+        "", " 1", "1 ", "010", "0x10", "+1", "-1", "1.5", "1,5", "1e3", "99999999999999999999"};
     for (size_t k = 0; k < sizeof bad / sizeof bad[0]; k++)
         assert_int_equal(tacit_parse_u64(bad[k], "n", 0, UINT64_MAX, &u, &err), TACIT_USAGE);
-    assert_int_equal(tacit_parse_i64("-9223372036854775808", "n", INT64_MIN, INT64_MAX, &i, &err), TACIT_OK);
+    assert_int_equal(tacit_parse_i64("-9223372036854775808", "n", INT64_MIN, INT64_MAX, &i, &err),
+                     TACIT_OK);
     assert_true(i == INT64_MIN);
     assert_int_equal(tacit_parse_i64("--1", "n", INT64_MIN, INT64_MAX, &i, &err), TACIT_USAGE);
     assert_int_equal(tacit_parse_u64("11", "rank", 1, 10, &u, &err), TACIT_USAGE);
@@ -59,7 +64,8 @@ static void test_utf8_follows_rfc3629(void **state)
 {
     (void)state;
     assert_true(tacit_utf8_valid((const uint8_t *)"a\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80", 10));
-    const char *bad[] = {"\xc0\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xe2\x82", "\x80", "\xff"};
+    const char *bad[] = {"\xc0\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80",
+                         "\xe2\x82", "\x80",         "\xff"};
     for (size_t k = 0; k < sizeof bad / sizeof bad[0]; k++)
         assert_false(tacit_utf8_valid((const uint8_t *)bad[k], strlen(bad[k])));
 }
@@ -90,7 +96,8 @@ static void test_errors_carry_no_control_bytes(void **state)
 {
     (void)state;
     tacit_error err;
-    assert_int_equal(tacit_fail(&err, TACIT_BAD_INPUT, "name '%s'", "a\x1b[31m\n"), TACIT_BAD_INPUT);
+    assert_int_equal(tacit_fail(&err, TACIT_BAD_INPUT, "name '%s'", "a\x1b[31m\n"),
+                     TACIT_BAD_INPUT);
     assert_string_equal(err.message, "name 'a?[31m?'");
     assert_int_equal(tacit_fail_context(&err, "file %d", 3), TACIT_BAD_INPUT);
     assert_string_equal(err.message, "file 3: name 'a?[31m?'");

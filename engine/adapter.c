@@ -1,0 +1,318 @@
+#include "engine/adapter.h"
+
+#include "common/log.h"
+#include "common/text.h"
+#include "engine/adapter_parts.h"
+#include "engine/layout.h"
+#include "engine/model_parts.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ADAPTER_FORMAT 1
+
+struct tacit_adapter {
+    tacit_adapter_info info;
+    uint8_t digest[TACIT_DIGEST_BYTES];
+    adapter_pair *pair;
+    size_t count;
+};
+
+/* ---- reading ---- */
+
+static tacit_status expect_string(const gguf_file *file, const char *key, const char *expected,
+                                  const char *hint, tacit_error *err)
+{
+    gguf_string found;
+    tacit_status status = gguf_get_string(file, key, &found, err);
+    if (status == TACIT_NOT_FOUND)
+        return tacit_fail(err, TACIT_BAD_INPUT, "%s: no %s; expected '%s': %s", gguf_name(file),
+                          key, expected, hint);
+    if (status != TACIT_OK)
+        return status;
+    if (found.size == strlen(expected) && memcmp(found.data, expected, found.size) == 0)
+        return TACIT_OK;
+    return tacit_fail(err, TACIT_BAD_INPUT, "%s: %s is '%.*s', expected '%s': %s", gguf_name(file),
+                      key, found.size < 64 ? (int)found.size : 64, found.data, expected, hint);
+}
+
+/* A hexadecimal key of exactly `size` bytes; *found is false when the file has none. */
+static tacit_status read_hex(const gguf_file *file, const char *key, uint8_t *out, size_t size,
+                             bool *found, tacit_error *err)
+{
+    char text[2 * TACIT_DIGEST_BYTES + 1];
+    gguf_string value;
+    *found = false;
+    tacit_status status = gguf_get_string(file, key, &value, err);
+    if (status == TACIT_NOT_FOUND)
+        return TACIT_OK;
+    if (status != TACIT_OK)
+        return status;
+    *found = true;
+    if (value.size == 2 * size) {
+        memcpy(text, value.data, value.size);
+        text[value.size] = '\0';
+        if (tacit_unhex(out, size, text))
+            return TACIT_OK;
+    }
+    return tacit_fail(err, TACIT_BAD_INPUT, "%s: %s is not %zu hexadecimal digits", gguf_name(file),
+                      key, 2 * size);
+}
+
+static tacit_status read_u64(const gguf_file *file, const char *key, uint64_t max, uint64_t *out,
+                             tacit_error *err)
+{
+    tacit_status status = gguf_get_u64(file, key, 0, max, out, err);
+    return status == TACIT_NOT_FOUND ? TACIT_OK : status;
+}
+
+static tacit_status check_base(const gguf_file *file, const tacit_model *model,
+                               tacit_adapter_info *info, tacit_error *err)
+{
+    char expected[2 * TACIT_DIGEST_BYTES + 1], found[2 * TACIT_DIGEST_BYTES + 1];
+    const uint8_t *base = model->base_digest;
+    tacit_status status = read_hex(file, "tacit.base_digest", info->base_digest,
+                                   sizeof info->base_digest, &info->has_base_digest, err);
+    if (status != TACIT_OK)
+        return status;
+    if (!info->has_base_digest) {
+        tacit_log_warn("%s: no tacit.base_digest: only the shapes tell that it fits this model",
+                       gguf_name(file));
+        return TACIT_OK;
+    }
+    if (memcmp(base, info->base_digest, TACIT_DIGEST_BYTES) == 0)
+        return TACIT_OK;
+    tacit_hex(expected, base, TACIT_DIGEST_BYTES);
+    tacit_hex(found, info->base_digest, TACIT_DIGEST_BYTES);
+    return tacit_fail(err, TACIT_INTEGRITY,
+                      "%s: trained on the base %s, but this model is %s; load it with its own base",
+                      gguf_name(file), found, expected);
+}
+
+static tacit_status read_info(const gguf_file *file, const tacit_model *model,
+                              tacit_adapter_info *info, tacit_error *err)
+{
+    tacit_status status = TACIT_OK;
+    bool found;
+    uint64_t format = ADAPTER_FORMAT;
+    TACIT_TRY(expect_string(file, "general.type", "adapter", "this is no adapter", err), out);
+    TACIT_TRY(expect_string(file, "adapter.type", "lora", "other adapters are not known", err),
+              out);
+    TACIT_TRY(expect_string(file, "general.architecture", model->text.architecture,
+                            "it was made for another kind of model", err),
+              out);
+    TACIT_TRY(read_u64(file, "tacit.format", UINT64_MAX, &format, err), out);
+    if (format != ADAPTER_FORMAT) {
+        status = tacit_fail(err, TACIT_BAD_INPUT,
+                            "%s: tacit.format is %llu, this program knows %d; update it",
+                            gguf_name(file), (unsigned long long)format, ADAPTER_FORMAT);
+        goto out;
+    }
+    TACIT_TRY(read_u64(file, "tacit.version", UINT64_MAX, &info->version, err), out);
+    TACIT_TRY(read_u64(file, "tacit.parent_version", UINT64_MAX, &info->parent_version, err), out);
+    TACIT_TRY(read_hex(file, "tacit.lineage", info->lineage, sizeof info->lineage, &found, err),
+              out);
+    TACIT_TRY(check_base(file, model, info, err), out);
+out:
+    return status;
+}
+
+/* Dequantized values, all finite. */
+static tacit_status read_finite(const gguf_file *file, const gguf_tensor *t, float *out,
+                                tacit_error *err)
+{
+    for (uint64_t r = 0; r < t->rows; r++)
+        t->traits->to_f32(out + r * t->ne[0], t->data + r * t->row_bytes, t->ne[0]);
+    for (uint64_t i = 0; i < t->rows * t->ne[0]; i++)
+        if (!isfinite(out[i]))
+            return tacit_fail(err, TACIT_BAD_INPUT,
+                              "%s: tensor %s: value %llu is not finite; refused", gguf_name(file),
+                              t->name, (unsigned long long)i);
+    return TACIT_OK;
+}
+
+/* The linear that a tensor of the file adapts. */
+static tacit_status find_linear(const gguf_file *file, const tacit_model *model,
+                                const gguf_tensor *t, char *base, size_t base_size,
+                                const tacit_linear **linear, char *half, tacit_error *err)
+{
+    size_t layer;
+    text_linear which;
+    *linear = NULL;
+    *half = layout_base_name(t->name, base, base_size);
+    if (!*half || !layout_parse_linear(base, &layer, &which) || layer >= model->text.n_layers)
+        return tacit_fail(err, TACIT_BAD_INPUT,
+                          "%s: tensor %s adapts nothing of this model; expected "
+                          "blk.N.{attn_q,attn_k,attn_v,attn_output,ffn_gate,ffn_up,ffn_down}"
+                          ".weight.lora_{a,b} with N below %zu",
+                          gguf_name(file), t->name, model->text.n_layers);
+    *linear = &model->text.layer[layer].linear[which];
+    return TACIT_OK;
+}
+
+static tacit_status check_shape(const gguf_file *file, const gguf_tensor *t, char half,
+                                const tacit_linear *l, tacit_error *err)
+{
+    uint64_t expected = half == 'a' ? l->n_in : l->n_out;
+    uint64_t found = half == 'a' ? t->ne[0] : t->ne[1];
+    uint64_t rank = half == 'a' ? t->ne[1] : t->ne[0];
+    if (!t->traits)
+        return tacit_fail(err, TACIT_BAD_INPUT, "%s: tensor %s has type %u, which is not known",
+                          gguf_name(file), t->name, t->type);
+    if (t->n_dims != 2 || found != expected || rank < 1 || rank > LAYOUT_MAX_RANK)
+        return tacit_fail(err, TACIT_BAD_INPUT,
+                          "%s: tensor %s is [%llu, %llu]; expected %s with a rank of 1 to %d and "
+                          "%llu values",
+                          gguf_name(file), t->name, (unsigned long long)t->ne[0],
+                          (unsigned long long)t->ne[1],
+                          half == 'a' ? "[n_in, rank]" : "[rank, n_out]", LAYOUT_MAX_RANK,
+                          (unsigned long long)expected);
+    return TACIT_OK;
+}
+
+static adapter_pair *pair_for(tacit_adapter *a, const char *base, const tacit_linear *l)
+{
+    for (size_t i = 0; i < a->count; i++)
+        if (strcmp(a->pair[i].tensor, base) == 0)
+            return &a->pair[i];
+    char *name = strdup(base);
+    if (!name)
+        return NULL;
+    adapter_pair *p = &a->pair[a->count++];
+    *p = (adapter_pair){.tensor = name, .n_in = l->n_in, .n_out = l->n_out};
+    return p;
+}
+
+static tacit_status read_half(tacit_adapter *a, const gguf_file *file, const tacit_model *model,
+                              const gguf_tensor *t, tacit_error *err)
+{
+    char base[GGUF_MAX_NAME + 1], half;
+    const tacit_linear *linear = NULL;
+    tacit_status status = find_linear(file, model, t, base, sizeof base, &linear, &half, err);
+    if (status == TACIT_OK)
+        status = check_shape(file, t, half, linear, err);
+    if (status != TACIT_OK)
+        return status;
+    size_t rank = (size_t)(half == 'a' ? t->ne[1] : t->ne[0]);
+    adapter_pair *p = pair_for(a, base, linear);
+    float *values = malloc((size_t)(t->rows * t->ne[0]) * sizeof *values);
+    if (!p || !values) {
+        free(values);
+        return tacit_fail(err, TACIT_NO_MEMORY, "%s: no memory for tensor %s", gguf_name(file),
+                          t->name);
+    }
+    *(half == 'a' ? &p->a : &p->b) = values;
+    if (p->rank && p->rank != rank)
+        return tacit_fail(err, TACIT_BAD_INPUT,
+                          "%s: tensor %s has rank %zu, its other half rank %zu", gguf_name(file),
+                          t->name, rank, p->rank);
+    p->rank = rank;
+    return read_finite(file, t, values, err);
+}
+
+static tacit_status read_alpha(const gguf_file *file, double *alpha, tacit_error *err)
+{
+    *alpha = 0;
+    tacit_status status = gguf_get_f64(file, "adapter.lora.alpha", alpha, err);
+    if (status == TACIT_NOT_FOUND)
+        return TACIT_OK;
+    if (status == TACIT_OK && (!isfinite(*alpha) || *alpha < 0))
+        return tacit_fail(err, TACIT_BAD_INPUT,
+                          "%s: adapter.lora.alpha is %g; expected a finite number of at least 0",
+                          gguf_name(file), *alpha);
+    return status;
+}
+
+static tacit_status read_pairs(tacit_adapter *a, const gguf_file *file, const tacit_model *model,
+                               tacit_error *err)
+{
+    double alpha;
+    size_t n = gguf_tensor_count(file);
+    tacit_status status = read_alpha(file, &alpha, err);
+    if (status != TACIT_OK)
+        return status;
+    /* Every pair has one tensor of its own at least, so n bounds their number. */
+    a->pair = calloc(n ? n : 1, sizeof *a->pair);
+    if (!a->pair)
+        return tacit_fail(err, TACIT_NO_MEMORY, "%s: no memory for %zu tensors", gguf_name(file),
+                          n);
+    for (size_t i = 0; i < n; i++) {
+        status = read_half(a, file, model, gguf_tensor_at(file, i), err);
+        if (status != TACIT_OK)
+            return status;
+    }
+    for (size_t i = 0; i < a->count; i++) {
+        adapter_pair *p = &a->pair[i];
+        if (!p->a || !p->b)
+            return tacit_fail(err, TACIT_BAD_INPUT, "%s: %s.lora_%c has no other half",
+                              gguf_name(file), p->tensor, p->a ? 'a' : 'b');
+        p->scale = alpha > 0 ? (float)(alpha / (double)p->rank) : 1.0f;
+    }
+    if (a->count == 0)
+        return tacit_fail(err, TACIT_BAD_INPUT, "%s: an adapter without tensors", gguf_name(file));
+    return TACIT_OK;
+}
+
+tacit_status tacit_adapter_load(tacit_adapter **out, const tacit_model *model, const char *path,
+                                tacit_error *err)
+{
+    tacit_status status = TACIT_OK;
+    gguf_file *file = NULL;
+    tacit_adapter *a = calloc(1, sizeof *a);
+    if (!a)
+        return tacit_fail(err, TACIT_NO_MEMORY, "%s: no memory", path);
+    TACIT_TRY(gguf_open(&file, path, err), fail);
+    TACIT_TRY(read_info(file, model, &a->info, err), fail);
+    TACIT_TRY(read_pairs(a, file, model, err), fail);
+    TACIT_TRY(tacit_digest_file(a->digest, path, err), fail);
+    gguf_close(file);
+    *out = a;
+    return TACIT_OK;
+fail:
+    gguf_close(file);
+    tacit_adapter_free(a);
+    return status;
+}
+
+void tacit_adapter_free(tacit_adapter *a)
+{
+    if (!a)
+        return;
+    for (size_t i = 0; i < a->count; i++) {
+        free((void *)(uintptr_t)a->pair[i].tensor);
+        free(a->pair[i].a);
+        free(a->pair[i].b);
+    }
+    free(a->pair);
+    free(a);
+}
+
+const tacit_adapter_info *tacit_adapter_get_info(const tacit_adapter *a)
+{
+    return &a->info;
+}
+
+const adapter_pair *adapter_find(const tacit_adapter *a, const char *tensor)
+{
+    for (size_t i = 0; i < a->count; i++)
+        if (strcmp(a->pair[i].tensor, tensor) == 0)
+            return &a->pair[i];
+    return NULL;
+}
+
+size_t adapter_pair_count(const tacit_adapter *a)
+{
+    return a->count;
+}
+
+const adapter_pair *adapter_pair_at(const tacit_adapter *a, size_t i)
+{
+    return &a->pair[i];
+}
+
+const uint8_t *adapter_digest(const tacit_adapter *a)
+{
+    return a->digest;
+}

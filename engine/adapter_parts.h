@@ -1,0 +1,23 @@
+/* What the rest of the engine sees of a loaded adapter: one low-rank pair per adapted tensor. */
+#ifndef TACIT_ENGINE_ADAPTER_PARTS_H
+#define TACIT_ENGINE_ADAPTER_PARTS_H
+
+#include "engine/adapter.h"
+
+/* y += scale * b (a x), with a[rank, n_in] and b[n_out, rank], fp32, row-major. Owned by the
+ * adapter. */
+typedef struct adapter_pair {
+    const char *tensor; /* name of the base tensor, "blk.3.attn_output.weight" */
+    size_t rank, n_in, n_out;
+    float scale; /* alpha / rank; 1 where the file has no alpha or alpha 0 */
+    float *a, *b;
+} adapter_pair;
+
+/* The pair of a base tensor, or NULL when the adapter leaves it alone. */
+const adapter_pair *adapter_find(const tacit_adapter *a, const char *tensor);
+size_t adapter_pair_count(const tacit_adapter *a);
+const adapter_pair *adapter_pair_at(const tacit_adapter *a, size_t i);
+/* SHA-256 of the file: with the base digest the key of anything computed under this adapter. */
+const uint8_t *adapter_digest(const tacit_adapter *a);
+
+#endif

@@ -1,0 +1,229 @@
+#include "engine/layout.h"
+
+#include "engine/encoder.h"
+#include "engine/model_parts.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool layout_is_lora(tacit_trainable_kind kind)
+{
+    return kind == TACIT_TRAIN_LORA || kind == TACIT_TRAIN_LORA_FFA;
+}
+
+bool layout_parse_linear(const char *tensor, size_t *layer, text_linear *which)
+{
+    if (strncmp(tensor, "blk.", 4) != 0)
+        return false;
+    const char *at = tensor + 4;
+    size_t number = 0, digits = 0;
+    for (; at[digits] >= '0' && at[digits] <= '9' && digits < 6; digits++)
+        number = 10 * number + (size_t)(at[digits] - '0');
+    const char *name = at + digits + 1, *end = strstr(name - 1, ".weight");
+    if (digits == 0 || (digits > 1 && at[0] == '0') || at[digits] != '.' || !end || end[7] != '\0')
+        return false;
+    for (int i = 0; i < TEXT_LINEARS; i++) {
+        const char *known = text_linear_name((text_linear)i);
+        if (end > name && strlen(known) == (size_t)(end - name) &&
+            memcmp(known, name, (size_t)(end - name)) == 0) {
+            *layer = number;
+            *which = (text_linear)i;
+            return true;
+        }
+    }
+    return false;
+}
+
+char layout_base_name(const char *name, char *base, size_t base_size)
+{
+    size_t size = strlen(name);
+    if (size < 8 || size - 7 >= base_size || memcmp(name + size - 7, ".lora_", 6) != 0)
+        return 0;
+    char half = name[size - 1];
+    if (half != 'a' && half != 'b')
+        return 0;
+    memcpy(base, name, size - 7);
+    base[size - 7] = '\0';
+    return half;
+}
+
+size_t layout_find(const tacit_layout *layout, const char *name)
+{
+    for (size_t i = 0; i < layout->count; i++)
+        if (strcmp(layout->entry[i].name, name) == 0)
+            return i;
+    return layout->count;
+}
+
+tacit_status layout_check_lora(const tacit_trainable_spec *spec, tacit_error *err)
+{
+    if (spec->rank < 1 || spec->rank > LAYOUT_MAX_RANK)
+        return tacit_fail(err, TACIT_USAGE, "adapter: rank %u; expected 1 to %d", spec->rank,
+                          LAYOUT_MAX_RANK);
+    if (!(spec->alpha > 0.0) || !isfinite((float)spec->alpha))
+        return tacit_fail(err, TACIT_USAGE, "adapter: alpha %g; expected a finite number above 0",
+                          spec->alpha);
+    if (spec->n_targets < 1 || spec->n_targets > TEXT_LINEARS)
+        return tacit_fail(err, TACIT_USAGE, "adapter: %zu targets; expected 1 to %d",
+                          spec->n_targets, TEXT_LINEARS);
+    for (size_t i = 0; i < spec->n_targets; i++) {
+        if (text_linear_find(spec->target[i]) == TEXT_LINEARS)
+            return tacit_fail(err, TACIT_USAGE,
+                              "adapter: unknown target '%s'; known are attn_q, attn_k, attn_v, "
+                              "attn_output, ffn_gate, ffn_up, ffn_down",
+                              spec->target[i]);
+        for (size_t j = 0; j < i; j++)
+            if (strcmp(spec->target[i], spec->target[j]) == 0)
+                return tacit_fail(err, TACIT_USAGE, "adapter: target '%s' is named twice",
+                                  spec->target[i]);
+    }
+    return TACIT_OK;
+}
+
+/* Entries are counted first and written in a second pass: `entry` is NULL while counting. */
+typedef struct layout_cursor {
+    tacit_trainable_entry *entry;
+    size_t count;
+} layout_cursor;
+
+static void put_entry(layout_cursor *c, size_t rows, size_t cols, const char *base,
+                      const char *suffix)
+{
+    if (c->entry) {
+        tacit_trainable_entry *e = &c->entry[c->count];
+        snprintf(e->name, sizeof e->name, "%s%s", base, suffix);
+        e->rows = rows;
+        e->cols = cols;
+    }
+    c->count++;
+}
+
+static void put_lora(layout_cursor *c, const tacit_text_model *text,
+                     const tacit_trainable_spec *spec)
+{
+    char base[64];
+    for (size_t layer = 0; layer < text->n_layers; layer++)
+        for (size_t i = 0; i < spec->n_targets; i++) {
+            const tacit_linear *l = &text->layer[layer].linear[text_linear_find(spec->target[i])];
+            snprintf(base, sizeof base, "blk.%zu.%s.weight", layer, spec->target[i]);
+            if (spec->kind == TACIT_TRAIN_LORA)
+                put_entry(c, spec->rank, l->n_in, base, ".lora_a");
+            put_entry(c, l->n_out, spec->rank, base, ".lora_b");
+        }
+}
+
+static void put_layer(layout_cursor *c, const tacit_text_model *text, size_t layer)
+{
+    char base[64];
+    const tacit_text_layer *l = &text->layer[layer];
+    snprintf(base, sizeof base, "blk.%zu.", layer);
+    put_entry(c, 1, text->embedding, base, "attn_norm.weight");
+    put_entry(c, 1, text->embedding, base, "ffn_norm.weight");
+    for (int i = 0; i < TEXT_LINEARS; i++) {
+        const char *name = text_linear_name((text_linear)i);
+        snprintf(base, sizeof base, "blk.%zu.%s", layer, name);
+        put_entry(c, l->linear[i].n_out, l->linear[i].n_in, base, ".weight");
+        if (l->linear[i].bias)
+            put_entry(c, 1, l->linear[i].n_out, base, ".bias");
+    }
+}
+
+static void put_text(layout_cursor *c, const tacit_text_model *text)
+{
+    put_entry(c, text->vocab, text->embedding, "token_embd", ".weight");
+    for (size_t layer = 0; layer < text->n_layers; layer++)
+        put_layer(c, text, layer);
+    put_entry(c, 1, text->embedding, "output_norm", ".weight");
+    if (!text->tied)
+        put_entry(c, text->vocab, text->embedding, "output", ".weight");
+}
+
+static void put_all(layout_cursor *c, const tacit_model *model, const tacit_trainable_spec *spec)
+{
+    if (layout_is_lora(spec->kind)) {
+        put_lora(c, &model->text, spec);
+        return;
+    }
+    bool everything = spec->kind == TACIT_TRAIN_ALL;
+    if (everything)
+        put_text(c, &model->text);
+    c->count += encoder_entries(model, everything, c->entry ? c->entry + c->count : NULL);
+}
+
+static tacit_status place_entries(tacit_layout *l, tacit_error *err)
+{
+    size_t at = 0;
+    for (size_t i = 0; i < l->count; i++) {
+        size_t values;
+        l->entry[i].offset = at;
+        if (!tacit_mul_size(l->entry[i].rows, l->entry[i].cols, &values) ||
+            !tacit_add_size(at, values, &at) || at > SIZE_MAX / sizeof(float) / 4)
+            return tacit_fail(err, TACIT_BAD_INPUT, "trainable set: %s overflows the address space",
+                              l->entry[i].name);
+    }
+    l->values = at;
+    return TACIT_OK;
+}
+
+/* Three parts an entry: name, rows, cols. */
+static tacit_status hash_entries(tacit_layout *l, tacit_error *err)
+{
+    tacit_span *part = calloc(3 * l->count, sizeof *part);
+    uint8_t(*number)[2][8] = calloc(l->count, sizeof *number);
+    if (part && number) {
+        for (size_t i = 0; i < l->count; i++) {
+            const tacit_trainable_entry *e = &l->entry[i];
+            tacit_store_u64(number[i][0], e->rows);
+            tacit_store_u64(number[i][1], e->cols);
+            part[3 * i] = (tacit_span){(const uint8_t *)e->name, strlen(e->name)};
+            part[3 * i + 1] = (tacit_span){number[i][0], 8};
+            part[3 * i + 2] = (tacit_span){number[i][1], 8};
+        }
+        tacit_digest_parts(l->hash, "tacit-layout-1", part, 3 * l->count);
+    }
+    bool failed = !part || !number;
+    free(part);
+    free(number);
+    return failed ? tacit_fail(err, TACIT_NO_MEMORY, "trainable set: no memory") : TACIT_OK;
+}
+
+tacit_status tacit_layout_make(tacit_layout *out, const tacit_model *model,
+                               const tacit_trainable_spec *spec, tacit_error *err)
+{
+    layout_cursor c = {0};
+    tacit_status status = TACIT_OK;
+    *out = (tacit_layout){0};
+    if (layout_is_lora(spec->kind))
+        TACIT_TRY(layout_check_lora(spec, err), fail);
+    put_all(&c, model, spec);
+    if (c.count == 0) {
+        status =
+            tacit_fail(err, TACIT_USAGE,
+                       "trainable set: the model has no projector; name its file with --mmproj");
+        goto fail;
+    }
+    c.entry = calloc(c.count, sizeof *c.entry);
+    if (!c.entry) {
+        status =
+            tacit_fail(err, TACIT_NO_MEMORY, "trainable set: no memory for %zu entries", c.count);
+        goto fail;
+    }
+    out->entry = c.entry;
+    out->count = c.count;
+    c.count = 0;
+    put_all(&c, model, spec);
+    TACIT_TRY(place_entries(out, err), fail);
+    TACIT_TRY(hash_entries(out, err), fail);
+    return TACIT_OK;
+fail:
+    tacit_layout_free(out);
+    return status;
+}
+
+void tacit_layout_free(tacit_layout *l)
+{
+    free(l->entry);
+    *l = (tacit_layout){0};
+}

@@ -1,0 +1,288 @@
+#include "engine/linear.h"
+
+#include "engine/matrix.h"
+#include "engine/matrix_block.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A tile is what one thread dequantizes at a time: TILE_ROWS whole rows of W forward, TILE_ROWS by
+ * TILE_COLS backward. TILE_COLS is a multiple of every block size. */
+#define TILE_ROWS 64
+#define TILE_COLS 256
+
+tacit_status linear_init(tacit_linear *l, const gguf_tensor *weight, const float *bias, size_t n_in,
+                         size_t n_out, tacit_error *err)
+{
+    if (weight->ne[0] != n_in || weight->ne[1] != n_out || weight->rows != n_out)
+        return tacit_fail(err, TACIT_BAD_INPUT,
+                          "tensor %s: expected shape [%zu, %zu], found [%" PRIu64 ", %" PRIu64
+                          "]%s; the file does not fit its own keys",
+                          weight->name, n_in, n_out, weight->ne[0], weight->ne[1],
+                          weight->n_dims > 2 ? " and more" : "");
+    if (!weight->traits) {
+        const char *name = tacit_type_ggml_name(weight->type);
+        return tacit_fail(err, TACIT_BAD_INPUT,
+                          "tensor %s: type %s (%" PRIu32 ") cannot be computed; expected f32, f16, "
+                          "bf16, q8_0, q4_0 or q4_1",
+                          weight->name, name ? name : "unknown", weight->type);
+    }
+    *l = (tacit_linear){.weight = weight->data,
+                        .type = weight->traits,
+                        .row_bytes = weight->row_bytes,
+                        .bias = bias,
+                        .n_in = n_in,
+                        .n_out = n_out};
+    return TACIT_OK;
+}
+
+void linear_init_f32(tacit_linear *l, const float *weight, const float *bias, size_t n_in,
+                     size_t n_out)
+{
+    *l = (tacit_linear){.weight = weight,
+                        .type = tacit_type_find(TACIT_TYPE_F32),
+                        .row_bytes = n_in * sizeof(float),
+                        .bias = bias,
+                        .n_in = n_in,
+                        .n_out = n_out};
+}
+
+/* W as fp32 in memory, when it needs no dequantizing. A file may place fp32 at any address. */
+static const float *plain_weight(const tacit_linear *l)
+{
+    if (l->expanded)
+        return l->expanded;
+    bool usable = l->type->type == TACIT_TYPE_F32 && (uintptr_t)l->weight % sizeof(float) == 0;
+    return usable ? l->weight : NULL;
+}
+
+/* out[rows, cols] = W[row.., col..]; col is a multiple of the block size, so is cols or it ends at
+ * n_in. */
+static void read_tile(const tacit_linear *l, float *out, size_t row, size_t rows, size_t col,
+                      size_t cols)
+{
+    const uint8_t *from = (const uint8_t *)l->weight + row * l->row_bytes +
+                          col / l->type->block_values * l->type->block_bytes;
+    for (size_t i = 0; i < rows; i++)
+        l->type->to_f32(out + i * cols, from + i * l->row_bytes, cols);
+}
+
+typedef struct expand_job {
+    const tacit_linear *l;
+    float *out;
+} expand_job;
+
+static void expand_rows(void *ctx, size_t i, size_t thread)
+{
+    (void)thread;
+    const expand_job *job = ctx;
+    size_t row = i * TILE_ROWS, n = job->l->n_out - row;
+    read_tile(job->l, job->out + row * job->l->n_in, row, n < TILE_ROWS ? n : TILE_ROWS, 0,
+              job->l->n_in);
+}
+
+static void expand(tacit_pool *pool, const tacit_linear *l, float *out)
+{
+    expand_job job = {l, out};
+    const float *plain = plain_weight(l);
+    if (plain)
+        memcpy(out, plain, l->n_in * l->n_out * sizeof *out);
+    else
+        tacit_pool_run(pool, (l->n_out + TILE_ROWS - 1) / TILE_ROWS, expand_rows, &job);
+}
+
+tacit_status linear_cache(tacit_linear *l)
+{
+    size_t n = l->n_in * l->n_out;
+    float *expanded = malloc(n * sizeof *expanded);
+    float *transposed = malloc(n * sizeof *transposed);
+    if (!expanded || !transposed) {
+        free(expanded);
+        free(transposed);
+        return TACIT_NO_MEMORY;
+    }
+    expand(NULL, l, expanded);
+    for (size_t i = 0; i < l->n_out; i++)
+        for (size_t j = 0; j < l->n_in; j++)
+            transposed[j * l->n_out + i] = expanded[i * l->n_in + j];
+    linear_drop_cache(l);
+    l->expanded = expanded;
+    l->transposed = transposed;
+    return TACIT_OK;
+}
+
+void linear_drop_cache(tacit_linear *l)
+{
+    free(l->expanded);
+    free(l->transposed);
+    l->expanded = NULL;
+    l->transposed = NULL;
+}
+
+void linear_expand(tacit_pool *pool, tacit_linear *out, const tacit_linear *l, float *buffer)
+{
+    expand(pool, l, buffer);
+    linear_init_f32(out, buffer, l->bias, l->n_in, l->n_out);
+}
+
+void linear_row(const tacit_linear *l, size_t i, float *out)
+{
+    const float *plain = plain_weight(l);
+    if (plain)
+        memcpy(out, plain + i * l->n_in, l->n_in * sizeof *out);
+    else
+        read_tile(l, out, i, 1, 0, l->n_in);
+}
+
+static size_t tile_floats(const tacit_linear *l)
+{
+    return TILE_ROWS * (l->n_in > TILE_COLS ? l->n_in : TILE_COLS);
+}
+
+size_t linear_scratch(const tacit_linear *l, size_t rows, size_t rank, size_t threads)
+{
+    return threads * tile_floats(l) + 2 * rows * rank;
+}
+
+typedef struct tile_job {
+    const tacit_linear *l;
+    float *y;       /* y forward, dx backward */
+    const float *x; /* x forward, dy backward */
+    size_t rows;
+    bool accumulate;
+    float *tiles;
+} tile_job;
+
+static void forward_tile(void *ctx, size_t i, size_t thread)
+{
+    const tile_job *job = ctx;
+    const tacit_linear *l = job->l;
+    float *tile = job->tiles + thread * tile_floats(l);
+    size_t row = i * TILE_ROWS;
+    size_t n = l->n_out - row < TILE_ROWS ? l->n_out - row : TILE_ROWS;
+    read_tile(l, tile, row, n, 0, l->n_in);
+    matrix_block b = {.y = job->y + row,
+                      .y_stride = l->n_out,
+                      .x = job->x,
+                      .x_stride = l->n_in,
+                      .w = tile,
+                      .w_stride = l->n_in,
+                      .m = job->rows,
+                      .n = n,
+                      .k = l->n_in,
+                      .transpose_w = true};
+    matrix_block_run(&b);
+}
+
+/* One block of columns of dx, summed over all rows of W in order. */
+static void backward_tile(void *ctx, size_t i, size_t thread)
+{
+    const tile_job *job = ctx;
+    const tacit_linear *l = job->l;
+    float *tile = job->tiles + thread * tile_floats(l);
+    size_t col = i * TILE_COLS;
+    size_t cols = l->n_in - col < TILE_COLS ? l->n_in - col : TILE_COLS;
+    for (size_t row = 0; row < l->n_out; row += TILE_ROWS) {
+        size_t n = l->n_out - row < TILE_ROWS ? l->n_out - row : TILE_ROWS;
+        read_tile(l, tile, row, n, col, cols);
+        matrix_block b = {.y = job->y + col,
+                          .y_stride = l->n_in,
+                          .x = job->x + row,
+                          .x_stride = l->n_out,
+                          .w = tile,
+                          .w_stride = cols,
+                          .m = job->rows,
+                          .n = cols,
+                          .k = n,
+                          .accumulate = job->accumulate || row > 0};
+        matrix_block_run(&b);
+    }
+}
+
+static void multiply_weight(tacit_pool *pool, const tacit_linear *l, float *y, const float *x,
+                            size_t rows, float *scratch)
+{
+    const float *plain = plain_weight(l);
+    if (l->transposed) {
+        matrix_mul_nn(pool, y, x, l->transposed, rows, l->n_out, l->n_in, false);
+    } else if (plain) {
+        matrix_mul_nt(pool, y, x, plain, rows, l->n_out, l->n_in, false);
+    } else {
+        tile_job job = {.l = l, .y = y, .x = x, .rows = rows, .tiles = scratch};
+        tacit_pool_run(pool, (l->n_out + TILE_ROWS - 1) / TILE_ROWS, forward_tile, &job);
+    }
+}
+
+static bool has_pair(const tacit_low_rank *pair)
+{
+    return pair && pair->rank > 0;
+}
+
+static void scale_all(float *x, float factor, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        x[i] *= factor;
+}
+
+void linear_forward(tacit_pool *pool, const tacit_linear *l, const tacit_low_rank *pair, float *y,
+                    const float *x, size_t rows, float *scratch)
+{
+    multiply_weight(pool, l, y, x, rows, scratch);
+    for (size_t r = 0; l->bias && r < rows; r++)
+        for (size_t i = 0; i < l->n_out; i++)
+            y[r * l->n_out + i] += l->bias[i];
+    if (!has_pair(pair))
+        return;
+    float *low = scratch; /* [rows, rank]: the tiles are done with */
+    matrix_mul_nt(pool, low, x, pair->a, rows, pair->rank, l->n_in, false);
+    scale_all(low, pair->scale, rows * pair->rank);
+    matrix_mul_nt(pool, y, low, pair->b, rows, l->n_out, pair->rank, true);
+}
+
+void linear_backward_input(tacit_pool *pool, const tacit_linear *l, const tacit_low_rank *pair,
+                           float *dx, const float *dy, size_t rows, bool accumulate, float *scratch)
+{
+    const float *plain = plain_weight(l);
+    if (plain) {
+        matrix_mul_nn(pool, dx, dy, plain, rows, l->n_in, l->n_out, accumulate);
+    } else {
+        tile_job job = {
+            .l = l, .y = dx, .x = dy, .rows = rows, .accumulate = accumulate, .tiles = scratch};
+        tacit_pool_run(pool, (l->n_in + TILE_COLS - 1) / TILE_COLS, backward_tile, &job);
+    }
+    if (!has_pair(pair))
+        return;
+    float *low = scratch;
+    matrix_mul_nn(pool, low, dy, pair->b, rows, pair->rank, l->n_out, false);
+    scale_all(low, pair->scale, rows * pair->rank);
+    matrix_mul_nn(pool, dx, low, pair->a, rows, l->n_in, pair->rank, true);
+}
+
+void linear_backward_weight(tacit_pool *pool, const tacit_linear *l, float *dw, const float *dy,
+                            const float *x, size_t rows)
+{
+    matrix_mul_tn(pool, dw, dy, x, l->n_out, l->n_in, rows, true);
+}
+
+void linear_backward_bias(const tacit_linear *l, float *dbias, const float *dy, size_t rows)
+{
+    for (size_t r = 0; r < rows; r++)
+        for (size_t i = 0; i < l->n_out; i++)
+            dbias[i] += dy[r * l->n_out + i];
+}
+
+void linear_backward_pair(tacit_pool *pool, const tacit_linear *l, const tacit_low_rank *pair,
+                          float *da, float *db, const float *dy, const float *x, size_t rows,
+                          float *scratch)
+{
+    float *low = scratch;
+    matrix_mul_nt(pool, low, x, pair->a, rows, pair->rank, l->n_in, false);
+    scale_all(low, pair->scale, rows * pair->rank);
+    matrix_mul_tn(pool, db, dy, low, l->n_out, pair->rank, rows, true);
+    if (!da)
+        return;
+    matrix_mul_nn(pool, low, dy, pair->b, rows, pair->rank, l->n_out, false);
+    scale_all(low, pair->scale, rows * pair->rank);
+    matrix_mul_tn(pool, da, low, x, pair->rank, l->n_in, rows, true);
+}

@@ -1,0 +1,43 @@
+/* The tokens around a picture of an idefics3 model, in the three sequences in use:
+ *
+ *   HF, one frame   <F><global-img> R <F>
+ *   HF, tiles       per tile <F><row_r_col_c> R, "\n" after each tile row but the last, then
+ *                   "\n\n" <F><global-img> R <F>
+ *   MTMD            llama.cpp: always tiles, otherwise as HF
+ *   MTMD_IK         ik_llama.cpp: always tiles, <F> once before the first tile, and "\n" where the
+ *                   others have "\n\n"
+ *
+ * <F> is <fake_token_around_image>, R the rows of a frame. Frames are numbered row by row; the
+ * overview is the last one. Immutable values; thread-safe. */
+#ifndef TACIT_ENGINE_MEDIA_LAYOUT_H
+#define TACIT_ENGINE_MEDIA_LAYOUT_H
+
+#include "engine/tokenizer.h"
+
+typedef enum media_form { MEDIA_FORM_HF, MEDIA_FORM_MTMD, MEDIA_FORM_MTMD_IK } media_form;
+
+#define MEDIA_MAX_GRID 8
+
+/* The form called "hf", "mtmd" or "mtmd-ik". False for another name. */
+bool media_form_by_name(const char *name, media_form *out);
+
+/* Either a token (frame is -1) or the rows of one frame (token is -1). */
+typedef struct media_step {
+    int32_t token;
+    int32_t frame;
+} media_step;
+
+typedef struct media_layout {
+    media_step *step;
+    size_t count;
+    size_t frames; /* tiles and the overview */
+} media_layout;
+
+/* The sequence for grid_rows x grid_cols tiles; 0 x 0 is the overview alone, which only HF knows.
+ * TACIT_BAD_INPUT names a marker token that the vocabulary lacks. */
+tacit_status media_layout_make(media_layout *out, const tacit_tokenizer *tokenizer, media_form form,
+                               uint32_t grid_rows, uint32_t grid_cols,
+                               tacit_error *err) TACIT_MUST_CHECK;
+void media_layout_free(media_layout *l);
+
+#endif

@@ -1,0 +1,154 @@
+#include "engine/model_write.h"
+
+#include "engine/layout.h"
+#include "engine/model_parts.h"
+#include "engine/vision.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+const tacit_type_rule tacit_types_q8_0[] = {
+    {"token_embd.", ".weight", 2, TACIT_TYPE_Q8_0},
+    {"output.", ".weight", 2, TACIT_TYPE_Q8_0},
+    {"blk.", ".weight", 2, TACIT_TYPE_Q8_0},
+    {"v.blk.", ".weight", 2, TACIT_TYPE_Q8_0},
+    {"mm.", ".weight", 2, TACIT_TYPE_Q8_0},
+    {"v.patch_embd.", ".weight", 2, TACIT_TYPE_F16},
+    {"", "", 0, TACIT_TYPE_F32},
+    {NULL, NULL, 0, TACIT_TYPE_F32},
+};
+
+const tacit_type_rule tacit_types_f32[] = {
+    {"v.patch_embd.", ".weight", 2, TACIT_TYPE_F32},
+    {"", "", 0, TACIT_TYPE_F32},
+    {NULL, NULL, 0, TACIT_TYPE_F32},
+};
+
+static bool rule_holds(const tacit_type_rule *rule, const gguf_tensor *t)
+{
+    size_t size = strlen(t->name), prefix = strlen(rule->prefix), suffix = strlen(rule->suffix);
+    return t->n_dims >= rule->min_dims && prefix + suffix <= size &&
+           memcmp(t->name, rule->prefix, prefix) == 0 &&
+           memcmp(t->name + size - suffix, rule->suffix, suffix) == 0;
+}
+
+static const tacit_type_traits *type_for(const tacit_type_rule *rules, const gguf_tensor *t)
+{
+    uint32_t type = t->type;
+    for (const tacit_type_rule *r = rules; r->prefix; r++)
+        if (rule_holds(r, t)) {
+            type = r->type;
+            break;
+        }
+    const tacit_type_traits *traits = tacit_type_find(type);
+    if (traits && t->ne[0] % traits->block_values != 0)
+        traits = tacit_type_find(TACIT_TYPE_F16);
+    return traits;
+}
+
+static tacit_status refuse_not_finite(const char *name, const float *values, size_t n,
+                                      tacit_error *err)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!isfinite(values[i]))
+            return tacit_fail(err, TACIT_BAD_INPUT,
+                              "model: %s: value %zu is not finite; nothing was written", name, i);
+    return TACIT_OK;
+}
+
+/* The tensor's values: trained, or the file's dequantized into *own. */
+static tacit_status values_of(const gguf_tensor *t, const tacit_layout *layout, const float *values,
+                              const float **out, float **own, tacit_error *err)
+{
+    size_t i = layout_find(layout, t->name), n = (size_t)(t->rows * t->ne[0]);
+    *own = NULL;
+    if (i < layout->count) {
+        const tacit_trainable_entry *e = &layout->entry[i];
+        if (e->rows * e->cols != n)
+            return tacit_fail(err, TACIT_BAD_INPUT,
+                              "model: %s has %zu values in the file, %zu in the trainable set",
+                              t->name, n, e->rows * e->cols);
+        *out = values + e->offset;
+        return refuse_not_finite(t->name, *out, n, err);
+    }
+    *own = malloc(n * sizeof **own);
+    if (!*own)
+        return tacit_fail(err, TACIT_NO_MEMORY, "model: no memory for tensor %s", t->name);
+    for (uint64_t r = 0; r < t->rows; r++)
+        t->traits->to_f32(*own + r * t->ne[0], t->data + r * t->row_bytes, (size_t)t->ne[0]);
+    *out = *own;
+    return TACIT_OK;
+}
+
+static tacit_status put_tensor(gguf_writer *w, const gguf_tensor *t, const tacit_layout *layout,
+                               const float *values, const tacit_type_rule *rules, tacit_error *err)
+{
+    const float *from = NULL;
+    float *own = NULL;
+    const tacit_type_traits *traits = type_for(rules, t);
+    bool trained = layout_find(layout, t->name) < layout->count;
+    if (!trained && (!t->traits || !traits || traits->type == t->type)) {
+        gguf_put_tensor_bytes(w, t->name, t->n_dims, t->ne, t->type, t->data, t->bytes);
+        return TACIT_OK;
+    }
+    if (!traits)
+        return tacit_fail(err, TACIT_BAD_INPUT,
+                          "model: tensor %s: its type %u cannot be written; give it a rule",
+                          t->name, t->type);
+    tacit_status status = values_of(t, layout, values, &from, &own, err);
+    if (status == TACIT_OK)
+        gguf_put_tensor(w, t->name, t->n_dims, t->ne, traits->type, from);
+    free(own);
+    return status;
+}
+
+/* general.file_type: that of the type most values have. */
+static uint32_t file_type_of(const gguf_file *file, const tacit_type_rule *rules)
+{
+    uint64_t most = 0, sum[64] = {0};
+    uint32_t file_type = 0;
+    for (size_t i = 0; i < gguf_tensor_count(file); i++) {
+        const gguf_tensor *t = gguf_tensor_at(file, i);
+        const tacit_type_traits *traits = type_for(rules, t);
+        if (!traits || traits->file_type >= 64)
+            continue;
+        sum[traits->file_type] += t->rows * t->ne[0];
+        if (sum[traits->file_type] > most) {
+            most = sum[traits->file_type];
+            file_type = traits->file_type;
+        }
+    }
+    return file_type;
+}
+
+static const gguf_file *file_of(const tacit_model *model, size_t file)
+{
+    return file == 0 ? model->text_file : NULL;
+}
+
+tacit_status tacit_model_save(const char *path, const tacit_model *model, size_t file,
+                              const tacit_layout *layout, const float *values,
+                              const tacit_type_rule *rules, tacit_error *err)
+{
+    tacit_status status = TACIT_OK;
+    char base[GGUF_MAX_NAME + 1];
+    const gguf_file *source = file_of(model, file);
+    if (!source)
+        return tacit_fail(err, TACIT_USAGE, "%s: the model has no file %zu", path, file);
+    if (layout->count && layout_base_name(layout->entry[0].name, base, sizeof base))
+        return tacit_fail(err, TACIT_USAGE,
+                          "%s: an adapter is not merged into its base; save it as an adapter",
+                          path);
+    gguf_writer *w = gguf_writer_new();
+    if (!w)
+        return tacit_fail(err, TACIT_NO_MEMORY, "%s: no memory", path);
+    gguf_put_u32(w, "general.file_type", file_type_of(source, rules));
+    gguf_put_keys_of(w, source);
+    for (size_t i = 0; i < gguf_tensor_count(source) && status == TACIT_OK; i++)
+        status = put_tensor(w, gguf_tensor_at(source, i), layout, values, rules, err);
+    if (status == TACIT_OK)
+        status = gguf_write(w, path, err);
+    gguf_writer_free(w);
+    return status;
+}

@@ -1,0 +1,62 @@
+/* The small operations of the layers, forward and backward, over rows of fp32.
+ *
+ * Every function is serial over its rows, and rows do not influence each other: callers cut rows
+ * across the pool. In backward functions `dx`, `dw`, ... are ADDED to and `dy` is read, unless the
+ * comment says otherwise; weight gradients are summed in row order; an output may be NULL when it
+ * is not wanted. x and y may be the same memory in the element-wise forwards. Vectors go through
+ * the kernel table (kernels.h); each operation has its naive twin in the tests. */
+#ifndef TACIT_ENGINE_OPS_H
+#define TACIT_ENGINE_OPS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* RMSNorm (Zhang and Sennrich 2019): y[r, :] = x[r, :] / sqrt(mean(x[r, :]^2) + eps) * w. */
+void ops_rms_norm_forward(float *y, const float *x, const float *w, size_t rows, size_t n,
+                          float eps);
+/* dx[rows, n], dw[n] from x as the forward saw it. */
+void ops_rms_norm_backward(float *dx, float *dw, const float *dy, const float *x, const float *w,
+                           size_t rows, size_t n, float eps);
+
+/* LayerNorm (Ba et al. 2016): y = (x - mean) / sqrt(variance + eps) * w + b. */
+void ops_layer_norm_forward(float *y, const float *x, const float *w, const float *b, size_t rows,
+                            size_t n, float eps);
+void ops_layer_norm_backward(float *dx, float *dw, float *db, const float *dy, const float *x,
+                             const float *w, size_t rows, size_t n, float eps);
+
+/* SiLU: y = x / (1 + exp(-x)). */
+void ops_silu_forward(float *y, const float *x, size_t n);
+void ops_silu_backward(float *dx, const float *dy, const float *x, size_t n);
+
+/* SwiGLU (Shazeer 2020): y = silu(gate) * up. */
+void ops_swiglu_forward(float *y, const float *gate, const float *up, size_t n);
+/* dgate and dup are WRITTEN; they may be the memory of gate and up. */
+void ops_swiglu_backward(float *dgate, float *dup, const float *dy, const float *gate,
+                         const float *up, size_t n);
+
+/* GELU, tanh form: y = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). */
+void ops_gelu_forward(float *y, const float *x, size_t n);
+void ops_gelu_backward(float *dx, const float *dy, const float *x, size_t n);
+
+/* y[r, :] = softmax(x[r, :]), with the maximum subtracted. In place is fine. */
+void ops_softmax_forward(float *y, const float *x, size_t rows, size_t n);
+/* dx[r, :] is WRITTEN: y (dy - sum(dy y)). dx may be dy. */
+void ops_softmax_backward(float *dx, const float *dy, const float *y, size_t rows, size_t n);
+
+/* Rotary embedding (Su et al. 2021) on interleaved pairs (2i, 2i + 1) of each head.
+ * table[rows, head_dim] = cos, sin of position[r] * frequency[i] at (2i, 2i + 1); angles are
+ * computed in double. frequency has head_dim / 2 entries (radians per position). */
+void ops_rope_table(float *table, const uint32_t *position, const double *frequency, size_t rows,
+                    size_t head_dim);
+/* Rotates x[rows, heads, head_dim] in place; `stride` is the distance of rows in floats. */
+void ops_rope_forward(float *x, const float *table, size_t rows, size_t heads, size_t head_dim,
+                      size_t stride);
+/* The inverse rotation in place: turns the gradient of the output into that of the input. */
+void ops_rope_backward(float *dx, const float *table, size_t rows, size_t heads, size_t head_dim,
+                       size_t stride);
+
+/* y += x; y *= factor. */
+void ops_add(float *y, const float *x, size_t n);
+void ops_scale(float *y, float factor, size_t n);
+
+#endif

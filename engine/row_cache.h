@@ -1,0 +1,33 @@
+/* Encoder rows by the digest of (media, encoder, preprocessing): a frozen tower runs once per
+ * picture. Bounded in memory (the least recently used entry goes first) and, where a file is given,
+ * kept there too: rows tell about pictures as pictures do, so that file belongs beside the data.
+ * One thread at a time. */
+#ifndef TACIT_ENGINE_ROW_CACHE_H
+#define TACIT_ENGINE_ROW_CACHE_H
+
+#include "common/pool.h"
+#include "engine/input.h"
+#include "engine/model.h"
+
+typedef struct tacit_row_cache tacit_row_cache;
+
+typedef struct tacit_row_cache_stats {
+    uint64_t hits, encoded, evicted;
+    size_t bytes;
+} tacit_row_cache_stats;
+
+/* `max_bytes` bounds the rows held. `path` may be NULL; a file of another model or a torn tail is
+ * dropped with a warning and written anew. `model` outlives the cache; `pool` may be NULL. */
+tacit_status tacit_row_cache_new(tacit_row_cache **out, const tacit_model *model, size_t max_bytes,
+                                 const char *path, tacit_pool *pool,
+                                 tacit_error *err) TACIT_MUST_CHECK;
+void tacit_row_cache_free(tacit_row_cache *c);
+
+/* Gives every media of `input` without rows its rows (malloc'ed, the input's), from the cache or
+ * the encoder, and frees its pixels. */
+tacit_status tacit_row_cache_fill(tacit_row_cache *c, tacit_input *input,
+                                  tacit_error *err) TACIT_MUST_CHECK;
+
+tacit_row_cache_stats tacit_row_cache_get_stats(const tacit_row_cache *c);
+
+#endif

@@ -1,0 +1,84 @@
+/* The text model of a GGUF file: "llama" architecture, every key and shape checked at loading.
+ *
+ * The structure is plain on purpose: training copies it and points linears and norms at its own
+ * values. Heads, key-value heads and feed-forward width are per layer. Immutable after loading and
+ * shared by contexts and threads. Per layer (Touvron et al. 2023):
+ *   h = rms_norm(x, attn_norm); q, k, v = linear(h); rope(q), rope(k)
+ *   x += o(attention(q, k, v)): head i of q reads head i / (n_heads / n_kv_heads) of k and v,
+ *        scores / sqrt(head_dim), a row sees the rows before it and itself
+ *   x += down(silu(gate(h2)) * up(h2)), h2 = rms_norm(x, ffn_norm)
+ * and logits = output(rms_norm(x, output_norm)). */
+#ifndef TACIT_ENGINE_TEXT_MODEL_H
+#define TACIT_ENGINE_TEXT_MODEL_H
+
+#include "engine/gguf.h"
+#include "engine/linear.h"
+
+/* The linears of a layer, in the order of computation. */
+typedef enum text_linear {
+    TEXT_Q,
+    TEXT_K,
+    TEXT_V,
+    TEXT_O,
+    TEXT_GATE,
+    TEXT_UP,
+    TEXT_DOWN,
+    TEXT_LINEARS
+} text_linear;
+
+/* "attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down": the middle part
+ * of GGUF tensor names blk.N.NAME.weight and the words of tacit_trainable_spec.target. */
+const char *text_linear_name(text_linear which);
+/* TEXT_LINEARS when there is none of that name. */
+text_linear text_linear_find(const char *name);
+
+typedef struct tacit_text_layer {
+    size_t n_heads, n_kv_heads, n_ff;
+    const float *attn_norm; /* [embedding] */
+    const float *ffn_norm;  /* [embedding] */
+    /* Q [embedding -> n_heads * head_dim], K and V [embedding -> n_kv_heads * head_dim],
+     * O [n_heads * head_dim -> embedding], GATE and UP [embedding -> n_ff], DOWN back. */
+    tacit_linear linear[TEXT_LINEARS];
+} tacit_text_layer;
+
+typedef struct tacit_text_model {
+    const char *architecture; /* "llama" */
+    size_t embedding, vocab, n_layers, context_length;
+    size_t head_dim;
+    size_t max_heads, max_kv_heads, max_ff; /* over the layers: for planning memory */
+    float rms_eps;
+    double *rope_frequency;       /* [head_dim / 2], radians per position, all scaling applied */
+    tacit_linear token_embedding; /* [vocab, embedding]: rows by linear_row */
+    tacit_linear output;          /* [vocab, embedding]; the embedding's weight when tied */
+    bool tied;
+    const float *output_norm; /* [embedding] */
+    tacit_text_layer *layer;  /* [n_layers] */
+    float **owned;            /* small tensors converted to fp32 at loading */
+    size_t n_owned;
+} tacit_text_model;
+
+/* `file` must outlive the model. Refuses (TACIT_BAD_INPUT) other architectures by name, missing
+ * keys, numbers that do not fit together (heads do not divide, rope dimension other than the head,
+ * ...) and every tensor of another shape, naming tensor, expected and found. Models of at most
+ * TEXT_CACHE_VALUES weights keep fp32 copies (linear_cache). */
+tacit_status text_model_load(tacit_text_model *out, const gguf_file *file,
+                             tacit_error *err) TACIT_MUST_CHECK;
+void text_model_unload(tacit_text_model *m);
+
+#define TEXT_CACHE_VALUES (4u << 20)
+
+/* The low-rank pairs of an adapter: pair[layer * TEXT_LINEARS + which], rank 0 where the adapter
+ * has none. What a context binds and the trainer builds over its flat vector. */
+typedef struct text_pairs {
+    const tacit_low_rank *pair; /* [n_layers * TEXT_LINEARS] */
+    size_t max_rank;
+    uint8_t digest[32]; /* of the adapter's content: part of the key of cached keys and values */
+} text_pairs;
+
+/* The pair of one linear, or NULL; `pairs` may be NULL. */
+const tacit_low_rank *text_pair(const text_pairs *pairs, size_t layer, text_linear which);
+
+/* x[rows, embedding] = the embeddings of `token` (each in [0, vocab)). */
+void text_embed(const tacit_text_model *m, float *x, const int32_t *token, size_t rows);
+
+#endif

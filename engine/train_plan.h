@@ -1,0 +1,45 @@
+/* What of the text model is trained: where each gradient goes in the flat vector, and which
+ * gradients of activations that needs. Immutable after train_plan_close and shared by threads. */
+#ifndef TACIT_ENGINE_TRAIN_PLAN_H
+#define TACIT_ENGINE_TRAIN_PLAN_H
+
+#include "engine/text_model.h"
+#include "engine/trainable.h"
+
+#define TRAIN_FROZEN SIZE_MAX /* an offset: this tensor has no gradient */
+
+typedef struct train_layer {
+    size_t attn_norm, ffn_norm; /* offsets in the flat vector, or TRAIN_FROZEN */
+    size_t weight[TEXT_LINEARS], bias[TEXT_LINEARS];
+    size_t a[TEXT_LINEARS], b[TEXT_LINEARS];
+    /* Which gradients of activations the layer's backward computes. */
+    bool need_act;   /* of down's input */
+    bool need_mid;   /* of the residual stream between attention and feed-forward */
+    bool need_qkv;   /* through the attention */
+    bool need_h;     /* of the normed input of q, k, v */
+    bool need_input; /* of the layer's input */
+} train_layer;
+
+typedef struct train_plan {
+    const tacit_text_model *model; /* whose weights are computed with; not owned */
+    text_pairs pairs;              /* pair: owned by the plan, [n_layers * TEXT_LINEARS] or NULL */
+    size_t embedding, output, output_norm;
+    bool input_gradient; /* of the rows that enter the first layer */
+    size_t first_layer;  /* the backward ends with it; n_layers when no layer is visited */
+    train_layer *layer;  /* [n_layers] */
+} train_plan;
+
+/* Everything frozen. */
+tacit_status train_plan_new(train_plan *p, const tacit_text_model *model,
+                            tacit_error *err) TACIT_MUST_CHECK;
+/* Notes where the gradients of the layout's tensors go; names of encoders are left alone. The pairs
+ * of a LoRA layout are bound over `values`, with the frozen A of FFA in `frozen_a` (rank * n_in
+ * floats a pair in layout order; NULL for other kinds). */
+tacit_status train_plan_bind(train_plan *p, const tacit_layout *layout,
+                             const tacit_trainable_spec *spec, const float *values,
+                             const float *frozen_a, tacit_error *err) TACIT_MUST_CHECK;
+/* Derives what the backward needs. */
+void train_plan_close(train_plan *p);
+void train_plan_free(train_plan *p);
+
+#endif

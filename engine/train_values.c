@@ -1,0 +1,112 @@
+#include "engine/train_values.h"
+
+#include "engine/ffa.h"
+#include "engine/layout.h"
+#include "engine/model_parts.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+tacit_status train_values_text(float *values, const tacit_model *model, const tacit_layout *layout,
+                               tacit_error *err)
+{
+    const gguf_file *file = model->text_file;
+    for (size_t i = 0; i < layout->count; i++) {
+        const tacit_trainable_entry *e = &layout->entry[i];
+        const gguf_tensor *t = gguf_tensor_find(file, e->name);
+        if (!t)
+            continue; /* an encoder's */
+        if (!t->traits || t->ne[0] != e->cols || t->rows != e->rows)
+            return tacit_fail(err, TACIT_BAD_INPUT, "%s: tensor %s is not %zu rows of %zu values",
+                              gguf_name(file), e->name, e->rows, e->cols);
+        for (size_t r = 0; r < e->rows; r++)
+            t->traits->to_f32(values + e->offset + r * e->cols, t->data + r * t->row_bytes,
+                              e->cols);
+    }
+    return TACIT_OK;
+}
+
+static size_t inputs_of(const tacit_model *model, const tacit_trainable_entry *e, char half)
+{
+    char base[sizeof e->name];
+    size_t layer;
+    text_linear which;
+    if (layout_base_name(e->name, base, sizeof base) != half ||
+        !layout_parse_linear(base, &layer, &which) || layer >= model->text.n_layers)
+        return 0;
+    return model->text.layer[layer].linear[which].n_in;
+}
+
+tacit_status train_values_lora(float *values, float **frozen_a, const tacit_model *model,
+                               const tacit_layout *layout, const tacit_trainable_spec *spec,
+                               tacit_error *err)
+{
+    bool frozen = spec->kind == TACIT_TRAIN_LORA_FFA;
+    size_t floats = 0, ordinal = 0, at = 0;
+    for (size_t i = 0; frozen && i < layout->count; i++)
+        floats += spec->rank * inputs_of(model, &layout->entry[i], 'b');
+    if (frozen && !(*frozen_a = malloc(floats * sizeof **frozen_a)))
+        return tacit_fail(err, TACIT_NO_MEMORY, "adapter: no memory for %zu values of A", floats);
+    memset(values, 0, layout->values * sizeof *values);
+    for (size_t i = 0; i < layout->count; i++) {
+        const tacit_trainable_entry *e = &layout->entry[i];
+        size_t n_in = inputs_of(model, e, frozen ? 'b' : 'a');
+        if (n_in == 0)
+            continue;
+        ffa_fill(frozen ? *frozen_a + at : values + e->offset, spec->rank, n_in, spec->seed,
+                 ordinal++);
+        at += spec->rank * n_in;
+    }
+    return TACIT_OK;
+}
+
+static const float *value_of(const tacit_layout *layout, const float *values, const char *name)
+{
+    size_t i = layout_find(layout, name);
+    return i < layout->count ? values + layout->entry[i].offset : NULL;
+}
+
+static void bind_layer(tacit_text_layer *l, size_t index, const tacit_layout *layout,
+                       const float *values)
+{
+    char name[64];
+    snprintf(name, sizeof name, "blk.%zu.attn_norm.weight", index);
+    l->attn_norm = value_of(layout, values, name);
+    snprintf(name, sizeof name, "blk.%zu.ffn_norm.weight", index);
+    l->ffn_norm = value_of(layout, values, name);
+    for (int i = 0; i < TEXT_LINEARS; i++) {
+        const char *which = text_linear_name((text_linear)i);
+        tacit_linear *linear = &l->linear[i];
+        snprintf(name, sizeof name, "blk.%zu.%s.bias", index, which);
+        const float *bias = value_of(layout, values, name);
+        snprintf(name, sizeof name, "blk.%zu.%s.weight", index, which);
+        linear_init_f32(linear, value_of(layout, values, name), bias, linear->n_in, linear->n_out);
+    }
+}
+
+tacit_status train_model_bind(tacit_text_model *out, const tacit_model *model,
+                              const tacit_layout *layout, const float *values, tacit_error *err)
+{
+    *out = model->text;
+    out->owned = NULL;
+    out->n_owned = 0;
+    out->layer = malloc(out->n_layers * sizeof *out->layer);
+    if (!out->layer)
+        return tacit_fail(err, TACIT_NO_MEMORY, "trainer: no memory for %zu layers", out->n_layers);
+    memcpy(out->layer, model->text.layer, out->n_layers * sizeof *out->layer);
+    for (size_t i = 0; i < out->n_layers; i++)
+        bind_layer(&out->layer[i], i, layout, values);
+    const float *embedding = value_of(layout, values, "token_embd.weight");
+    linear_init_f32(&out->token_embedding, embedding, NULL, out->embedding, out->vocab);
+    const float *output = out->tied ? embedding : value_of(layout, values, "output.weight");
+    linear_init_f32(&out->output, output, NULL, out->embedding, out->vocab);
+    out->output_norm = value_of(layout, values, "output_norm.weight");
+    return TACIT_OK;
+}
+
+void train_model_unbind(tacit_text_model *m)
+{
+    free(m->layer);
+    *m = (tacit_text_model){0};
+}

@@ -1,0 +1,261 @@
+#include "engine/train_worker.h"
+
+#include "engine/model_parts.h"
+#include "engine/ops.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct train_worker {
+    const train_setup *setup;
+    text_train *text;
+    uint32_t *position; /* [max_rows] each */
+    size_t *predictor;
+    int32_t *target;
+    size_t n_rows, n_predicted; /* of the example at hand */
+    encoder_train *encoder;     /* for at most max_media pictures; made when one comes */
+    size_t max_media;
+    float **media_row; /* [max_media]: into `media`, or the input's cached rows */
+    float *media;      /* computed rows of the pictures, then their gradients */
+    size_t media_floats;
+};
+
+tacit_status train_worker_new(train_worker **out, const train_setup *setup, tacit_pool *pool,
+                              tacit_error *err)
+{
+    tacit_status status = TACIT_OK;
+    text_train_options options = {.max_rows = setup->max_rows};
+    train_worker *w = calloc(1, sizeof *w);
+    if (!w)
+        return tacit_fail(err, TACIT_NO_MEMORY, "trainer: no memory");
+    w->setup = setup;
+    w->position = calloc(setup->max_rows, sizeof *w->position);
+    w->predictor = calloc(setup->max_rows, sizeof *w->predictor);
+    w->target = calloc(setup->max_rows, sizeof *w->target);
+    if (!w->position || !w->predictor || !w->target) {
+        status =
+            tacit_fail(err, TACIT_NO_MEMORY, "trainer: no memory for %zu rows", setup->max_rows);
+        goto fail;
+    }
+    TACIT_TRY(text_train_new(&w->text, setup->plan, &options, pool, err), fail);
+    *out = w;
+    return TACIT_OK;
+fail:
+    train_worker_free(w);
+    return status;
+}
+
+void train_worker_free(train_worker *w)
+{
+    if (!w)
+        return;
+    text_train_free(w->text);
+    encoder_train_free(w->encoder);
+    free(w->position);
+    free(w->predictor);
+    free(w->target);
+    free(w->media_row);
+    free(w->media);
+    free(w);
+}
+
+/* ---- checks ---- */
+
+static bool needs_pixels(const train_worker *w, const tacit_media *media)
+{
+    return w->setup->n_encoder > 0 || !media->rows;
+}
+
+static tacit_status check_row(const train_worker *w, const tacit_input *in, size_t i,
+                              tacit_error *err)
+{
+    const tacit_row *row = &in->row[i];
+    bool token = row->modality == TACIT_MODALITY_TOKEN;
+    size_t vocab = w->setup->plan->model->vocab;
+    if (token && (row->token < 0 || (size_t)row->token >= vocab))
+        return tacit_fail(err, TACIT_BAD_INPUT, "row %zu: token %" PRId32 "; expected 0 to %zu", i,
+                          row->token, vocab - 1);
+    if (!token && (row->media >= in->n_media || row->token < 0 ||
+                   (size_t)row->token >= in->media[row->media].n_rows))
+        return tacit_fail(err, TACIT_BAD_INPUT,
+                          "row %zu: row %" PRId32 " of media %u, which the example does not have",
+                          i, row->token, row->media);
+    if (i > 0 && row->position <= in->row[i - 1].position)
+        return tacit_fail(err, TACIT_BAD_INPUT,
+                          "row %zu: position %" PRIu32 " after %" PRIu32 "; expected ascending", i,
+                          row->position, in->row[i - 1].position);
+    if (row->trained && (!token || i == 0))
+        return tacit_fail(err, TACIT_BAD_INPUT,
+                          "row %zu is marked as trained; expected a token that follows another row",
+                          i);
+    return TACIT_OK;
+}
+
+tacit_status train_worker_check(train_worker *w, const tacit_input *in, tacit_error *err)
+{
+    if (in->count > w->setup->max_rows)
+        return tacit_fail(err, TACIT_BAD_INPUT,
+                          "%zu rows; at most %zu were planned for: shorten the example", in->count,
+                          w->setup->max_rows);
+    for (size_t i = 0; i < in->n_media; i++)
+        if (needs_pixels(w, &in->media[i]) && (!in->media[i].pixels || !w->setup->model->vision))
+            return tacit_fail(err, TACIT_BAD_INPUT, "picture %zu has no %s", i,
+                              w->setup->model->vision ? "pixels" : "encoder: name its file");
+    for (size_t i = 0; i < in->count; i++) {
+        tacit_status status = check_row(w, in, i, err);
+        if (status != TACIT_OK)
+            return status;
+    }
+    return TACIT_OK;
+}
+
+/* ---- pictures ---- */
+
+static tacit_status grow_encoder(train_worker *w, size_t n_media, tacit_error *err)
+{
+    const train_setup *s = w->setup;
+    if (n_media <= w->max_media)
+        return TACIT_OK;
+    encoder_train_free(w->encoder);
+    w->encoder = NULL;
+    w->max_media = 0;
+    free(w->media_row);
+    w->media_row = calloc(n_media, sizeof *w->media_row);
+    if (!w->media_row)
+        return tacit_fail(err, TACIT_NO_MEMORY, "trainer: no memory for %zu pictures", n_media);
+    if (s->model->vision) {
+        tacit_status status = encoder_train_new(&w->encoder, s->model, s->tower, s->encoder,
+                                                s->n_encoder, n_media, err);
+        if (status != TACIT_OK)
+            return status;
+    }
+    w->max_media = n_media;
+    return TACIT_OK;
+}
+
+/* Places for the rows of all pictures, one after the other. */
+static tacit_status place_media(train_worker *w, const tacit_input *in, tacit_error *err)
+{
+    size_t width = w->setup->plan->model->embedding, rows = 0, floats;
+    for (size_t i = 0; i < in->n_media; i++)
+        if (!tacit_add_size(rows, in->media[i].n_rows, &rows))
+            return tacit_fail(err, TACIT_BAD_INPUT, "pictures: too many rows");
+    if (!tacit_mul_size(rows, width, &floats) || floats > SIZE_MAX / sizeof(float))
+        return tacit_fail(err, TACIT_BAD_INPUT, "pictures: %zu rows are too many", rows);
+    if (floats > w->media_floats) {
+        float *grown = realloc(w->media, floats * sizeof *grown);
+        if (!grown)
+            return tacit_fail(err, TACIT_NO_MEMORY, "trainer: no memory for %zu rows of pictures",
+                              rows);
+        w->media = grown;
+        w->media_floats = floats;
+    }
+    float *at = w->media;
+    for (size_t i = 0; i < in->n_media; i++) {
+        w->media_row[i] = at;
+        at += in->media[i].n_rows * width;
+    }
+    return TACIT_OK;
+}
+
+/* Fills w->media_row: by the encoder, or from the example where it is frozen and has cached rows.
+ */
+static tacit_status encode_media(train_worker *w, const tacit_input *in, tacit_error *err)
+{
+    size_t width = w->setup->plan->model->embedding;
+    bool compute = false;
+    for (size_t i = 0; i < in->n_media; i++)
+        compute = compute || needs_pixels(w, &in->media[i]);
+    tacit_status status = grow_encoder(w, in->n_media, err);
+    if (status == TACIT_OK)
+        status = place_media(w, in, err);
+    if (status != TACIT_OK)
+        return status;
+    if (compute)
+        return encoder_train_forward(w->encoder, w->setup->values, in->media, in->n_media,
+                                     w->media_row, err);
+    for (size_t i = 0; i < in->n_media; i++)
+        memcpy(w->media_row[i], in->media[i].rows, in->media[i].n_rows * width * sizeof(float));
+    return TACIT_OK;
+}
+
+/* ---- one example ---- */
+
+static text_train_rows plan_rows(train_worker *w, const tacit_input *in, float gradient_scale)
+{
+    w->n_predicted = 0;
+    w->n_rows = 0;
+    for (size_t i = 0; i < in->count; i++) {
+        w->position[i] = in->row[i].position;
+        if (!in->row[i].trained)
+            continue;
+        w->predictor[w->n_predicted] = i - 1;
+        w->target[w->n_predicted++] = in->row[i].token;
+        w->n_rows = i;
+    }
+    return (text_train_rows){.count = w->n_rows,
+                             .position = w->position,
+                             .n_predicted = w->n_predicted,
+                             .predictor = w->predictor,
+                             .target = w->target,
+                             .gradient_scale = gradient_scale};
+}
+
+static void fill_input(train_worker *w, const tacit_input *in)
+{
+    const tacit_text_model *m = w->setup->plan->model;
+    float *x = text_train_input(w->text);
+    for (size_t i = 0; i < w->n_rows; i++, x += m->embedding) {
+        const tacit_row *row = &in->row[i];
+        if (row->modality == TACIT_MODALITY_TOKEN)
+            linear_row(&m->token_embedding, (size_t)row->token, x);
+        else
+            memcpy(x, w->media_row[row->media] + (size_t)row->token * m->embedding,
+                   m->embedding * sizeof *x);
+    }
+}
+
+/* The gradient of the input rows goes on to the embedding and to the encoder. */
+static void spread_input_gradient(train_worker *w, const tacit_input *in, float *grad)
+{
+    const train_plan *plan = w->setup->plan;
+    size_t width = plan->model->embedding;
+    const float *dx = text_train_input_gradient(w->text);
+    if (in->n_media > 0)
+        memset(w->media, 0, w->media_floats * sizeof *w->media);
+    for (size_t i = 0; i < w->n_rows; i++, dx += width) {
+        const tacit_row *row = &in->row[i];
+        if (row->modality != TACIT_MODALITY_TOKEN)
+            ops_add(w->media_row[row->media] + (size_t)row->token * width, dx, width);
+        else if (plan->embedding != TRAIN_FROZEN)
+            ops_add(grad + plan->embedding + (size_t)row->token * width, dx, width);
+    }
+    if (in->n_media > 0 && w->setup->n_encoder > 0)
+        encoder_train_backward(w->encoder, (const float *const *)w->media_row, in->n_media, grad);
+}
+
+tacit_status train_worker_run(train_worker *w, const tacit_input *example, float gradient_scale,
+                              float *grad, double *loss, tacit_error *err)
+{
+    *loss = 0;
+    tacit_status status = train_worker_check(w, example, err);
+    if (status != TACIT_OK)
+        return status;
+    text_train_rows rows = plan_rows(w, example, gradient_scale);
+    if (rows.n_predicted == 0)
+        return TACIT_OK;
+    if (example->n_media > 0)
+        status = encode_media(w, example, err);
+    if (status != TACIT_OK)
+        return status;
+    fill_input(w, example);
+    if (!grad) {
+        *loss = text_train_loss(w->text, &rows);
+        return TACIT_OK;
+    }
+    *loss = text_train_backward(w->text, &rows, grad);
+    if (w->setup->plan->input_gradient)
+        spread_input_gradient(w, example, grad);
+    return TACIT_OK;
+}

@@ -1,0 +1,37 @@
+/* One thread's means to compute an example: the text model's workspace and, where pictures have to
+ * be computed, an encoder's. */
+#ifndef TACIT_ENGINE_TRAIN_WORKER_H
+#define TACIT_ENGINE_TRAIN_WORKER_H
+
+#include "engine/encoder.h"
+#include "engine/input.h"
+#include "engine/text_train.h"
+
+/* What all workers of a trainer share. */
+typedef struct train_setup {
+    const tacit_model *model;
+    const train_plan *plan;
+    const float *values;                  /* the flat vector */
+    const tacit_trainable_entry *encoder; /* the encoder's entries, NULL when it is frozen */
+    size_t n_encoder;
+    bool tower; /* the encoder's tower is trained, not the projector alone */
+    size_t max_rows;
+} train_setup;
+
+typedef struct train_worker train_worker;
+
+/* `setup` outlives the worker. `pool` may be NULL. */
+tacit_status train_worker_new(train_worker **out, const train_setup *setup, tacit_pool *pool,
+                              tacit_error *err) TACIT_MUST_CHECK;
+void train_worker_free(train_worker *w);
+
+/* Refuses (TACIT_BAD_INPUT) an example that cannot be computed. */
+tacit_status train_worker_check(train_worker *w, const tacit_input *example,
+                                tacit_error *err) TACIT_MUST_CHECK;
+
+/* Mean loss over the example's trained tokens; 0 without any. `grad` receives, ADDED, the gradient
+ * of gradient_scale * loss; NULL: forward only. */
+tacit_status train_worker_run(train_worker *w, const tacit_input *example, float gradient_scale,
+                              float *grad, double *loss, tacit_error *err) TACIT_MUST_CHECK;
+
+#endif

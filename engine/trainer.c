@@ -1,0 +1,328 @@
+/* A unit's examples are dealt to at most UNIT_LANES lanes: example i belongs to lane i modulo their
+ * number. A lane's gradient is summed in the order of its examples and a unit's in the order of its
+ * lanes, so its bits depend on the unit alone. Where weights are plain fp32 and a workspace is
+ * small, lanes run side by side, each thread with a workspace of its own; otherwise one lane runs
+ * at a time and the pool works inside its products. */
+#include "engine/trainer.h"
+
+#include "engine/layout.h"
+#include "engine/model_parts.h"
+#include "engine/ops.h"
+#include "engine/train_values.h"
+#include "engine/train_worker.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define UNIT_LANES 8
+#define LANE_VALUES ((size_t)4 << 20)         /* above: one lane a unit */
+#define SIDE_BY_SIDE_BYTES ((size_t)96 << 20) /* largest workspace of a thread */
+#define FLIGHT_VALUES ((size_t)1 << 20)       /* small gradients: more lanes in flight */
+#define MAX_LANES 64
+
+/* One lane of one unit. */
+typedef struct train_lane {
+    const tacit_unit *unit;
+    size_t unit_index, first, step; /* examples first, first + step, ... */
+    float *grad;
+    double loss; /* sum over the lane's examples */
+    tacit_status status;
+    tacit_error err;
+} train_lane;
+
+struct tacit_trainer {
+    tacit_trainable_spec spec;
+    tacit_layout layout;
+    tacit_pool *pool;
+    float *values, *frozen_a;
+    tacit_text_model bound; /* over the values, when the text model is trained */
+    train_plan plan;
+    train_setup setup;
+    bool side_by_side;
+    train_worker **worker;
+    size_t n_workers;
+    train_lane *lane; /* [n_lanes] */
+    size_t n_lanes, n_filled;
+    float *grads; /* [n_lanes, layout.values] */
+};
+
+/* ---- construction ---- */
+
+static tacit_status make_values(tacit_trainer *t, const tacit_model *model, tacit_error *err)
+{
+    size_t n_encoder = layout_is_lora(t->spec.kind)
+                           ? 0
+                           : encoder_entries(model, t->spec.kind == TACIT_TRAIN_ALL, NULL);
+    const tacit_trainable_entry *encoder = t->layout.entry + t->layout.count - n_encoder;
+    t->values = calloc(t->layout.values, sizeof *t->values);
+    if (!t->values)
+        return tacit_fail(err, TACIT_NO_MEMORY, "trainer: no memory for %zu values",
+                          t->layout.values);
+    t->setup.n_encoder = n_encoder;
+    t->setup.encoder = n_encoder ? encoder : NULL;
+    if (layout_is_lora(t->spec.kind))
+        return train_values_lora(t->values, &t->frozen_a, model, &t->layout, &t->spec, err);
+    tacit_status status = encoder_initial_values(model, encoder, n_encoder, t->values, err);
+    if (status == TACIT_OK && t->spec.kind == TACIT_TRAIN_ALL)
+        status = train_values_text(t->values, model, &t->layout, err);
+    return status;
+}
+
+static tacit_status make_plan(tacit_trainer *t, const tacit_model *model, tacit_error *err)
+{
+    tacit_status status = TACIT_OK;
+    const tacit_text_model *text = &model->text;
+    if (t->spec.kind == TACIT_TRAIN_ALL) {
+        TACIT_TRY(train_model_bind(&t->bound, model, &t->layout, t->values, err), out);
+        text = &t->bound;
+    }
+    TACIT_TRY(train_plan_new(&t->plan, text, err), out);
+    TACIT_TRY(train_plan_bind(&t->plan, &t->layout, &t->spec, t->values, t->frozen_a, err), out);
+    t->plan.input_gradient = !layout_is_lora(t->spec.kind);
+    train_plan_close(&t->plan);
+out:
+    return status;
+}
+
+static bool runs_side_by_side(const tacit_trainer *t, size_t max_rows)
+{
+    const tacit_text_model *m = t->plan.model;
+    for (size_t i = 0; i < m->n_layers; i++)
+        for (int k = 0; k < TEXT_LINEARS; k++) {
+            const tacit_linear *l = &m->layer[i].linear[k];
+            if (!l->expanded && l->type->type != TACIT_TYPE_F32)
+                return false;
+        }
+    text_train_options options = {.max_rows = max_rows};
+    return text_train_bytes(&t->plan, &options, 1) <= SIDE_BY_SIDE_BYTES &&
+           t->layout.values <= LANE_VALUES;
+}
+
+static tacit_status make_workers(tacit_trainer *t, tacit_error *err)
+{
+    tacit_status status = TACIT_OK;
+    size_t threads = t->pool ? tacit_pool_threads(t->pool) : 1;
+    size_t wanted = t->side_by_side ? threads : 1;
+    t->worker = calloc(wanted, sizeof(train_worker *));
+    if (!t->worker)
+        return tacit_fail(err, TACIT_NO_MEMORY, "trainer: no memory");
+    for (size_t i = 0; i < wanted && status == TACIT_OK; i++) {
+        status = train_worker_new(&t->worker[i], &t->setup, t->side_by_side ? NULL : t->pool, err);
+        t->n_workers += status == TACIT_OK;
+    }
+    return status;
+}
+
+static tacit_status make_lanes(tacit_trainer *t, tacit_error *err)
+{
+    size_t flight = t->layout.values * MAX_LANES <= FLIGHT_VALUES * 4 ? MAX_LANES : UNIT_LANES;
+    t->n_lanes = t->side_by_side ? flight : 2;
+    t->lane = calloc(t->n_lanes, sizeof *t->lane);
+    t->grads = malloc(t->n_lanes * t->layout.values * sizeof *t->grads);
+    if (!t->lane || !t->grads)
+        return tacit_fail(err, TACIT_NO_MEMORY,
+                          "trainer: no memory for %zu gradients of %zu values", t->n_lanes,
+                          t->layout.values);
+    for (size_t i = 0; i < t->n_lanes; i++)
+        t->lane[i].grad = t->grads + i * t->layout.values;
+    return TACIT_OK;
+}
+
+tacit_status tacit_trainer_new(tacit_trainer **out, const tacit_model *model,
+                               const tacit_trainable_spec *spec, size_t max_rows, tacit_pool *pool,
+                               tacit_error *err)
+{
+    tacit_status status = TACIT_OK;
+    if (max_rows < 1 || max_rows > model->text.context_length)
+        return tacit_fail(err, TACIT_USAGE, "trainer: %zu rows; expected 1 to %zu", max_rows,
+                          model->text.context_length);
+    tacit_trainer *t = calloc(1, sizeof *t);
+    if (!t)
+        return tacit_fail(err, TACIT_NO_MEMORY, "trainer: no memory");
+    t->spec = *spec;
+    t->pool = pool;
+    TACIT_TRY(tacit_layout_make(&t->layout, model, spec, err), fail);
+    TACIT_TRY(make_values(t, model, err), fail);
+    TACIT_TRY(make_plan(t, model, err), fail);
+    t->setup.model = model;
+    t->setup.plan = &t->plan;
+    t->setup.values = t->values;
+    t->setup.tower = spec->kind == TACIT_TRAIN_ALL;
+    t->setup.max_rows = max_rows;
+    t->side_by_side = runs_side_by_side(t, max_rows);
+    TACIT_TRY(make_workers(t, err), fail);
+    TACIT_TRY(make_lanes(t, err), fail);
+    *out = t;
+    return TACIT_OK;
+fail:
+    tacit_trainer_free(t);
+    return status;
+}
+
+void tacit_trainer_free(tacit_trainer *t)
+{
+    if (!t)
+        return;
+    for (size_t i = 0; i < t->n_workers; i++)
+        train_worker_free(t->worker[i]);
+    free(t->worker);
+    free(t->lane);
+    free(t->grads);
+    train_plan_free(&t->plan);
+    train_model_unbind(&t->bound);
+    free(t->values);
+    free(t->frozen_a);
+    tacit_layout_free(&t->layout);
+    free(t);
+}
+
+const tacit_layout *tacit_trainer_layout(const tacit_trainer *t)
+{
+    return &t->layout;
+}
+
+float *tacit_trainer_values(tacit_trainer *t)
+{
+    return t->values;
+}
+
+/* ---- gradients ---- */
+
+static size_t lanes_of(const tacit_trainer *t, const tacit_unit *unit)
+{
+    size_t most = t->layout.values > LANE_VALUES ? 1 : UNIT_LANES;
+    size_t n = unit->n_examples < most ? unit->n_examples : most;
+    return n > 0 ? n : 1;
+}
+
+static void run_lane(const tacit_trainer *t, train_lane *lane, train_worker *worker)
+{
+    const tacit_unit *unit = lane->unit;
+    float scale = 1.0f / (float)unit->n_examples;
+    memset(lane->grad, 0, t->layout.values * sizeof *lane->grad);
+    lane->loss = 0;
+    lane->status = TACIT_OK;
+    for (size_t i = lane->first; i < unit->n_examples; i += lane->step) {
+        double loss;
+        lane->status =
+            train_worker_run(worker, unit->example[i], scale, lane->grad, &loss, &lane->err);
+        if (lane->status != TACIT_OK) {
+            tacit_fail_context(&lane->err, "unit %zu, example %zu", lane->unit_index, i);
+            return;
+        }
+        lane->loss += loss;
+    }
+}
+
+static void run_lane_task(void *ctx, size_t i, size_t thread)
+{
+    tacit_trainer *t = ctx;
+    run_lane(t, &t->lane[i], t->worker[thread]);
+}
+
+static void set_lane(train_lane *lane, const tacit_unit *units, size_t unit, size_t first,
+                     size_t step)
+{
+    lane->unit = &units[unit];
+    lane->unit_index = unit;
+    lane->first = first;
+    lane->step = step;
+}
+
+static tacit_status lane_error(const train_lane *lane, tacit_error *err)
+{
+    if (err)
+        *err = lane->err;
+    return lane->status;
+}
+
+static double mean_loss(const tacit_unit *unit, double sum)
+{
+    return unit->n_examples ? sum / (double)unit->n_examples : 0;
+}
+
+/* Sums the lanes of each unit into its first and hands it on. */
+static tacit_status deliver_units(tacit_trainer *t, tacit_gradient_sink sink, void *ctx,
+                                  tacit_error *err)
+{
+    for (size_t at = 0; at < t->n_filled;) {
+        train_lane *first = &t->lane[at];
+        double sum = first->loss;
+        if (first->status != TACIT_OK)
+            return lane_error(first, err);
+        for (size_t k = 1; k < first->step; k++) {
+            train_lane *lane = &t->lane[at + k];
+            if (lane->status != TACIT_OK)
+                return lane_error(lane, err);
+            ops_add(first->grad, lane->grad, t->layout.values);
+            sum += lane->loss;
+        }
+        tacit_status status =
+            sink(ctx, first->unit_index, first->grad, mean_loss(first->unit, sum));
+        if (status != TACIT_OK)
+            return tacit_fail(err, status, "unit %zu: the sink of gradients stopped",
+                              first->unit_index);
+        at += first->step;
+    }
+    return TACIT_OK;
+}
+
+static tacit_status grads_side_by_side(tacit_trainer *t, const tacit_unit *units, size_t n,
+                                       tacit_gradient_sink sink, void *ctx, tacit_error *err)
+{
+    for (size_t unit = 0; unit < n;) {
+        t->n_filled = 0;
+        while (unit < n && t->n_filled + lanes_of(t, &units[unit]) <= t->n_lanes) {
+            size_t lanes = lanes_of(t, &units[unit]);
+            for (size_t k = 0; k < lanes; k++)
+                set_lane(&t->lane[t->n_filled++], units, unit, k, lanes);
+            unit++;
+        }
+        tacit_pool_run(t->pool, t->n_filled, run_lane_task, t);
+        tacit_status status = deliver_units(t, sink, ctx, err);
+        if (status != TACIT_OK)
+            return status;
+    }
+    return TACIT_OK;
+}
+
+static tacit_status grads_one_lane_at_a_time(tacit_trainer *t, const tacit_unit *units, size_t n,
+                                             tacit_gradient_sink sink, void *ctx, tacit_error *err)
+{
+    for (size_t unit = 0; unit < n; unit++) {
+        size_t lanes = lanes_of(t, &units[unit]);
+        double sum = 0;
+        for (size_t k = 0; k < lanes; k++) {
+            train_lane *lane = &t->lane[k > 0];
+            set_lane(lane, units, unit, k, lanes);
+            run_lane(t, lane, t->worker[0]);
+            if (lane->status != TACIT_OK)
+                return lane_error(lane, err);
+            if (k > 0)
+                ops_add(t->lane[0].grad, lane->grad, t->layout.values);
+            sum += lane->loss;
+        }
+        tacit_status status = sink(ctx, unit, t->lane[0].grad, mean_loss(&units[unit], sum));
+        if (status != TACIT_OK)
+            return tacit_fail(err, status, "unit %zu: the sink of gradients stopped", unit);
+    }
+    return TACIT_OK;
+}
+
+tacit_status tacit_trainer_grads(tacit_trainer *t, const tacit_unit *units, size_t n,
+                                 tacit_gradient_sink sink, void *ctx, tacit_error *err)
+{
+    return t->side_by_side ? grads_side_by_side(t, units, n, sink, ctx, err)
+                           : grads_one_lane_at_a_time(t, units, n, sink, ctx, err);
+}
+
+tacit_status tacit_trainer_loss(tacit_trainer *t, const tacit_input *example, double *loss,
+                                tacit_error *err)
+{
+    return train_worker_run(t->worker[0], example, 0, NULL, loss, err);
+}
+
+tacit_status tacit_trainer_check(tacit_trainer *t, const tacit_input *example, tacit_error *err)
+{
+    return train_worker_check(t->worker[0], example, err);
+}

@@ -1,0 +1,87 @@
+/* The vision tower: a ViT with the idefics3 projector (SmolVLM's form), from an mmproj GGUF file.
+ *
+ * Patches of patch_size, learned positions, pre-norm blocks with bidirectional attention and tanh
+ * GELU, a final layer norm, pixel shuffle by `scale` and one matrix to the text model's width
+ * (Dosovitskiy et al. 2021, arXiv 2010.11929; Laurencon et al. 2024, arXiv 2408.12637). Activations
+ * are fp32 on dequantized weights.
+ *
+ * A tacit_vision is immutable and shared by threads. A vision_pass holds the buffers of one thread
+ * of control. Each picture is computed alone, so its rows and its share of a gradient are bitwise
+ * independent of the other pictures of a call and of the number of threads. */
+#ifndef TACIT_ENGINE_VISION_H
+#define TACIT_ENGINE_VISION_H
+
+#include "common/pool.h"
+#include "common/status.h"
+#include "engine/gguf.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct tacit_vision tacit_vision;
+
+typedef struct vision_shape {
+    uint32_t image_size; /* pixels, both sides */
+    uint32_t patch_size;
+    uint32_t grid;    /* image_size / patch_size */
+    uint32_t patches; /* grid^2 */
+    uint32_t width;
+    uint32_t ff;
+    uint32_t heads;
+    uint32_t layers;
+    uint32_t scale;        /* pixel shuffle */
+    uint32_t rows;         /* (grid / scale)^2: rows that one picture becomes */
+    uint32_t out_width;    /* the text model's embedding length */
+    uint32_t preproc_size; /* longest edge before a picture is cut into tiles; 0: never cut */
+    float epsilon;
+    float mean[3], std[3];
+} vision_shape;
+
+/* One tensor of tower or projector, seen as the matrix [rows, cols] (vectors are [1, n]; the patch
+ * kernel is [width, 3 * patch_size^2]). `name` is the file's. */
+typedef struct vision_tensor {
+    const char *name;
+    const gguf_tensor *data;
+    size_t rows, cols;
+    bool projector; /* mm.* */
+} vision_tensor;
+
+/* Reads the tower of `file`, which outlives it. Only clip.projector_type "idefics3" is known;
+ * others are refused by name (TACIT_BAD_INPUT), as is every hyper-parameter or shape that does not
+ * fit: patch not dividing the image, scale not dividing the grid, heads not dividing the width,
+ * mean or std not three finite numbers, sizes above the caps. FF's up and down are told apart by
+ * shape, because old converters swapped their names. */
+tacit_status vision_load(tacit_vision **out, const gguf_file *file,
+                         tacit_error *err) TACIT_MUST_CHECK;
+void vision_free(tacit_vision *v);
+
+const vision_shape *vision_get_shape(const tacit_vision *v);
+
+/* The tensors in layout order: patch kernel, its bias (when the file has one), positions, per
+ * block ln1, q, k, v, out, ln2, up, down (each weight, then bias), post_ln, projector. */
+size_t vision_tensor_count(const tacit_vision *v);
+const vision_tensor *vision_tensor_at(const tacit_vision *v, size_t i);
+
+typedef struct vision_pass vision_pass;
+
+/* Buffers for up to `max_images` pictures a call. With `train` the activations that
+ * vision_backward needs are kept: all of them when they fit in 32 MiB a pass, else the inputs of
+ * layers, from which the rest is computed again bit for bit. `pool` may be NULL; the pass does not
+ * own it. */
+tacit_status vision_pass_new(vision_pass **out, const tacit_vision *v, size_t max_images,
+                             bool train, tacit_pool *pool, tacit_error *err) TACIT_MUST_CHECK;
+void vision_pass_free(vision_pass *p);
+
+/* rows[n, shape.rows, shape.out_width] of n pictures, each planes [3, image_size, image_size].
+ * `weights` has vision_tensor_count entries: fp32 values that stand for tensor i, or NULL for the
+ * file's; the array itself may be NULL. n is at most max_images. */
+void vision_forward(vision_pass *p, const float *const *weights, const float *const *pixels,
+                    size_t n, float *rows);
+
+/* Adds to grads[i] ([rows, cols] of tensor i) the gradient for d_rows [n, shape.rows,
+ * shape.out_width], for the pictures, weights and n of the last vision_forward, which outlive this
+ * call. An entry that is NULL is not wanted; the computation ends at the lowest one wanted. */
+void vision_backward(vision_pass *p, const float *d_rows, float *const *grads);
+
+#endif

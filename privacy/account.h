@@ -1,0 +1,150 @@
+/* The account of a device's data store: one lifetime cap over every lineage, server and local
+ * training, in the device's database (tables `account_*`).
+ *
+ * Reserve, then spend. tacit_account_reserve checks the plan against the policy and the cap and
+ * stores the signed entry durably before it returns; the server's acknowledgement is stored by
+ * tacit_account_acknowledge before the first gradient is computed; nothing is ever released. Every
+ * function that changes something is one BEGIN IMMEDIATE transaction of its own unless the caller
+ * has one open, whose commit then decides. Several processes may hold the account: each check
+ * reads what the last commit left.
+ *
+ * The stored entries are the truth: opening recomputes the chain, the signatures and the epsilon
+ * from them. An account that does not add up is opened as lost: its lifetime cap counts as spent
+ * and every reserve is TACIT_REFUSED. When the database cannot be written nothing is reserved, so
+ * nothing may be trained or released (TACIT_IO, TACIT_AGAIN).
+ *
+ * One thread at a time. */
+#ifndef TACIT_PRIVACY_ACCOUNT_H
+#define TACIT_PRIVACY_ACCOUNT_H
+
+#include "common/database.h"
+#include "common/identity.h"
+#include "privacy/budget.h"
+#include "privacy/entry.h"
+#include "privacy/note.h"
+#include "privacy/policy.h"
+#include "privacy/receipt.h"
+
+typedef struct tacit_account tacit_account;
+
+/* Opens a new, empty account under `policy` (its cap and delta are the account's). TACIT_CONFLICT
+ * when the store has one: a new account needs a purge of the store. `lost` makes one that is spent
+ * from its first moment, for a store whose account file is gone or unreadable. */
+tacit_status tacit_account_create(tacit_database *db, const tacit_policy *policy, bool lost,
+                                  const tacit_identity *id, tacit_error *err) TACIT_MUST_CHECK;
+
+/* TACIT_NOT_FOUND when there is none. `id` signs the entries and outlives the account. */
+tacit_status tacit_account_open(tacit_account **out, tacit_database *db, const tacit_identity *id,
+                                tacit_error *err) TACIT_MUST_CHECK;
+void tacit_account_close(tacit_account *account);
+
+typedef struct tacit_account_status {
+    tacit_policy policy;
+    double epsilon;   /* private events reserved so far; the cap when lost */
+    double remaining; /* cap less epsilon, at least 0: for people, a plan's cost is not additive */
+    bool non_private; /* an event of mechanism none was reserved: epsilon of its lineage is inf */
+    bool lost;
+    char lost_reason[128];
+    uint64_t next_sequence;
+    uint64_t reserves, spends, abandons, unacknowledged;
+    uint64_t checkpoint_size; /* last verified checkpoint of the log; 0: none */
+} tacit_account_status;
+
+tacit_status tacit_account_status_get(tacit_account *account, tacit_account_status *out,
+                                      tacit_error *err) TACIT_MUST_CHECK;
+
+/* The policy in force changes by a local act of the device's owner. Delta cannot change.
+ * Raising the cap does not bring a lost account back. */
+tacit_status tacit_account_set_policy(tacit_account *account, const tacit_policy *policy,
+                                      tacit_error *err) TACIT_MUST_CHECK;
+
+/* A sub-cap for one lineage, before its first reserve; the sub-caps of all lineages add up to at
+ * most the cap (TACIT_REFUSED). A lineage without one may use what the others leave: its sub-cap
+ * is the cost of its whole schedule. */
+tacit_status tacit_account_set_lineage_cap(tacit_account *account, const uint8_t lineage[16],
+                                           double epsilon_cap, tacit_error *err) TACIT_MUST_CHECK;
+
+typedef struct tacit_reserve_request {
+    const uint8_t *device; /* pseudonym, TACIT_DEVICE_BYTES; zeros for local training */
+    tacit_span plan;       /* Plan bytes as received (local training: as made) */
+    tacit_span schedule;   /* Schedule bytes that the plan follows */
+    bool local;            /* no server: the entry carries no round id */
+    bool insecure;         /* a test-only seed is set */
+} tacit_reserve_request;
+
+/* An entry that was stored durably. `entry` is malloc'ed, the caller's; tacit_reservation_free. */
+typedef struct tacit_reservation {
+    uint8_t hash[TACIT_HASH_BYTES]; /* leaf hash of the entry */
+    uint8_t *entry;                 /* SignedEntry bytes, sent unchanged however often */
+    size_t entry_size;
+    uint64_t sequence;
+    double epsilon_after; /* +inf for mechanism none */
+    bool existed;         /* the plan had been reserved before: nothing new was spent */
+    bool acknowledged;
+    uint8_t nonce[32]; /* of the acknowledgement; zeros before it */
+} tacit_reservation;
+
+void tacit_reservation_free(tacit_reservation *r);
+
+/* Reserves the plan's full cost. In this order: schedule and plan well formed and equal
+ * (TACIT_BAD_INPUT, TACIT_INTEGRITY), policy (TACIT_REFUSED), whole schedule within the lineage's
+ * sub-cap and the cap when it is the first of its lineage, this event within the cap
+ * (TACIT_REFUSED: "plan needs epsilon 9.1 in all at delta 1e-05, this device's cap is 8; ...").
+ * The same plan again returns the stored entry and spends nothing; after its spend or abandon it
+ * is TACIT_CONFLICT. */
+tacit_status tacit_account_reserve(tacit_account *account, const tacit_reserve_request *request,
+                                   tacit_reservation *out, tacit_error *err) TACIT_MUST_CHECK;
+
+/* The reservation of a plan; TACIT_NOT_FOUND. */
+tacit_status tacit_account_find(tacit_account *account, const uint8_t plan_hash[TACIT_HASH_BYTES],
+                                tacit_reservation *out, tacit_error *err) TACIT_MUST_CHECK;
+
+/* The log's newest checkpoint with the proof that it follows the last one held. TACIT_INTEGRITY
+ * when the signature or the proof fails or it is older: then nothing may be trained. The first
+ * checkpoint is taken as it is (trust on first use, right after enrolment). */
+tacit_status tacit_account_checkpoint(tacit_account *account, tacit_span note,
+                                      const tacit_proof *consistency, const tacit_note_key *log,
+                                      tacit_error *err) TACIT_MUST_CHECK;
+/* The last verified note: malloc'ed, NUL-terminated; TACIT_NOT_FOUND before the first. */
+tacit_status tacit_account_last_checkpoint(tacit_account *account, char **note, uint64_t *size,
+                                           tacit_error *err) TACIT_MUST_CHECK;
+
+/* Stores the receipt of an own entry after verifying it: the entry is ours, it is included in the
+ * receipt's checkpoint, and that checkpoint follows the last one held (`consistency`; empty when
+ * it is the same). For a reserve `nonce` (32 bytes, else NULL) is stored with it. Idempotent: a
+ * second acknowledgement keeps the first nonce. */
+tacit_status tacit_account_acknowledge(tacit_account *account,
+                                       const uint8_t entry_hash[TACIT_HASH_BYTES],
+                                       const tacit_receipt *receipt, const tacit_proof *consistency,
+                                       const tacit_note_key *log, const uint8_t *nonce,
+                                       tacit_error *err) TACIT_MUST_CHECK;
+
+/* The device-signed entry over the sealed bytes of a reservation. The same digest again gives the
+ * stored entry; another digest is TACIT_CONFLICT: only those bytes are ever sent. */
+tacit_status tacit_account_spend(tacit_account *account,
+                                 const uint8_t reserve_hash[TACIT_HASH_BYTES],
+                                 const uint8_t update_digest[TACIT_HASH_BYTES],
+                                 tacit_reservation *out, tacit_error *err) TACIT_MUST_CHECK;
+
+/* Gives a reservation up; nothing comes back. `reason` is a word that no data decides:
+ * "deadline", "cancelled", "revoked", "superseded". */
+tacit_status tacit_account_abandon(tacit_account *account,
+                                   const uint8_t reserve_hash[TACIT_HASH_BYTES], const char *reason,
+                                   tacit_reservation *out, tacit_error *err) TACIT_MUST_CHECK;
+
+/* The AccountLost entry of a lost account, made once; TACIT_CONFLICT when it is not lost. */
+tacit_status tacit_account_lost_entry(tacit_account *account,
+                                      const uint8_t device[TACIT_DEVICE_BYTES],
+                                      tacit_reservation *out, tacit_error *err) TACIT_MUST_CHECK;
+
+/* Own entries in order, for a log that lacks them: entry `sequence` (from 1); TACIT_NOT_FOUND
+ * after the last. */
+tacit_status tacit_account_entry(tacit_account *account, uint64_t sequence, tacit_reservation *out,
+                                 tacit_error *err) TACIT_MUST_CHECK;
+
+/* The stored receipt of an own entry, packed: malloc'ed, the caller's; TACIT_NOT_FOUND. */
+tacit_status tacit_account_receipt(tacit_account *account,
+                                   const uint8_t entry_hash[TACIT_HASH_BYTES], uint8_t **bytes,
+                                   size_t *size, tacit_error *err) TACIT_MUST_CHECK;
+
+#endif

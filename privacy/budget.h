@@ -1,0 +1,63 @@
+/* The arithmetic of one account: which epsilon a list of reserved events amounts to. Device, server
+ * and auditor run this same code on the same integers.
+ *
+ * RDP at every order, and one rule for which order counts. While all events belong to one schedule
+ * that was fixed before its first event and whose full cost fits the cap, the composition is not
+ * adaptive (skipping a round only lowers every order) and the least epsilon over all orders holds.
+ * From the second schedule on, what runs may depend on what came out, and only one order, fixed
+ * when the account was opened, is a filter (Feldman and Zrnic 2021; Lecuyer 2021): epsilon is read
+ * there. The order follows from cap and delta at opening. The switch itself is sound: a second
+ * schedule is admitted only if everything, the first included, fits at that order.
+ *
+ * Delta is the account's one delta less what the noise sampler's inexactness takes of it
+ * (privacy/noise.h). Events of mechanism none have infinite epsilon; they are counted apart, mark
+ * the account as non-private and do not change its private number.
+ *
+ * Pure functions on the caller's memory; a budget has about 2.5 KB. */
+#ifndef TACIT_PRIVACY_BUDGET_H
+#define TACIT_PRIVACY_BUDGET_H
+
+#include "privacy/rdp.h"
+
+#include "proto/ledger.pb-c.h"
+
+typedef struct tacit_budget {
+    tacit_rdp spent;
+    double delta;
+    size_t filter_order;   /* index into tacit_rdp_orders */
+    uint64_t noise_values; /* noise values drawn, for the sampler's share of delta */
+    uint32_t schedules;    /* that private events came from */
+    uint32_t unprotected;  /* events of mechanism none */
+    bool lost;             /* the account was lost: everything counts as spent */
+} tacit_budget;
+
+/* An empty account with the cap and delta of its opening. */
+void tacit_budget_open(tacit_budget *b, double epsilon_cap, double delta);
+
+/* Adds `rounds` times one mechanism on `values` trainable values. The caller says when the event
+ * is the first of a schedule that the account had not seen. TACIT_REFUSED when the accountant
+ * cannot take it (replace-one below q = 1). On failure nothing changes. */
+tacit_status tacit_budget_add(tacit_budget *b, const tacit_event *event, uint64_t values,
+                              bool first_of_schedule, tacit_error *err) TACIT_MUST_CHECK;
+void tacit_budget_add_unprotected(tacit_budget *b);
+
+/* Epsilon of the private events by the rule above; +inf when lost or when nothing finite holds. */
+double tacit_budget_epsilon(const tacit_budget *b);
+
+/* The same for a group of `times` copies of the account, for subjects on several devices. */
+double tacit_budget_epsilon_times(const tacit_budget *b, uint32_t times);
+
+/* The event of a reserve (kind must not be none). */
+tacit_status tacit_budget_event(tacit_event *out, const Tacit__Reserve *reserve,
+                                tacit_error *err) TACIT_MUST_CHECK;
+
+/* What a lineage's rounds 0 .. rounds - 1 cost any device that took each once: the manifest's
+ * epsilon_server. +inf when one of them is of mechanism none. `delta` is the schedule's. */
+tacit_status tacit_budget_schedule_epsilon(double *epsilon, const Tacit__Schedule *schedule,
+                                           size_t rounds, uint64_t values,
+                                           tacit_error *err) TACIT_MUST_CHECK;
+
+/* Two epsilons that should be the same number: relative 1e-9, or both infinite. */
+bool tacit_budget_same(double a, double b);
+
+#endif

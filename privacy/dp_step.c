@@ -1,0 +1,235 @@
+#include "privacy/dp_step.h"
+
+#include "common/bytes.h"
+#include "privacy/grid.h"
+#include "privacy/noise.h"
+#include "privacy/sampler.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <sodium.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define UNITS_MAX ((size_t)1 << 32)
+
+typedef enum dp_state { DP_BETWEEN_STEPS, DP_IN_STEP, DP_BROKEN } dp_state;
+
+/* How the two mechanisms differ; everything else is shared. */
+typedef struct dp_rule {
+    void (*begin)(tacit_dp *dp);
+    void (*add)(tacit_dp *dp, const float *grad);
+    void (*mean)(const tacit_dp *dp, float *mean);
+} dp_rule;
+
+struct tacit_dp {
+    tacit_mechanism mechanism;
+    const dp_rule *rule;
+    dp_state state;
+    uint32_t steps_done;
+    size_t values;
+    tacit_drbg *noise;
+    tacit_drbg *sampling;
+    int64_t *sum;  /* [values]: noise plus clipped gradients, grid units */
+    int32_t *grid; /* [values]: one unit's gradient on the grid */
+    double *plain; /* [values]: kind NONE */
+    size_t *drawn; /* [room] */
+    size_t room, n_drawn, n_added;
+};
+
+static void gaussian_begin(tacit_dp *dp)
+{
+    tacit_noise_draw(dp->noise, dp->mechanism.b, dp->sum, dp->values);
+}
+
+static void gaussian_add(tacit_dp *dp, const float *grad)
+{
+    tacit_grid_clip(dp->grid, grad, dp->values, dp->mechanism.clip_norm);
+    tacit_grid_add(dp->sum, dp->grid, dp->values);
+}
+
+static void gaussian_mean(const tacit_dp *dp, float *mean)
+{
+    double scale = dp->mechanism.clip_norm / TACIT_GRID_NORM / dp->mechanism.divisor;
+    for (size_t i = 0; i < dp->values; i++)
+        mean[i] = (float)((double)dp->sum[i] * scale);
+    sodium_memzero(dp->grid, dp->values * sizeof *dp->grid);
+}
+
+static void plain_begin(tacit_dp *dp)
+{
+    memset(dp->plain, 0, dp->values * sizeof *dp->plain);
+}
+
+static void plain_add(tacit_dp *dp, const float *grad)
+{
+    bool finite = true;
+    for (size_t i = 0; i < dp->values; i++)
+        finite &= isfinite(grad[i]) != 0;
+    for (size_t i = 0; finite && i < dp->values; i++)
+        dp->plain[i] += (double)grad[i];
+}
+
+static void plain_mean(const tacit_dp *dp, float *mean)
+{
+    for (size_t i = 0; i < dp->values; i++)
+        mean[i] = (float)(dp->plain[i] / dp->mechanism.divisor);
+}
+
+static const dp_rule gaussian_rule = {gaussian_begin, gaussian_add, gaussian_mean};
+static const dp_rule plain_rule = {plain_begin, plain_add, plain_mean};
+
+static tacit_status allocate(tacit_dp *dp, tacit_error *err)
+{
+    bool ok;
+    if (dp->rule == &plain_rule) {
+        dp->plain = calloc(dp->values, sizeof *dp->plain);
+        ok = dp->plain != NULL;
+    } else {
+        dp->sum = calloc(dp->values, sizeof *dp->sum);
+        dp->grid = calloc(dp->values, sizeof *dp->grid);
+        ok = dp->sum && dp->grid;
+    }
+    return ok ? TACIT_OK
+              : tacit_fail(err, TACIT_NO_MEMORY, "private step: no memory for %zu values",
+                           dp->values);
+}
+
+tacit_status tacit_dp_new(tacit_dp **out, const tacit_mechanism *mechanism, size_t values,
+                          const uint8_t nonce[TACIT_DRBG_NONCE_BYTES], const uint8_t *test_seed,
+                          tacit_error *err)
+{
+    tacit_status status;
+    tacit_dp *dp = NULL;
+    *out = NULL;
+    TACIT_TRY(tacit_mechanism_validate(mechanism, err), out);
+    if (values == 0 || values > UINT32_MAX)
+        return tacit_fail(err, TACIT_USAGE,
+                          "private step: expected 1 to 2^32 - 1 trainable values, found %zu",
+                          values);
+    dp = calloc(1, sizeof *dp);
+    if (!dp)
+        return tacit_fail(err, TACIT_NO_MEMORY, "private step: no memory");
+    dp->mechanism = *mechanism;
+    dp->rule = mechanism->kind == TACIT_MECHANISM_NONE ? &plain_rule : &gaussian_rule;
+    dp->values = values;
+    TACIT_TRY(allocate(dp, err), out);
+    TACIT_TRY(tacit_drbg_new(&dp->noise, "noise", nonce, test_seed, err), out);
+    TACIT_TRY(tacit_drbg_new(&dp->sampling, "sampling", nonce, test_seed, err), out);
+    *out = dp;
+    return TACIT_OK;
+out:
+    tacit_dp_free(dp);
+    return status;
+}
+
+static void wipe_free(void *data, size_t count, size_t size)
+{
+    if (data)
+        sodium_memzero(data, count * size);
+    free(data);
+}
+
+void tacit_dp_free(tacit_dp *dp)
+{
+    if (!dp)
+        return;
+    tacit_drbg_free(dp->noise);
+    tacit_drbg_free(dp->sampling);
+    wipe_free(dp->sum, dp->values, sizeof *dp->sum);
+    wipe_free(dp->grid, dp->values, sizeof *dp->grid);
+    wipe_free(dp->plain, dp->values, sizeof *dp->plain);
+    wipe_free(dp->drawn, dp->room, sizeof *dp->drawn);
+    free(dp);
+}
+
+static tacit_status misuse(tacit_dp *dp, tacit_error *err, const char *what)
+{
+    dp->state = DP_BROKEN;
+    return tacit_fail(err, TACIT_CONFLICT,
+                      "private step %" PRIu32 " of %" PRIu32 ": %s (%zu of %zu drawn units added); "
+                      "this round cannot go on",
+                      dp->steps_done + (dp->steps_done < dp->mechanism.steps), dp->mechanism.steps,
+                      what, dp->n_added, dp->n_drawn);
+}
+
+static tacit_status make_room(tacit_dp *dp, size_t n_units, tacit_error *err)
+{
+    if (n_units > UNITS_MAX)
+        return tacit_fail(err, TACIT_USAGE, "private step: expected at most 2^32 units, found %zu",
+                          n_units);
+    if (dp->drawn && n_units <= dp->room)
+        return TACIT_OK;
+    size_t *drawn = malloc((n_units + 1) * sizeof *drawn);
+    if (!drawn)
+        return tacit_fail(err, TACIT_NO_MEMORY, "private step: no memory for %zu units", n_units);
+    wipe_free(dp->drawn, dp->room, sizeof *dp->drawn);
+    dp->drawn = drawn;
+    dp->room = n_units;
+    return TACIT_OK;
+}
+
+tacit_status tacit_dp_begin_step(tacit_dp *dp, size_t n_units, const size_t **drawn,
+                                 size_t *n_drawn, tacit_error *err)
+{
+    if (dp->state != DP_BETWEEN_STEPS)
+        return misuse(dp, err, "begun before the last one ended");
+    if (dp->steps_done == dp->mechanism.steps)
+        return tacit_fail(err, TACIT_REFUSED,
+                          "private step: all %" PRIu32
+                          " steps of the plan were taken; more need a new reserve",
+                          dp->mechanism.steps);
+    tacit_status status = make_room(dp, n_units, err);
+    if (status != TACIT_OK) {
+        dp->state = DP_BROKEN;
+        return status;
+    }
+    tacit_drbg_refresh(dp->noise);
+    tacit_drbg_refresh(dp->sampling);
+    dp->rule->begin(dp);
+    tacit_sampler_draw(dp->sampling, dp->mechanism.q_num, n_units, dp->drawn, &dp->n_drawn);
+    dp->n_added = 0;
+    dp->state = DP_IN_STEP;
+    *drawn = dp->drawn;
+    *n_drawn = dp->n_drawn;
+    return TACIT_OK;
+}
+
+tacit_status tacit_dp_add(tacit_dp *dp, const float *grad, tacit_error *err)
+{
+    if (dp->state != DP_IN_STEP)
+        return misuse(dp, err, "a gradient was added outside a step");
+    if (dp->n_added == dp->n_drawn)
+        return misuse(dp, err, "more gradients were added than units drawn");
+    if (grad)
+        dp->rule->add(dp, grad);
+    dp->n_added++;
+    return TACIT_OK;
+}
+
+tacit_status tacit_dp_end_step(tacit_dp *dp, float *mean, tacit_error *err)
+{
+    if (dp->state != DP_IN_STEP)
+        return misuse(dp, err, "ended without a beginning");
+    if (dp->n_added != dp->n_drawn)
+        return misuse(dp, err, "ended before every drawn unit was added");
+    dp->rule->mean(dp, mean);
+    dp->steps_done++;
+    dp->state = DP_BETWEEN_STEPS;
+    return TACIT_OK;
+}
+
+uint32_t tacit_dp_steps_done(const tacit_dp *dp)
+{
+    return dp->steps_done;
+}
+
+bool tacit_dp_insecure(const tacit_dp *dp)
+{
+    return tacit_drbg_insecure(dp->noise);
+}
+
+const int64_t *tacit_dp_noised_sum(const tacit_dp *dp)
+{
+    return dp->sum;
+}

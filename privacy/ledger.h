@@ -1,0 +1,104 @@
+/* The server's log in its database: append, prove, sign.
+ *
+ * All state lies in tables `ledger_*`; this object holds no copy of it, so a rollback of the
+ * caller's transaction rolls the log back as well. An append costs O(log n). It belongs to the
+ * thread that owns the connection.
+ *
+ * Group commit: tacit_database_begin; for each request tacit_database_mark, appends and the
+ * caller's own writes, tacit_database_keep; tacit_ledger_checkpoint; tacit_database_commit; only
+ * then do replies with proofs leave. */
+#ifndef TACIT_PRIVACY_LEDGER_H
+#define TACIT_PRIVACY_LEDGER_H
+
+#include "common/database.h"
+#include "privacy/budget.h"
+#include "privacy/entry.h"
+#include "privacy/merkle.h"
+#include "privacy/note.h"
+#include "privacy/policy.h"
+
+typedef struct tacit_ledger tacit_ledger;
+
+/* Creates or migrates the tables and verifies the tail: the newest signed checkpoint's signature
+ * and root, and the hash of every entry after it. TACIT_INTEGRITY when they do not fit. `origin`
+ * names the log in its checkpoints; `log_key` signs them and the server's entries, and outlives
+ * the ledger. An existing log of another origin or key is TACIT_INTEGRITY. */
+tacit_status tacit_ledger_open(tacit_ledger **out, tacit_database *db, const char *origin,
+                               const tacit_identity *log_key, tacit_error *err) TACIT_MUST_CHECK;
+void tacit_ledger_close(tacit_ledger *ledger);
+
+/* The key and name under which checkpoints verify. */
+const tacit_note_key *tacit_ledger_key(const tacit_ledger *ledger);
+
+/* Appends the bytes of a SignedEntry, inside the caller's transaction (TACIT_USAGE outside).
+ * The same bytes again change nothing and give the old index. Refused, with nothing written:
+ *   TACIT_BAD_INPUT   malformed
+ *   TACIT_INTEGRITY   signature or signer wrong; the sequence was used with other bytes, or
+ *                     `previous` is not the chain's head: a suspected clone
+ *   TACIT_REFUSED     unknown or revoked or frozen device, reserve beyond the cap or not of its
+ *                     logged plan, insecure or non-private against the device's policy
+ *   TACIT_CONFLICT    sequence ahead of the chain (earlier entries first); a plan's round id, a
+ *                     reserve of a round, a spend of a reserve, an update digest, a decision of an
+ *                     update exists already
+ *   TACIT_NOT_FOUND   the plan, schedule, reserve or spend that it refers to is not logged */
+tacit_status tacit_ledger_append(tacit_ledger *ledger, const void *bytes, size_t size,
+                                 uint64_t *index, uint8_t leaf[TACIT_HASH_BYTES],
+                                 tacit_error *err) TACIT_MUST_CHECK;
+
+/* Stamps, signs with the log key and appends one of the server's own entries. `index` and `leaf`
+ * may be NULL. */
+tacit_status tacit_ledger_record(tacit_ledger *ledger, Tacit__Entry *entry, uint64_t *index,
+                                 uint8_t leaf[TACIT_HASH_BYTES], tacit_error *err) TACIT_MUST_CHECK;
+
+tacit_status tacit_ledger_size(tacit_ledger *ledger, uint64_t *size,
+                               tacit_error *err) TACIT_MUST_CHECK;
+tacit_status tacit_ledger_root(tacit_ledger *ledger, uint64_t size, uint8_t root[TACIT_HASH_BYTES],
+                               tacit_error *err) TACIT_MUST_CHECK;
+
+/* The bytes of one entry: malloc'ed, the caller's. */
+tacit_status tacit_ledger_entry(tacit_ledger *ledger, uint64_t index, uint8_t **bytes, size_t *size,
+                                tacit_error *err) TACIT_MUST_CHECK;
+tacit_status tacit_ledger_find(tacit_ledger *ledger, const uint8_t leaf[TACIT_HASH_BYTES],
+                               uint64_t *index, tacit_error *err) TACIT_MUST_CHECK;
+
+/* Signs and stores the checkpoint of the current size, inside the caller's transaction; when one
+ * of that size is stored already, that one is returned. `note` is NUL-terminated. */
+tacit_status tacit_ledger_checkpoint(tacit_ledger *ledger, char note[TACIT_CHECKPOINT_MAX],
+                                     uint64_t *size, tacit_error *err) TACIT_MUST_CHECK;
+/* The newest stored checkpoint; TACIT_NOT_FOUND before the first. */
+tacit_status tacit_ledger_last_checkpoint(tacit_ledger *ledger, char note[TACIT_CHECKPOINT_MAX],
+                                          uint64_t *size, tacit_error *err) TACIT_MUST_CHECK;
+
+tacit_status tacit_ledger_inclusion(tacit_ledger *ledger, uint64_t index, uint64_t size,
+                                    tacit_proof *proof, tacit_error *err) TACIT_MUST_CHECK;
+tacit_status tacit_ledger_consistency(tacit_ledger *ledger, uint64_t old_size, uint64_t size,
+                                      tacit_proof *proof, tacit_error *err) TACIT_MUST_CHECK;
+
+/* What the log says about a device. */
+typedef struct tacit_ledger_device {
+    uint8_t identity_key[TACIT_SIGN_KEY_BYTES];
+    uint64_t next_sequence;         /* 1 before its first own entry */
+    uint8_t head[TACIT_HASH_BYTES]; /* leaf hash of its newest own entry; zeros before the first */
+    bool revoked, frozen;
+    tacit_policy policy; /* in force */
+    double epsilon;      /* private events reserved so far; +inf when lost */
+    bool non_private;    /* it reserved an event of mechanism none */
+} tacit_ledger_device;
+
+tacit_status tacit_ledger_device_get(tacit_ledger *ledger, const uint8_t device[TACIT_DEVICE_BYTES],
+                                     tacit_ledger_device *out, tacit_error *err) TACIT_MUST_CHECK;
+
+/* Everything of the server that a reserve refers to, by hash or id. */
+typedef struct tacit_ledger_reserve {
+    uint64_t index;
+    uint8_t leaf[TACIT_HASH_BYTES];
+    uint8_t device[TACIT_DEVICE_BYTES];
+    uint8_t plan_hash[TACIT_HASH_BYTES];
+    uint8_t update_digest[TACIT_HASH_BYTES]; /* zeros until a spend */
+    bool spent, abandoned, decided, accepted;
+} tacit_ledger_reserve;
+
+tacit_status tacit_ledger_reserve_get(tacit_ledger *ledger, const uint8_t leaf[TACIT_HASH_BYTES],
+                                      tacit_ledger_reserve *out, tacit_error *err) TACIT_MUST_CHECK;
+
+#endif

@@ -1,0 +1,168 @@
+#include "privacy/mechanism.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stddef.h>
+
+/* 1 / sqrt(2 ln 2): the standard deviation of 2^(-x^2), so sigma = b times this. */
+#define SIGMA_PER_B 0.84932180028801904272
+
+static tacit_status check_real(const char *field, double v, double min, double max,
+                               tacit_error *err)
+{
+    if (v >= min && v <= max)
+        return TACIT_OK;
+    return tacit_fail(err, TACIT_BAD_INPUT,
+                      "mechanism.%s: expected a number from %g to %g, found %g; correct the plan",
+                      field, min, max, v);
+}
+
+static tacit_status check_integer(const char *field, uint64_t v, uint64_t min, uint64_t max,
+                                  tacit_error *err)
+{
+    if (v >= min && v <= max)
+        return TACIT_OK;
+    return tacit_fail(err, TACIT_BAD_INPUT,
+                      "mechanism.%s: expected an integer from %" PRIu64 " to %" PRIu64
+                      ", found %" PRIu64 "; correct the plan",
+                      field, min, max, v);
+}
+
+static tacit_status check_gaussian(const tacit_mechanism *m, tacit_error *err)
+{
+    tacit_status status;
+    TACIT_TRY(check_integer("b", m->b, TACIT_B_MIN, TACIT_B_MAX, err), out);
+    status = check_real("clip_norm", m->clip_norm, TACIT_CLIP_NORM_MIN, TACIT_CLIP_NORM_MAX, err);
+out:
+    return status;
+}
+
+static tacit_status check_none(const tacit_mechanism *m, tacit_error *err)
+{
+    if (m->b == 0 && m->clip_norm == 0)
+        return TACIT_OK;
+    return tacit_fail(err, TACIT_BAD_INPUT,
+                      "mechanism.kind: none adds no noise, yet b is %" PRIu64
+                      " and clip_norm is %g; set both to 0, or ask for noise by its kind",
+                      m->b, m->clip_norm);
+}
+
+static tacit_status check_device_unit(const tacit_mechanism *m, tacit_error *err)
+{
+    if (m->unit != TACIT_UNIT_DEVICE || m->kind == TACIT_MECHANISM_NONE)
+        return TACIT_OK;
+    if (m->q_num == TACIT_Q_ONE && m->steps == 1 && m->neighbours == TACIT_ADD_REMOVE)
+        return TACIT_OK;
+    return tacit_fail(err, TACIT_BAD_INPUT,
+                      "mechanism.unit: the device unit is released once and whole: expected q_num "
+                      "2^32, steps 1 and neighbours add-remove, found %" PRIu64 ", %" PRIu32
+                      " and %s; correct the plan",
+                      m->q_num, m->steps, tacit_neighbours_name(m->neighbours));
+}
+
+tacit_status tacit_mechanism_validate(const tacit_mechanism *m, tacit_error *err)
+{
+    tacit_status status;
+    TACIT_TRY(check_integer("kind", (uint64_t)m->kind, TACIT_MECHANISM_NONE,
+                            TACIT_MECHANISM_SUBSAMPLED_GAUSSIAN, err),
+              out);
+    TACIT_TRY(check_integer("unit", (uint64_t)m->unit, TACIT_UNIT_RECORD, TACIT_UNIT_DEVICE, err),
+              out);
+    TACIT_TRY(check_integer("neighbours", (uint64_t)m->neighbours, TACIT_ADD_REMOVE,
+                            TACIT_REPLACE_ONE, err),
+              out);
+    TACIT_TRY(check_integer("q_num", m->q_num, 1, TACIT_Q_ONE, err), out);
+    TACIT_TRY(check_integer("steps", m->steps, 1, TACIT_STEPS_MAX, err), out);
+    TACIT_TRY(check_real("divisor", m->divisor, TACIT_DIVISOR_MIN, TACIT_DIVISOR_MAX, err), out);
+    TACIT_TRY(check_integer("unit_examples", m->unit_examples, 1, TACIT_UNIT_EXAMPLES_MAX, err),
+              out);
+    TACIT_TRY(m->kind == TACIT_MECHANISM_NONE ? check_none(m, err) : check_gaussian(m, err), out);
+    status = check_device_unit(m, err);
+out:
+    return status;
+}
+
+tacit_status tacit_mechanism_from_message(tacit_mechanism *out, const Tacit__Mechanism *message,
+                                          tacit_error *err)
+{
+    if (!message)
+        return tacit_fail(err, TACIT_BAD_INPUT,
+                          "mechanism: missing; a plan without one trains nothing");
+    *out = (tacit_mechanism){
+        .kind = (tacit_mechanism_kind)message->kind,
+        .unit = (tacit_privacy_unit)message->unit,
+        .neighbours = (tacit_neighbours)message->neighbours,
+        .clip_norm = message->clip_norm,
+        .b = message->b,
+        .q_num = message->q_num,
+        .steps = message->steps,
+        .divisor = message->divisor,
+        .unit_examples = message->unit_examples,
+    };
+    return tacit_mechanism_validate(out, err);
+}
+
+tacit_status tacit_mechanism_from_plan(tacit_mechanism *out, const Tacit__Plan *plan,
+                                       tacit_error *err)
+{
+    return tacit_mechanism_from_message(out, plan->mechanism, err);
+}
+
+bool tacit_mechanism_equal(const tacit_mechanism *a, const tacit_mechanism *b)
+{
+    return a->kind == b->kind && a->unit == b->unit && a->neighbours == b->neighbours &&
+           a->clip_norm == b->clip_norm && a->b == b->b && a->q_num == b->q_num &&
+           a->steps == b->steps && a->divisor == b->divisor && a->unit_examples == b->unit_examples;
+}
+
+double tacit_noise_multiplier(uint64_t b)
+{
+    if (b == 0)
+        return 0;
+    double z = (double)b * SIGMA_PER_B / TACIT_GRID_NORM;
+    return nextafter(nextafter(z, 0), 0);
+}
+
+double tacit_sampling_rate(uint64_t q_num)
+{
+    return (double)q_num / (double)TACIT_Q_ONE;
+}
+
+tacit_status tacit_b_for_noise_multiplier(uint64_t *b, double noise_multiplier, tacit_error *err)
+{
+    double least = tacit_noise_multiplier(TACIT_B_MIN), most = tacit_noise_multiplier(TACIT_B_MAX);
+    if (!(noise_multiplier > 0 && noise_multiplier <= most))
+        return tacit_fail(err, TACIT_BAD_INPUT,
+                          "noise multiplier: expected a number from %g to %g, found %g", least,
+                          most, noise_multiplier);
+    uint64_t low = (uint64_t)(noise_multiplier * TACIT_GRID_NORM / SIGMA_PER_B);
+    *b = low > TACIT_B_MIN ? low - 1 : TACIT_B_MIN;
+    while (tacit_noise_multiplier(*b) < noise_multiplier)
+        ++*b;
+    return TACIT_OK;
+}
+
+tacit_status tacit_q_num_for_rate(uint64_t *q_num, double q, tacit_error *err)
+{
+    if (!(q >= 0x1p-32 && q <= 1))
+        return tacit_fail(err, TACIT_BAD_INPUT,
+                          "sampling rate: expected a number from 2^-32 to 1, found %g", q);
+    *q_num = (uint64_t)(q * (double)TACIT_Q_ONE);
+    return TACIT_OK;
+}
+
+const char *tacit_mechanism_kind_name(tacit_mechanism_kind kind)
+{
+    return kind == TACIT_MECHANISM_NONE ? "none" : "subsampled_gaussian";
+}
+
+const char *tacit_privacy_unit_name(tacit_privacy_unit unit)
+{
+    static const char *const names[] = {"unspecified", "record", "subject", "device"};
+    return (unsigned)unit < 4 ? names[unit] : names[0];
+}
+
+const char *tacit_neighbours_name(tacit_neighbours neighbours)
+{
+    return neighbours == TACIT_REPLACE_ONE ? "replace-one" : "add-remove";
+}

@@ -1,0 +1,100 @@
+/* What one round does to the data, in the integers that are executed, logged and accounted.
+ *
+ * One struct, derived from the signed Mechanism message, feeds the sampler, the noise and the
+ * ledger event, so that these cannot disagree. The noise multiplier is never stored: b and q_num
+ * are, and everybody derives sigma and q from them by the functions below.
+ *
+ *   grid      clip_norm C is TACIT_GRID_NORM = 2^16 grid units
+ *   sigma     b / sqrt(2 ln 2) grid units; noise multiplier z = sigma / 2^16
+ *   q         q_num / 2^32
+ *
+ * Functions here are pure and may be called from any thread. */
+#ifndef TACIT_PRIVACY_MECHANISM_H
+#define TACIT_PRIVACY_MECHANISM_H
+
+#include "common/status.h"
+#include "proto/plan.pb-c.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define TACIT_GRID_NORM 65536     /* C in grid units */
+#define TACIT_Q_ONE 4294967296ull /* q_num of q = 1 */
+
+/* b: noise multipliers from 0.01 to 27,830. Below, no guarantee is worth the name (and sigma is
+ * far above the few grid units from which discrete and continuous Gaussian agree); above, the
+ * sampler's 64-bit arithmetic would end. */
+#define TACIT_B_MIN 772ull
+#define TACIT_B_MAX 2147483648ull
+
+#define TACIT_STEPS_MAX 1000000u
+#define TACIT_CLIP_NORM_MIN 1e-9
+#define TACIT_CLIP_NORM_MAX 1e9
+#define TACIT_DIVISOR_MIN 1e-9
+#define TACIT_DIVISOR_MAX 1e12
+#define TACIT_UNIT_EXAMPLES_MAX 65536u
+
+typedef enum tacit_mechanism_kind {
+    TACIT_MECHANISM_NONE = TACIT__MECHANISM_KIND__MECHANISM_NONE,
+    TACIT_MECHANISM_SUBSAMPLED_GAUSSIAN = TACIT__MECHANISM_KIND__MECHANISM_SUBSAMPLED_GAUSSIAN
+} tacit_mechanism_kind;
+
+typedef enum tacit_privacy_unit {
+    TACIT_UNIT_RECORD = TACIT__UNIT__UNIT_RECORD,
+    TACIT_UNIT_SUBJECT = TACIT__UNIT__UNIT_SUBJECT,
+    TACIT_UNIT_DEVICE = TACIT__UNIT__UNIT_DEVICE
+} tacit_privacy_unit;
+
+typedef enum tacit_neighbours {
+    TACIT_ADD_REMOVE = TACIT__NEIGHBOURS__NEIGHBOURS_ADD_REMOVE,
+    TACIT_REPLACE_ONE = TACIT__NEIGHBOURS__NEIGHBOURS_REPLACE_ONE
+} tacit_neighbours;
+
+typedef struct tacit_mechanism {
+    tacit_mechanism_kind kind;
+    tacit_privacy_unit unit;
+    tacit_neighbours neighbours;
+    double clip_norm;       /* C; 0 with kind NONE */
+    uint64_t b;             /* 0 with kind NONE */
+    uint64_t q_num;         /* 1 to 2^32 */
+    uint32_t steps;         /* noised steps of one round, every one of them taken */
+    double divisor;         /* the noised sum is divided by this constant */
+    uint32_t unit_examples; /* most examples of one unit that enter a step */
+} tacit_mechanism;
+
+/* Copies and validates; TACIT_BAD_INPUT names the field, the range and what was found. A plan
+ * whose mechanism message is missing is refused too. */
+tacit_status tacit_mechanism_from_message(tacit_mechanism *out, const Tacit__Mechanism *message,
+                                          tacit_error *err) TACIT_MUST_CHECK;
+tacit_status tacit_mechanism_from_plan(tacit_mechanism *out, const Tacit__Plan *plan,
+                                       tacit_error *err) TACIT_MUST_CHECK;
+
+/* Every field in its range. sigma, C or q equal to zero are refused; kind NONE must carry b = 0
+ * and C = 0, so that a plan without noise cannot look like one with; the device unit is released
+ * once, whole: q = 1, steps = 1, neighbours add-remove. */
+tacit_status tacit_mechanism_validate(const tacit_mechanism *m, tacit_error *err) TACIT_MUST_CHECK;
+
+/* All fields equal: what the auditor asks of plan, schedule and reserve. */
+bool tacit_mechanism_equal(const tacit_mechanism *a, const tacit_mechanism *b);
+
+/* z = b / (sqrt(2 ln 2) 2^16), rounded down: the accountant is never told of more noise than is
+ * added. 0 for b = 0. */
+double tacit_noise_multiplier(uint64_t b);
+
+/* q_num / 2^32, exact. */
+double tacit_sampling_rate(uint64_t q_num);
+
+/* The smallest b whose noise multiplier is at least `noise_multiplier`. TACIT_BAD_INPUT outside
+ * the range of b. */
+tacit_status tacit_b_for_noise_multiplier(uint64_t *b, double noise_multiplier,
+                                          tacit_error *err) TACIT_MUST_CHECK;
+
+/* The largest q_num with q_num / 2^32 <= q (less sampling costs less); at least 1. */
+tacit_status tacit_q_num_for_rate(uint64_t *q_num, double q, tacit_error *err) TACIT_MUST_CHECK;
+
+/* "none" or "subsampled_gaussian"; "record", "subject", "device"; "add-remove", "replace-one". */
+const char *tacit_mechanism_kind_name(tacit_mechanism_kind kind);
+const char *tacit_privacy_unit_name(tacit_privacy_unit unit);
+const char *tacit_neighbours_name(tacit_neighbours neighbours);
+
+#endif

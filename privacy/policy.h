@@ -1,0 +1,66 @@
+/* What a device demands of a plan, what it allows to be spent, and whether plan, schedule and
+ * reserve say the same. Pure, any thread. */
+#ifndef TACIT_PRIVACY_POLICY_H
+#define TACIT_PRIVACY_POLICY_H
+
+#include "common/identity.h"
+#include "common/status.h"
+#include "privacy/mechanism.h"
+#include "proto/ledger.pb-c.h"
+#include "proto/plan.pb-c.h"
+
+#define TACIT_POLICY_MAX_BYTES 256
+
+/* proto/ledger.proto DevicePolicy as a plain struct. */
+typedef struct tacit_policy {
+    double epsilon_cap; /* lifetime, over all lineages, servers and local training; > 0 */
+    double delta;       /* the account's one delta, in (0, 1) */
+    tacit_privacy_unit minimum_unit;
+    double minimum_noise_multiplier;
+    uint32_t minimum_cohort;
+    uint32_t minimum_quorum;
+    bool allow_non_private;
+    uint32_t devices_per_subject; /* >= 1 */
+} tacit_policy;
+
+tacit_status tacit_policy_validate(const tacit_policy *policy, tacit_error *err) TACIT_MUST_CHECK;
+
+/* The signed form: packed bytes, the caller's to free, and back. */
+tacit_status tacit_policy_pack(const tacit_policy *policy, uint8_t **bytes, size_t *size,
+                               tacit_error *err) TACIT_MUST_CHECK;
+tacit_status tacit_policy_unpack(tacit_policy *out, const void *bytes, size_t size,
+                                 tacit_error *err) TACIT_MUST_CHECK;
+
+/* Ed25519 over "tacit-policy-1" NUL bytes. */
+tacit_status tacit_policy_sign(const void *bytes, size_t size, const tacit_identity *id,
+                               uint8_t signature[TACIT_SIGNATURE_BYTES],
+                               tacit_error *err) TACIT_MUST_CHECK;
+
+/* TACIT_REFUSED with one clear line: "plan's noise multiplier 0.5 is below this device's minimum
+ * 0.8". Unit, noise, cohort, quorum, delta, and mechanism none. Not the budget: that is the
+ * account's. A malformed mechanism is TACIT_BAD_INPUT. */
+tacit_status tacit_policy_check(const tacit_policy *policy, const Tacit__Plan *plan,
+                                tacit_error *err) TACIT_MUST_CHECK;
+
+/* True when `to` allows anything that `from` does not: only the device itself or its pinned policy
+ * key may sign such a change. Another delta always counts. */
+bool tacit_policy_weakens(const tacit_policy *from, const tacit_policy *to);
+
+/* Structure of a schedule and a plan: sizes, ranges, mechanisms. TACIT_BAD_INPUT names the field.
+ */
+tacit_status tacit_schedule_validate(const Tacit__Schedule *schedule,
+                                     tacit_error *err) TACIT_MUST_CHECK;
+tacit_status tacit_plan_validate(const Tacit__Plan *plan, tacit_error *err) TACIT_MUST_CHECK;
+
+/* The plan is round `plan->round_index` of the schedule with this SHA-256: hash, lineage, base,
+ * adapter, mechanism, delta, accountant. TACIT_INTEGRITY names the first difference. */
+tacit_status tacit_plan_follows_schedule(const Tacit__Plan *plan, const Tacit__Schedule *schedule,
+                                         const uint8_t schedule_hash[32],
+                                         tacit_error *err) TACIT_MUST_CHECK;
+
+/* The reserve is of this plan and logs what it executes. TACIT_INTEGRITY names the difference. */
+tacit_status tacit_reserve_follows_plan(const Tacit__Reserve *reserve, const Tacit__Plan *plan,
+                                        const uint8_t plan_hash[32],
+                                        tacit_error *err) TACIT_MUST_CHECK;
+
+#endif

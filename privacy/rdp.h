@@ -1,0 +1,64 @@
+/* Renyi differential privacy (Mironov 2017) of compositions of the Poisson-subsampled Gaussian
+ * (Mironov, Talwar and Zhang 2019), over a fixed list of orders, converted to (epsilon, delta) by
+ * Canonne, Kamath and Steinke 2020, proposition 12.
+ *
+ * The account's arithmetic. rho of one run is computed in double per order, raised by a relative
+ * 2^-38 (above the error of its computation) and rounded up to a multiple of 2^-64; counts and
+ * sums are integer arithmetic, saturating at infinity. So the account does not depend on the order
+ * of its events or on how they are grouped, and it never understates. Device, server and auditor on
+ * machines of one type get the same bits; across types compare epsilons to 1e-9 relative.
+ *
+ * Pure functions on the caller's memory, any thread. */
+#ifndef TACIT_PRIVACY_RDP_H
+#define TACIT_PRIVACY_RDP_H
+
+#include "privacy/event.h"
+
+#include <stddef.h>
+
+#define TACIT_RDP_ORDERS 156
+
+/* Ascending: 1.1 to 10.9 by 0.1 with 11 to 63 by 1, then 128, 256, 512, 1024. */
+extern const double tacit_rdp_orders[TACIT_RDP_ORDERS];
+
+typedef enum tacit_rdp_mode {
+    TACIT_RDP_TRUE,  /* fractional orders at their true value */
+    TACIT_RDP_COMPAT /* as Google's dp-accounting 0.6.0 returns them: fractional orders from the
+                      * series of absolute values (an upper bound; orders that do not converge are
+                      * dropped), replace-one without the doubled sensitivity. For comparison
+                      * only: it never enforces a cap. */
+} tacit_rdp_mode;
+
+/* Zero-initialised: nothing ran. rho = fixed point, 2^-64; all ones: infinite. */
+typedef struct tacit_rdp {
+    unsigned __int128 rho[TACIT_RDP_ORDERS];
+} tacit_rdp;
+
+/* Adds an event. replace-one: q = 1 has sensitivity 2 (sigma / 2); q < 1 is refused
+ * (TACIT_REFUSED), because no tight bound at all orders is known here: use the pld accountant. */
+tacit_status tacit_rdp_add(tacit_rdp *account, const tacit_event *event, tacit_rdp_mode mode,
+                           tacit_error *err) TACIT_MUST_CHECK;
+
+/* account += other, for accounts kept apart and joined. */
+void tacit_rdp_join(tacit_rdp *account, const tacit_rdp *other);
+
+/* The least epsilon over the orders; +inf when no order is finite (or delta is 0 and anything ran).
+ * delta in [0, 1]. *order (may be NULL) receives the order that gave it, 0 when none did. */
+double tacit_rdp_epsilon(const tacit_rdp *account, double delta, double *order);
+
+/* The least delta for epsilon >= 0. */
+double tacit_rdp_delta(const tacit_rdp *account, double epsilon);
+
+/* Epsilon at one order alone. A cap on adaptively chosen plans is a filter (Feldman and Zrnic
+ * 2021) only at an order fixed beforehand: tacit_rdp_filter_order gives the index of the order
+ * under which the most plain Gaussian noise fits below (epsilon, delta). */
+double tacit_rdp_epsilon_at(const tacit_rdp *account, size_t order_index, double delta);
+size_t tacit_rdp_filter_order(double epsilon, double delta);
+
+/* rho(order) of one run; order > 1, any value. +inf where the mode has no value. */
+double tacit_rdp_one(double order, double sigma, double q, tacit_rdp_mode mode);
+
+/* (epsilon, delta) of a bare rho at `order`: the conversion of one order. */
+double tacit_rdp_to_epsilon(double order, double rho, double delta);
+
+#endif

@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# tacit-audit epsilon and calibrate as a person types them: output, JSON and exit codes.
+set -euo pipefail
+audit=$TACIT_BIN/tacit-audit
+
+fail() { echo "FAILED: $*" >&2; exit 1; }
+
+# expect CODE PATTERN ARGUMENTS...: exit code, and a pattern that both outputs together contain.
+expect() {
+    local code=$1 pattern=$2 found=0 text
+    shift 2
+    text=$("$audit" "$@" 2>&1) || found=$?
+    [ "$found" = "$code" ] || fail "$*: exit $found, expected $code: $text"
+    grep -qE -- "$pattern" <<<"$text" || fail "$*: '$pattern' not in: $text"
+}
+
+# Values of the reference (dp-accounting) to the digits printed.
+expect 0 '^epsilon 2\.10137' epsilon --event 1:0.01:1000 --delta 1e-5
+expect 0 '"epsilon":3\.54869668' epsilon --event 1.2:1:1 --delta 1e-5 --accountant analytic --json
+expect 0 '"epsilon":4\.77974472' epsilon --event 1.2:0.05:100 --event 1:0.01:400 --event 4:1:10 --delta 1e-5 --json
+expect 0 '"epsilon":4\.77975533' epsilon --event 1.2:0.05:100 --event 1:0.01:400 --event 4:1:10 --delta 1e-5 --accountant rdp-compat --json
+expect 0 'sigma 3\.7306316' calibrate --epsilon 1 --delta 1e-5 --q 1 --steps 1 --accountant analytic
+expect 0 '"b":[0-9]+,"executed_sigma":' calibrate --epsilon 8 --delta 1e-5 --q 0.08 --steps 100 --json
+expect 0 'usage: tacit-audit epsilon' epsilon --help
+
+expect 2 'event is missing' epsilon --delta 1e-5
+expect 2 'expected SIGMA:Q:STEPS' epsilon --event 1:0.1 --delta 1e-5
+expect 2 'expected one of rdp' epsilon --event 1:0.1:1 --delta 1e-5 --accountant moments
+expect 2 'delta' epsilon --event 1:0.1:1 --delta 1,5
+expect 3 'between 0 and 1' epsilon --event 1:0.1:1 --delta 0
+expect 4 'replace-one' epsilon --event 1:0.5:1 --delta 1e-5 --neighbours replace-one
+expect 4 'exact for q = 1 only' epsilon --event 1:0.5:1 --delta 1e-5 --accountant analytic
+echo "audit epsilon: ok"

@@ -1,0 +1,201 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "common/bytes.h"
+#include "engine/gguf.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const uint64_t shape_a[] = {32, 3}, shape_b[] = {8, 2, 2};
+
+static void fill(float *values, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        values[i] = (float)i * 0.25f - 3;
+}
+
+/* Every kind of key and two tensors. */
+static gguf_writer *example(void)
+{
+    static const int32_t numbers[] = {-1, 0, 7};
+    static const float reals[] = {0.5f, -2};
+    static const gguf_string words[] = {{"one", 3}, {"", 0}, {"t\0o", 3}};
+    float values[96];
+    fill(values, 96);
+    gguf_writer *w = gguf_writer_new();
+    gguf_put_string(w, "general.architecture", "llama", 5);
+    gguf_put_u32(w, "a.u32", 4000000000u);
+    gguf_put_u64(w, "a.u64", 1ull << 40);
+    gguf_put_i32(w, "a.i32", -5);
+    gguf_put_f32(w, "a.f32", 1e-5f);
+    gguf_put_bool(w, "a.bool", true);
+    gguf_put_array(w, "a.numbers", GGUF_I32, numbers, 3);
+    gguf_put_array(w, "a.reals", GGUF_F32, reals, 2);
+    gguf_put_strings(w, "a.words", words, 3);
+    gguf_put_tensor(w, "first.weight", 2, shape_a, TACIT_TYPE_Q8_0, values);
+    gguf_put_tensor(w, "second.weight", 3, shape_b, TACIT_TYPE_F32, values);
+    return w;
+}
+
+static void check_example(const gguf_file *f)
+{
+    tacit_error err;
+    uint64_t u;
+    int64_t i;
+    double real;
+    bool flag;
+    size_t count;
+    gguf_string text;
+    assert_int_equal(gguf_get_string(f, "general.architecture", &text, &err), TACIT_OK);
+    assert_int_equal(text.size, 5);
+    assert_memory_equal(text.data, "llama", 5);
+    assert_int_equal(gguf_get_u64(f, "a.u32", 0, UINT64_MAX, &u, &err), TACIT_OK);
+    assert_int_equal(u, 4000000000u);
+    assert_int_equal(gguf_get_u64(f, "a.u64", 0, UINT64_MAX, &u, &err), TACIT_OK);
+    assert_int_equal(u, 1ull << 40);
+    assert_int_equal(gguf_get_i64(f, "a.i32", &i, &err), TACIT_OK);
+    assert_int_equal(i, -5);
+    assert_int_equal(gguf_get_f64(f, "a.f32", &real, &err), TACIT_OK);
+    assert_true(real == (double)1e-5f);
+    assert_int_equal(gguf_get_bool(f, "a.bool", &flag, &err), TACIT_OK);
+    assert_true(flag);
+    assert_int_equal(gguf_get_array(f, "a.numbers", GGUF_U32, &count, &err), TACIT_OK);
+    assert_int_equal(count, 3);
+    assert_true(gguf_array_number(f, "a.numbers", 0) == -1);
+    assert_true(gguf_array_number(f, "a.numbers", 2) == 7);
+    assert_true(gguf_array_number(f, "a.numbers", 3) == 0);
+    assert_true(gguf_array_number(f, "a.reals", 1) == -2);
+    text = gguf_array_string(f, "a.words", 2);
+    assert_int_equal(text.size, 3);
+    assert_memory_equal(text.data, "t\0o", 3);
+    assert_int_equal(gguf_array_string(f, "a.words", 1).size, 0);
+    assert_null(gguf_array_string(f, "a.words", 3).data);
+
+    float values[96], back[96];
+    fill(values, 96);
+    assert_int_equal(gguf_tensor_count(f), 2);
+    const gguf_tensor *t = gguf_tensor_find(f, "first.weight");
+    assert_non_null(t);
+    assert_int_equal(t->rows, 3);
+    assert_int_equal(t->row_bytes, 34);
+    assert_int_equal(t->bytes, 102);
+    assert_int_equal(t->ne[2], 1);
+    t->traits->to_f32(back, t->data, 96);
+    for (int j = 0; j < 96; j++)
+        assert_true(fabsf(back[j] - values[j]) < 0.1f);
+    t = gguf_tensor_at(f, 1);
+    assert_string_equal(t->name, "second.weight");
+    assert_int_equal((uintptr_t)t->data % 8, 0);
+    assert_memory_equal(t->data, values, 32 * sizeof(float));
+    assert_null(gguf_tensor_find(f, "third.weight"));
+}
+
+static void test_round_trip_in_memory(void **state)
+{
+    (void)state;
+    tacit_error err;
+    gguf_writer *w = example(), *again = example();
+    uint8_t *data, *same;
+    size_t size, same_size;
+    gguf_file *f;
+    assert_int_equal(gguf_write_memory(w, &data, &size, &err), TACIT_OK);
+    assert_int_equal(gguf_write_memory(again, &same, &same_size, &err), TACIT_OK);
+    assert_int_equal(size, same_size);
+    assert_memory_equal(data, same, size);
+    assert_int_equal(size % 32, 0);
+    assert_int_equal(gguf_open_memory(&f, data, size, "memory", &err), TACIT_OK);
+    check_example(f);
+    gguf_close(f);
+    gguf_writer_free(w);
+    gguf_writer_free(again);
+    free(data);
+    free(same);
+}
+
+static void test_round_trip_on_disk(void **state)
+{
+    (void)state;
+    char path[] = "test_gguf.XXXXXX";
+    tacit_error err;
+    gguf_file *f;
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    gguf_writer *w = example();
+    assert_int_equal(gguf_write(w, path, &err), TACIT_OK);
+    gguf_writer_free(w);
+    assert_int_equal(gguf_open(&f, path, &err), TACIT_OK);
+    assert_string_equal(gguf_name(f), path);
+    check_example(f);
+
+    /* keys copied from a file read the same, but those put before win */
+    w = gguf_writer_new();
+    gguf_put_u32(w, "a.u32", 1);
+    gguf_put_keys_of(w, f);
+    uint8_t *data;
+    size_t size;
+    gguf_file *copy;
+    uint64_t u;
+    assert_int_equal(gguf_write_memory(w, &data, &size, &err), TACIT_OK);
+    assert_int_equal(gguf_open_memory(&copy, data, size, "copy", &err), TACIT_OK);
+    assert_int_equal(gguf_key_count(copy), gguf_key_count(f));
+    assert_int_equal(gguf_get_u64(copy, "a.u32", 0, 9, &u, &err), TACIT_OK);
+    assert_int_equal(u, 1);
+    assert_memory_equal(gguf_array_string(copy, "a.words", 0).data, "one", 3);
+    gguf_close(copy);
+    free(data);
+    gguf_writer_free(w);
+    gguf_close(f);
+    unlink(path);
+}
+
+static void test_asking_for_the_wrong_thing(void **state)
+{
+    (void)state;
+    tacit_error err;
+    uint8_t *data;
+    size_t size, count;
+    uint64_t u;
+    double real;
+    bool flag;
+    gguf_string text;
+    gguf_file *f;
+    gguf_writer *w = example();
+    assert_int_equal(gguf_write_memory(w, &data, &size, &err), TACIT_OK);
+    gguf_writer_free(w);
+    assert_int_equal(gguf_open_memory(&f, data, size, "m.gguf", &err), TACIT_OK);
+    assert_int_equal(gguf_get_u64(f, "none", 0, 1, &u, &err), TACIT_NOT_FOUND);
+    assert_string_equal(err.message, "m.gguf: key 'none' is missing");
+    assert_int_equal(gguf_get_u64(f, "a.i32", 0, 9, &u, &err), TACIT_BAD_INPUT);
+    assert_string_equal(err.message, "m.gguf: key 'a.i32': expected a value from 0 to 9, found -5");
+    assert_int_equal(gguf_get_u64(f, "a.f32", 0, 9, &u, &err), TACIT_BAD_INPUT);
+    assert_string_equal(err.message, "m.gguf: key 'a.f32': expected an integer, found type f32");
+    assert_int_equal(gguf_get_u64(f, "a.bool", 0, 9, &u, &err), TACIT_BAD_INPUT);
+    assert_int_equal(gguf_get_u64(f, "a.numbers", 0, 9, &u, &err), TACIT_BAD_INPUT);
+    assert_int_equal(gguf_get_f64(f, "a.u32", &real, &err), TACIT_BAD_INPUT);
+    assert_int_equal(gguf_get_bool(f, "a.u32", &flag, &err), TACIT_BAD_INPUT);
+    assert_int_equal(gguf_get_string(f, "a.words", &text, &err), TACIT_BAD_INPUT);
+    assert_int_equal(gguf_get_array(f, "a.words", GGUF_F32, &count, &err), TACIT_BAD_INPUT);
+    assert_string_equal(
+        err.message, "m.gguf: key 'a.words': expected an array of f32, found an array of string");
+    assert_int_equal(gguf_get_array(f, "a.u32", GGUF_U32, &count, &err), TACIT_BAD_INPUT);
+    gguf_close(f);
+    free(data);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_round_trip_in_memory),
+        cmocka_unit_test(test_round_trip_on_disk),
+        cmocka_unit_test(test_asking_for_the_wrong_thing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

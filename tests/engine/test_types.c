@@ -1,0 +1,219 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "engine/types.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The oracle of the half conversions is arithmetic on the definition, in double. */
+static double half_value(uint16_t h)
+{
+    int exponent = h >> 10 & 31, mantissa = h & 1023;
+    double magnitude = exponent ? ldexp(1024 + mantissa, exponent - 25) : ldexp(mantissa, -24);
+    return h & 0x8000 ? -magnitude : magnitude;
+}
+
+static void test_every_half_has_its_value(void **state)
+{
+    (void)state;
+    for (uint32_t h = 0; h < 0x10000; h++) {
+        float f = tacit_f16_to_f32((uint16_t)h);
+        if ((h >> 10 & 31) == 31) {
+            assert_true((h & 1023) ? isnan(f) : isinf(f));
+            assert_int_equal(!!signbit(f), h >> 15);
+        } else {
+            assert_true((double)f == half_value((uint16_t)h));
+            assert_int_equal(!!signbit(f), h >> 15);
+        }
+    }
+}
+
+static void test_f32_to_half_rounds_to_nearest_even(void **state)
+{
+    (void)state;
+    for (uint32_t h = 0; h < 0x7bff; h++) { /* between h and h + 1, both finite */
+        float low = (float)half_value((uint16_t)h), high = (float)half_value((uint16_t)(h + 1));
+        float middle = (low + high) / 2; /* exact: one more bit than a half has */
+        uint32_t even = h & 1 ? h + 1 : h;
+        assert_int_equal(tacit_f32_to_f16(low), h);
+        assert_int_equal(tacit_f32_to_f16(middle), even);
+        assert_int_equal(tacit_f32_to_f16(nextafterf(middle, 0)), h);
+        assert_int_equal(tacit_f32_to_f16(nextafterf(middle, INFINITY)), h + 1);
+        assert_int_equal(tacit_f32_to_f16(-middle), even | 0x8000);
+    }
+    assert_int_equal(tacit_f32_to_f16(65519.996f), 0x7bff);
+    assert_int_equal(tacit_f32_to_f16(65520.0f), 0x7c00);
+    assert_int_equal(tacit_f32_to_f16(-INFINITY), 0xfc00);
+    assert_int_equal(tacit_f32_to_f16(1e-30f), 0);
+    assert_int_equal(tacit_f32_to_f16(-0.0f), 0x8000);
+    uint16_t nan_half = tacit_f32_to_f16(NAN);
+    assert_true((nan_half & 0x7c00) == 0x7c00 && (nan_half & 0x3ff));
+}
+
+static void test_bf16_rounds_to_nearest_even(void **state)
+{
+    (void)state;
+    for (uint32_t h = 0; h < 0x7f7f; h++) {
+        float low = tacit_bf16_to_f32((uint16_t)h), high = tacit_bf16_to_f32((uint16_t)(h + 1));
+        float middle = (float)(((double)low + (double)high) / 2);
+        assert_int_equal(tacit_f32_to_bf16(low), h);
+        assert_int_equal(tacit_f32_to_bf16(-low), h | 0x8000);
+        assert_int_equal(tacit_f32_to_bf16(middle), h & 1 ? h + 1 : h);
+        assert_int_equal(tacit_f32_to_bf16(nextafterf(middle, INFINITY)), h + 1);
+        assert_int_equal(tacit_f32_to_bf16(nextafterf(middle, 0)), h);
+    }
+    assert_int_equal(tacit_f32_to_bf16(INFINITY), 0x7f80);
+    uint16_t nan_bf16 = tacit_f32_to_bf16(NAN);
+    assert_true((nan_bf16 & 0x7f80) == 0x7f80 && (nan_bf16 & 0x7f));
+}
+
+/* Blocks written down by hand from the format's description. */
+static void test_blocks_by_hand(void **state)
+{
+    (void)state;
+    float in[32], out[32];
+    uint8_t block[34];
+
+    for (int j = 0; j < 32; j++)
+        in[j] = (float)(j - 16);
+    in[0] = -127; /* d = 1: every integer is exact */
+    tacit_type_find(TACIT_TYPE_Q8_0)->from_f32(block, in, 32);
+    assert_int_equal(block[0] | block[1] << 8, 0x3c00);
+    assert_int_equal((int8_t)block[2], -127);
+    for (int j = 1; j < 32; j++)
+        assert_int_equal((int8_t)block[2 + j], j - 16);
+
+    for (int j = 0; j < 32; j++)
+        in[j] = (float)(j % 16 - 8) * 0.5f; /* largest magnitude -4: d = 0.5, q = value / d + 8 */
+    tacit_type_find(TACIT_TYPE_Q4_0)->from_f32(block, in, 32);
+    assert_int_equal(block[0] | block[1] << 8, 0x3800);
+    for (int j = 0; j < 16; j++)
+        assert_int_equal(block[2 + j], j | j << 4);
+    tacit_type_find(TACIT_TYPE_Q4_0)->to_f32(out, block, 32);
+    assert_memory_equal(out, in, sizeof in);
+
+    for (int j = 0; j < 32; j++)
+        in[j] = 2 + (float)(j < 16 ? j : 31 - j) * 0.25f; /* m = 2, d = 0.25 */
+    tacit_type_find(TACIT_TYPE_Q4_1)->from_f32(block, in, 32);
+    assert_int_equal(block[0] | block[1] << 8, 0x3400);
+    assert_int_equal(block[2] | block[3] << 8, 0x4000);
+    for (int j = 0; j < 16; j++)
+        assert_int_equal(block[4 + j], j | (15 - j) << 4);
+    tacit_type_find(TACIT_TYPE_Q4_1)->to_f32(out, block, 32);
+    assert_memory_equal(out, in, sizeof in);
+}
+
+/* q8_0 rounds to nearest: no value is further from its quantum than half a step (and the f16
+ * rounding of the step); q4 types follow from the ranges of their quanta. */
+static void test_quantization_error_is_bounded(void **state)
+{
+    (void)state;
+    static const struct {
+        tacit_type type;
+        double steps_of_range, worst_in_steps;
+    } cases[] = {
+        {TACIT_TYPE_Q8_0, 127, 0.5}, {TACIT_TYPE_Q4_0, 8, 1.0}, {TACIT_TYPE_Q4_1, 7.5, 0.5}};
+    float in[96], out[96];
+    uint8_t bytes[3 * 34];
+    srand(7);
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        const tacit_type_traits *traits = tacit_type_find(cases[c].type);
+        for (int trial = 0; trial < 200; trial++) {
+            for (int i = 0; i < 96; i++)
+                in[i] = ((float)rand() / (float)RAND_MAX - 0.5f) * 4;
+            traits->from_f32(bytes, in, 96);
+            traits->to_f32(out, bytes, 96);
+            for (int i = 0; i < 96; i++) {
+                double step = 2.0 / cases[c].steps_of_range;
+                assert_true(fabs((double)(out[i] - in[i])) <=
+                            step * cases[c].worst_in_steps + 2.0 * 0x1p-9);
+            }
+        }
+    }
+}
+
+/* Quantizing what was dequantized gives the same bytes (scales here are exact halves). */
+static void test_quantization_is_idempotent_on_exact_scales(void **state)
+{
+    (void)state;
+    static const tacit_type types[] = {TACIT_TYPE_Q8_0, TACIT_TYPE_Q4_0, TACIT_TYPE_Q4_1};
+    float values[32];
+    uint8_t first[34], second[34];
+    for (size_t c = 0; c < 3; c++) {
+        const tacit_type_traits *traits = tacit_type_find(types[c]);
+        for (int j = 0; j < 32; j++)
+            values[j] = (float)((j * 7) % 16 - 8) * 0.125f;
+        values[5] = types[c] == TACIT_TYPE_Q8_0 ? 127 * 0.125f : values[5];
+        traits->from_f32(first, values, 32);
+        traits->to_f32(values, first, 32);
+        traits->from_f32(second, values, 32);
+        assert_memory_equal(first, second, traits->block_bytes);
+    }
+}
+
+static void test_odd_values_do_no_harm(void **state)
+{
+    (void)state;
+    static const float odd[] = {NAN, INFINITY, -INFINITY, 0.0f, -0.0f, 3e38f, -3e38f, 1e-42f};
+    static const tacit_type types[] = {TACIT_TYPE_F32,  TACIT_TYPE_F16,  TACIT_TYPE_BF16,
+                                       TACIT_TYPE_Q8_0, TACIT_TYPE_Q4_0, TACIT_TYPE_Q4_1};
+    float in[32], out[32];
+    uint8_t bytes[128];
+    for (size_t c = 0; c < 6; c++) {
+        const tacit_type_traits *traits = tacit_type_find(types[c]);
+        for (size_t o = 0; o < 8; o++) {
+            for (int j = 0; j < 32; j++)
+                in[j] = j == 3 ? odd[o] : 0.0f;
+            traits->from_f32(bytes, in, 32); /* the sanitizers are the oracle */
+            traits->to_f32(out, bytes, 32);
+        }
+        memset(in, 0, sizeof in);
+        traits->from_f32(bytes, in, 32);
+        traits->to_f32(out, bytes, 32);
+        for (int j = 0; j < 32; j++)
+            assert_true(out[j] == 0);
+    }
+}
+
+static void test_the_tables_agree(void **state)
+{
+    (void)state;
+    size_t values, bytes, known = 0;
+    for (uint32_t type = 0; type < 64; type++) {
+        const tacit_type_traits *traits = tacit_type_find(type);
+        bool listed = tacit_type_ggml_block(type, &values, &bytes);
+        assert_true(listed == (tacit_type_ggml_name(type) != NULL));
+        if (!traits)
+            continue;
+        known++;
+        assert_true(listed);
+        assert_int_equal(traits->block_values, values);
+        assert_int_equal(traits->block_bytes, bytes);
+        assert_string_equal(traits->name, tacit_type_ggml_name(type));
+        assert_ptr_equal(tacit_type_by_name(traits->name), traits);
+    }
+    assert_true(known >= 6);
+    assert_null(tacit_type_by_name("q9_9"));
+    assert_null(tacit_type_find(UINT32_MAX));
+    assert_null(tacit_type_ggml_name(4)); /* removed from the format */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_half_has_its_value),
+        cmocka_unit_test(test_f32_to_half_rounds_to_nearest_even),
+        cmocka_unit_test(test_bf16_rounds_to_nearest_even),
+        cmocka_unit_test(test_blocks_by_hand),
+        cmocka_unit_test(test_quantization_error_is_bounded),
+        cmocka_unit_test(test_quantization_is_idempotent_on_exact_scales),
+        cmocka_unit_test(test_odd_values_do_no_harm),
+        cmocka_unit_test(test_the_tables_agree),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

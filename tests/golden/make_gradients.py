@@ -1,0 +1,274 @@
+#!/usr/bin/env python3
+"""Golden gradients of a tiny llama model, computed by PyTorch in float64 on dequantized weights.
+
+Writes tests/golden/tiny-{untied,tied}.gguf (the models, mixed types) and gradients-{untied,tied}.gguf
+(examples, adapter values, losses and gradients as tensors). Nothing here uses Tacit: the GGUF writer,
+the quantizers, ChaCha20 and the model are this script's own.
+
+    apt-get install python3-torch python3-numpy
+    /usr/bin/python3 tests/golden/make_gradients.py
+"""
+import math
+import os
+import struct
+
+import numpy as np
+import torch
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+WIDTH, LAYERS, HEADS, KV_HEADS, HEAD, FF, VOCAB = 32, 2, 4, 2, 8, 64, 48
+EPS, BASE = 1e-5, 10000.0
+RANK, ALPHA = 4, 6.0
+TARGETS = ["attn_output", "ffn_down", "attn_q", "attn_v"]
+F32, F16, Q4_0, Q4_1, Q8_0, BF16 = 0, 1, 2, 3, 8, 30
+
+
+# --- GGUF -------------------------------------------------------------------------------------
+
+def text(s):
+    return struct.pack("<Q", len(s)) + s.encode()
+
+
+def value(v):
+    if isinstance(v, bool):
+        return struct.pack("<IB", 7, v)
+    if isinstance(v, int):
+        return struct.pack("<II", 4, v)
+    if isinstance(v, float):
+        return struct.pack("<If", 6, v)
+    if isinstance(v, str):
+        return struct.pack("<I", 8) + text(v)
+    kind, fmt = (12, "d") if v.dtype == np.float64 else (5, "i")
+    return struct.pack("<IIQ", 9, kind, len(v)) + struct.pack(f"<{len(v)}{fmt}", *v.tolist())
+
+
+def write_gguf(path, keys, tensors):
+    """tensors: (name, numpy shape, ggml type, bytes)"""
+    head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(keys))
+    for name, v in keys.items():
+        head += text(name) + value(v)
+    at, body = 0, b""
+    for name, shape, kind, data in tensors:
+        head += text(name) + struct.pack("<I", len(shape))
+        head += b"".join(struct.pack("<Q", n) for n in reversed(shape))
+        head += struct.pack("<IQ", kind, len(body))
+        body += data + b"\0" * (-len(data) % 32)
+    head += b"\0" * (-len(head) % 32)
+    with open(path, "wb") as f:
+        f.write(head + body)
+
+
+def quantize(w, kind):
+    """Bytes of w [rows, cols] in a block type, and the float64 values that they stand for."""
+    w = np.asarray(w, dtype=np.float32)
+    if kind == F32:
+        return w.tobytes(), w.astype(np.float64)
+    if kind == F16:
+        h = w.astype(np.float16)
+        return h.tobytes(), h.astype(np.float64)
+    if kind == BF16:
+        h = (w.view(np.uint32) >> 16).astype(np.uint16)
+        return h.tobytes(), (h.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    out, values = b"", []
+    for block in w.reshape(-1, 32):
+        lo, hi = float(block.min()), float(block.max())
+        if kind == Q8_0:
+            d = np.float16(max(abs(lo), abs(hi)) / 127)
+            q = np.clip(np.rint(block / np.float32(d)), -127, 127).astype(np.int8)
+            out += d.tobytes() + q.tobytes()
+            values.append(q.astype(np.float64) * float(d))
+            continue
+        if kind == Q4_0:
+            d, m = np.float16(max(abs(lo), abs(hi)) / 8), None
+            q = np.clip(np.rint(block / np.float32(d)) + 8, 0, 15).astype(np.uint8)
+            values.append((q.astype(np.float64) - 8) * float(d))
+        else:
+            d, m = np.float16((hi - lo) / 15), np.float16(lo)
+            q = np.clip(np.rint((block - np.float32(m)) / np.float32(d)), 0, 15).astype(np.uint8)
+            values.append(q.astype(np.float64) * float(d) + float(m))
+        out += d.tobytes() + (m.tobytes() if m is not None else b"")
+        out += (q[:16] | (q[16:] << 4)).tobytes()
+    return out, np.array(values).reshape(w.shape)
+
+
+# --- ChaCha20 with a 64-bit nonce (Bernstein 2008) -----------------------------------------------
+
+def chacha_block(key, nonce, counter):
+    def rotl(v, n):
+        return ((v << n) | (v >> (32 - n))) & 0xffffffff
+
+    def quarter(s, a, b, c, d):
+        s[a] = (s[a] + s[b]) & 0xffffffff; s[d] = rotl(s[d] ^ s[a], 16)
+        s[c] = (s[c] + s[d]) & 0xffffffff; s[b] = rotl(s[b] ^ s[c], 12)
+        s[a] = (s[a] + s[b]) & 0xffffffff; s[d] = rotl(s[d] ^ s[a], 8)
+        s[c] = (s[c] + s[d]) & 0xffffffff; s[b] = rotl(s[b] ^ s[c], 7)
+
+    start = list(struct.unpack("<4I", b"expand 32-byte k")) + list(struct.unpack("<8I", key))
+    start += [counter & 0xffffffff, counter >> 32, nonce & 0xffffffff, nonce >> 32]
+    s = start[:]
+    for _ in range(10):
+        quarter(s, 0, 4, 8, 12); quarter(s, 1, 5, 9, 13)
+        quarter(s, 2, 6, 10, 14); quarter(s, 3, 7, 11, 15)
+        quarter(s, 0, 5, 10, 15); quarter(s, 1, 6, 11, 12)
+        quarter(s, 2, 7, 8, 13); quarter(s, 3, 4, 9, 14)
+    return [(a + b) & 0xffffffff for a, b in zip(s, start)]
+
+
+def ffa_matrix(seed, ordinal, rank, n_in):
+    words = []
+    while len(words) < rank * n_in:
+        words += chacha_block(seed, ordinal, len(words) // 16)
+    u = np.array([(w >> 8) / 2.0**24 for w in words[:rank * n_in]])
+    return (math.sqrt(3.0 / n_in) * (2 * u - 1)).astype(np.float32).reshape(rank, n_in)
+
+
+# --- model --------------------------------------------------------------------------------------
+
+SHAPES = {"attn_q": (HEADS * HEAD, WIDTH), "attn_k": (KV_HEADS * HEAD, WIDTH),
+          "attn_v": (KV_HEADS * HEAD, WIDTH), "attn_output": (WIDTH, HEADS * HEAD),
+          "ffn_gate": (FF, WIDTH), "ffn_up": (FF, WIDTH), "ffn_down": (WIDTH, FF)}
+TYPES = [Q8_0, Q4_0, Q4_1, F16, BF16, F32, Q8_0, Q4_1]
+
+
+def make_model(rng, tied):
+    weights, tensors, turn = {}, [], 0
+
+    def put(name, w, kind):
+        data, exact = quantize(w, kind)
+        tensors.append((name, w.shape, kind, data))
+        weights[name] = torch.tensor(exact, dtype=torch.float64)
+
+    put("token_embd.weight", rng.normal(0, 0.5, (VOCAB, WIDTH)), Q8_0)
+    for i in range(LAYERS):
+        for norm in ("attn_norm", "ffn_norm"):
+            put(f"blk.{i}.{norm}.weight", rng.normal(1, 0.2, WIDTH), F32)
+        for name, shape in SHAPES.items():
+            kind = TYPES[turn % len(TYPES)]
+            turn += 1
+            put(f"blk.{i}.{name}.weight", rng.normal(0, 1.2 / math.sqrt(shape[1]), shape), kind)
+            if not tied and name in ("attn_q", "attn_k", "attn_v", "ffn_down"):
+                put(f"blk.{i}.{name}.bias", rng.normal(0, 0.1, shape[0]), F32)
+    put("output_norm.weight", rng.normal(1, 0.2, WIDTH), F32)
+    if not tied:
+        put("output.weight", rng.normal(0, 0.3, (VOCAB, WIDTH)), Q4_0)
+    keys = {"general.architecture": "llama", "llama.context_length": 64,
+            "llama.embedding_length": WIDTH, "llama.block_count": LAYERS,
+            "llama.feed_forward_length": FF, "llama.attention.head_count": HEADS,
+            "llama.attention.head_count_kv": KV_HEADS, "llama.vocab_size": VOCAB,
+            "llama.attention.layer_norm_rms_epsilon": EPS, "llama.rope.freq_base": BASE}
+    return keys, tensors, weights
+
+
+def rms(x, w):
+    return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + float(np.float32(EPS))) * w
+
+
+def rope(x, position):
+    angle = position.double()[:, None] * BASE ** (-2 * torch.arange(HEAD // 2).double() / HEAD)
+    c, s = torch.cos(angle)[:, None, :], torch.sin(angle)[:, None, :]
+    even, odd = x[..., 0::2], x[..., 1::2]
+    return torch.stack((even * c - odd * s, even * s + odd * c), -1).flatten(-2)
+
+
+def loss_of(weights, pairs, example):
+    def linear(x, name):
+        y = x @ weights[name + ".weight"].T
+        if name + ".bias" in weights:
+            y = y + weights[name + ".bias"]
+        if name in pairs:
+            a, b = pairs[name]
+            y = y + ALPHA / RANK * (x @ a.T) @ b.T
+        return y
+
+    n = len(example["token"])
+    x = torch.stack([example["media"][t] if m else weights["token_embd.weight"][t]
+                     for t, m in zip(example["token"], example["modality"])])
+    position = torch.tensor(example["position"])
+    mask = torch.tril(torch.ones(n, n, dtype=torch.bool))
+    for i in range(LAYERS):
+        p = f"blk.{i}."
+        h = rms(x, weights[p + "attn_norm.weight"])
+        q = rope(linear(h, p + "attn_q").view(n, HEADS, HEAD), position)
+        k = rope(linear(h, p + "attn_k").view(n, KV_HEADS, HEAD), position)
+        v = linear(h, p + "attn_v").view(n, KV_HEADS, HEAD)
+        k, v = (t.repeat_interleave(HEADS // KV_HEADS, 1) for t in (k, v))
+        s = torch.einsum("qhd,khd->hqk", q, k) / math.sqrt(HEAD)
+        s = torch.softmax(s.masked_fill(~mask, -math.inf), -1)
+        x = x + linear(torch.einsum("hqk,khd->qhd", s, v).reshape(n, -1), p + "attn_output")
+        h = rms(x, weights[p + "ffn_norm.weight"])
+        x = x + linear(torch.nn.functional.silu(linear(h, p + "ffn_gate")) *
+                       linear(h, p + "ffn_up"), p + "ffn_down")
+    output = "output.weight" if "output.weight" in weights else "token_embd.weight"
+    logits = rms(x, weights["output_norm.weight"]) @ weights[output].T
+    trained = [i for i in range(n) if example["trained"][i]]
+    rows = logits[[i - 1 for i in trained]]
+    return torch.nn.functional.cross_entropy(rows, torch.tensor([example["token"][i] for i in trained]))
+
+
+def make_examples(rng):
+    """Two examples: one with rows of a picture and dropped positions, one plain and longer."""
+    first = {"token": [0, 1, 2, 3] + rng.integers(0, VOCAB, 9).tolist(),
+             "modality": [1] * 4 + [0] * 9, "position": [0, 1, 3, 4] + list(range(7, 16)),
+             "trained": [0] * 7 + [1, 1, 0, 0, 1, 0],
+             "media": torch.tensor(rng.normal(0, 0.7, (4, WIDTH)).astype(np.float32)).double()}
+    first["token"][5] = first["token"][8]
+    second = {"token": rng.integers(0, VOCAB, 21).tolist(), "modality": [0] * 21,
+              "position": list(range(21)), "trained": [0] * 9 + [1] * 12,
+              "media": torch.zeros(0, WIDTH).double()}
+    return [first, second]
+
+
+def main():
+    for tied in (False, True):
+        rng = np.random.default_rng(20240 + tied)
+        keys, tensors, weights = make_model(rng, tied)
+        examples = make_examples(rng)
+        word = "tied" if tied else "untied"
+        write_gguf(f"{HERE}/tiny-{word}.gguf", keys, tensors)
+        out, golden = [], {}
+
+        def put(name, t):
+            w = t.detach().numpy().astype(np.float32)
+            out.append((name, w.shape if w.ndim else (1,), F32, w.tobytes()))
+
+        for i, e in enumerate(examples):
+            for field in ("token", "modality", "position", "trained"):
+                golden[f"example.{i}.{field}"] = np.array(e[field], dtype=np.int32)
+            if len(e["media"]):
+                put(f"example.{i}.media", e["media"])
+
+        def gradients(kind, leaves, pairs):
+            """The unit of both examples: mean of their losses."""
+            losses = [loss_of({**weights, **leaves}, pairs, e) for e in examples]
+            golden[f"{kind}.loss"] = np.array([float(l) for l in losses])
+            wanted = [n for n in leaves] + [n for n in sorted(extra)]
+            tensors = [leaves.get(n, extra.get(n)) for n in wanted]
+            for n, g in zip(wanted, torch.autograd.grad(sum(losses) / len(losses), tensors)):
+                put(f"{kind}/{n}", g)
+
+        seed = bytes(range(100, 132))
+        for kind in ("lora", "ffa"):
+            pairs, extra, ordinal = {}, {}, 0
+            for i in range(LAYERS):
+                for target in TARGETS:
+                    n_out, n_in = SHAPES[target]
+                    name = f"blk.{i}.{target}"
+                    a = ffa_matrix(seed, ordinal, RANK, n_in)
+                    if kind == "lora":
+                        a = rng.normal(0, 0.4, (RANK, n_in)).astype(np.float32)
+                    ordinal += 1
+                    b = rng.normal(0, 0.3, (n_out, RANK)).astype(np.float32)
+                    pairs[name] = tuple(torch.tensor(t, dtype=torch.float64, requires_grad=True)
+                                        for t in (a, b))
+                    put(f"{kind}.value/{name}.weight.lora_a", pairs[name][0])
+                    put(f"{kind}.value/{name}.weight.lora_b", pairs[name][1])
+                    if kind == "lora":
+                        extra[f"{name}.weight.lora_a"] = pairs[name][0]
+                    extra[f"{name}.weight.lora_b"] = pairs[name][1]
+            gradients(kind, {}, pairs)
+        extra = {}
+        gradients("all", {n: w.clone().requires_grad_() for n, w in weights.items()}, {})
+        write_gguf(f"{HERE}/gradients-{word}.gguf", golden, out)
+
+
+main()

@@ -1,0 +1,114 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "privacy/accountant.h"
+#include "privacy/gaussian.h"
+
+#include <math.h>
+#include <string.h>
+
+static const tacit_accountant *find(const char *name)
+{
+    const tacit_accountant *a;
+    tacit_error err;
+    assert_int_equal(tacit_accountant_find(&a, name, &err), TACIT_OK);
+    assert_string_equal(tacit_accountant_name(a), name);
+    return a;
+}
+
+static void test_unknown_words_are_refused(void **state)
+{
+    (void)state;
+    const tacit_accountant *a;
+    tacit_neighbours n;
+    tacit_error err;
+    assert_int_equal(tacit_accountant_find(&a, "RDP", &err), TACIT_USAGE);
+    assert_non_null(strstr(err.message, "rdp-compat"));
+    assert_int_equal(tacit_neighbours_parse(&n, "replace", &err), TACIT_USAGE);
+    assert_int_equal(tacit_neighbours_parse(&n, "replace-one", &err), TACIT_OK);
+    assert_int_equal(n, TACIT_REPLACE_ONE);
+}
+
+static void test_events_are_parsed_strictly(void **state)
+{
+    (void)state;
+    tacit_event e;
+    tacit_error err;
+    assert_int_equal(tacit_event_parse(&e, "1.25:0.01:1000", TACIT_REPLACE_ONE, &err), TACIT_OK);
+    assert_true(e.sigma == 1.25 && e.q == 0.01 && e.count == 1000);
+    assert_int_equal(e.neighbours, TACIT_REPLACE_ONE);
+    const char *bad[] = {"",        "1",       "1:1",      "1:1:",     ":1:1",      "1:1:1:1",
+                         "0:0.1:1", "1:0:1",   "1:1.1:1",  "1:0.1:-1", "1:0.1:1e3", "nan:0.1:1",
+                         "inf:1:1", "1:nan:1", "1 :0.1:1", "-1:0.1:1", "1,0:0.1:1", "1:0.1:1 "};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        assert_int_equal(tacit_event_parse(&e, bad[i], TACIT_ADD_REMOVE, &err), TACIT_USAGE);
+}
+
+static void test_delta_outside_its_range_is_refused(void **state)
+{
+    (void)state;
+    const double bad[] = {0, 1, -1e-5, 2, NAN};
+    const char *names[] = {"rdp", "rdp-compat", "analytic"};
+    tacit_event e = {TACIT_ADD_REMOVE, 1, 1, 1};
+    tacit_error err;
+    double epsilon;
+    for (int n = 0; n < 3; n++)
+        for (int i = 0; i < 5; i++)
+            assert_int_equal(
+                tacit_accountant_epsilon(find(names[n]), &e, 1, bad[i], &epsilon, NULL, &err),
+                TACIT_BAD_INPUT);
+}
+
+/* For the plain Gaussian the analytic value is exact, so no accountant may be below it. */
+static void test_no_accountant_is_below_the_exact_value(void **state)
+{
+    (void)state;
+    tacit_error err;
+    for (double sigma = 0.3; sigma < 20; sigma *= 1.5)
+        for (double delta = 1e-8; delta < 0.1; delta *= 10) {
+            tacit_event e = {TACIT_ADD_REMOVE, sigma, 1, 7};
+            double exact, rdp;
+            assert_int_equal(
+                tacit_accountant_epsilon(find("analytic"), &e, 1, delta, &exact, NULL, &err),
+                TACIT_OK);
+            assert_int_equal(tacit_accountant_epsilon(find("rdp"), &e, 1, delta, &rdp, NULL, &err),
+                             TACIT_OK);
+            assert_true(rdp >= exact);
+        }
+}
+
+static void test_calibration_is_tight_from_above(void **state)
+{
+    (void)state;
+    tacit_error err;
+    double sigma, exact, epsilon;
+    tacit_event e = {TACIT_ADD_REMOVE, 0, 1, 9};
+    const tacit_accountant *a = find("analytic");
+    assert_int_equal(tacit_accountant_calibrate(a, &e, 2, 1e-6, &sigma, &err), TACIT_OK);
+    assert_int_equal(tacit_gaussian_calibrate(&exact, 2, 1e-6, 9, &err), TACIT_OK);
+    assert_true(fabs(sigma / exact - 1) < 2e-9);
+    e.sigma = sigma;
+    assert_int_equal(tacit_accountant_epsilon(a, &e, 1, 1e-6, &epsilon, NULL, &err), TACIT_OK);
+    assert_true(epsilon <= 2 && epsilon > 2 - 1e-7);
+    assert_int_equal(tacit_accountant_calibrate(a, &e, 0, 1e-6, &sigma, &err), TACIT_BAD_INPUT);
+    assert_int_equal(tacit_accountant_calibrate(find("rdp"), &e, 1e-9, 1e-12, &sigma, &err),
+                     TACIT_BAD_INPUT);
+    e.neighbours = TACIT_REPLACE_ONE;
+    assert_int_equal(tacit_accountant_calibrate(a, &e, 2, 1e-6, &sigma, &err), TACIT_OK);
+    assert_true(fabs(sigma / exact - 2) < 4e-9);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_unknown_words_are_refused),
+        cmocka_unit_test(test_events_are_parsed_strictly),
+        cmocka_unit_test(test_delta_outside_its_range_is_refused),
+        cmocka_unit_test(test_no_accountant_is_below_the_exact_value),
+        cmocka_unit_test(test_calibration_is_tight_from_above),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

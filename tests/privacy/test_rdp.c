@@ -1,0 +1,368 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "golden_rows.h"
+#include "privacy/accountant.h"
+#include "privacy/rdp.h"
+
+/* Relative to the larger of |expected| and what the golden column resolves. */
+static void assert_close(const char *what, double found, double expected, double relative,
+                         double absolute)
+{
+    double allowed = fmax(relative * fabs(expected), absolute);
+    if (!(fabs(found - expected) <= allowed))
+        fail_msg("%s: expected %.17g, found %.17g, off by %g", what, expected, found,
+                 found - expected);
+}
+
+static double row_epsilon(const golden_row *row, double sigma, tacit_rdp_mode mode)
+{
+    tacit_error err;
+    tacit_event events[GOLDEN_EVENTS];
+    tacit_rdp account = {0};
+    size_t n = golden_events(row, events, sigma);
+    assert_true(n > 0);
+    for (size_t i = 0; i < n; i++)
+        if (tacit_rdp_add(&account, &events[i], mode, &err) != TACIT_OK)
+            return NAN;
+    return tacit_rdp_epsilon(&account, golden_number(row, DELTA), NULL);
+}
+
+static void test_orders_are_the_golden_list(void **state)
+{
+    (void)state;
+    FILE *file = golden_open("rdp_orders.txt");
+    assert_non_null(file);
+    char line[64];
+    size_t n = 0;
+    while (fgets(line, sizeof line, file)) {
+        assert_true(n < TACIT_RDP_ORDERS);
+        assert_true(tacit_rdp_orders[n++] == strtod(line, NULL));
+    }
+    assert_int_equal(n, TACIT_RDP_ORDERS);
+    fclose(file);
+}
+
+/* Every row of the golden file to which a column applies. */
+static void test_golden_epsilons(void **state)
+{
+    (void)state;
+    FILE *file = golden_open("dp_accounting.csv");
+    assert_non_null(file);
+    golden_row row;
+    int true_rows = 0, compat_rows = 0;
+    assert_true(golden_next(file, &row));
+    while (golden_next(file, &row)) {
+        bool calibration = strcmp(row.cell[KIND], "calibration") == 0;
+        double sigma = calibration ? golden_number(&row, SIGMA_RDP) : NAN;
+        double compat = golden_number(&row, EPS_RDP), exact = golden_number(&row, EPS_RDP_TRUE);
+        bool replace_one = strcmp(row.cell[RELATION], "REPLACE_ONE") == 0;
+        if (!isnan(compat)) {
+            double found = row_epsilon(&row, sigma, TACIT_RDP_COMPAT);
+            if (replace_one && isnan(found))
+                continue; /* fixed-size sampling: refused here */
+            assert_close(row.cell[CASE_ID], found, compat, 1e-9, compat < 1e-2 ? 1e-10 : 0);
+            compat_rows++;
+        }
+        if (!isnan(exact) && !replace_one) {
+            assert_close(row.cell[CASE_ID], row_epsilon(&row, sigma, TACIT_RDP_TRUE), exact, 1e-9,
+                         exact < 1e-2 ? 1e-10 : 0);
+            true_rows++;
+        }
+    }
+    fclose(file);
+    print_message("rows: true orders %d, compat %d\n", true_rows, compat_rows);
+    assert_true(true_rows >= 800);
+    assert_true(compat_rows >= 800);
+}
+
+static double calibrated(tacit_rdp_mode mode, const tacit_event *shape, double epsilon,
+                         double delta)
+{
+    tacit_error err;
+    const tacit_accountant *a;
+    double sigma;
+    assert_int_equal(tacit_accountant_find(&a, mode == TACIT_RDP_TRUE ? "rdp" : "rdp-compat", &err),
+                     TACIT_OK);
+    assert_int_equal(tacit_accountant_calibrate(a, shape, epsilon, delta, &sigma, &err), TACIT_OK);
+    return sigma;
+}
+
+static void test_golden_calibrations(void **state)
+{
+    (void)state;
+    FILE *file = golden_open("dp_accounting.csv");
+    assert_non_null(file);
+    golden_row row;
+    int rows = 0;
+    while (golden_next(file, &row)) {
+        if (strcmp(row.cell[KIND], "calibration") != 0)
+            continue;
+        double target = golden_number(&row, TARGET_EPS), delta = golden_number(&row, DELTA), sigma;
+        tacit_event e[GOLDEN_EVENTS];
+        assert_int_equal(golden_events(&row, e, 1), 1);
+        for (int mode = TACIT_RDP_TRUE; mode <= TACIT_RDP_COMPAT; mode++) {
+            sigma = calibrated((tacit_rdp_mode)mode, &e[0], target, delta);
+            if (mode == TACIT_RDP_COMPAT)
+                assert_close(row.cell[CASE_ID], sigma, golden_number(&row, SIGMA_RDP), 0, 1.1e-6);
+            assert_true(row_epsilon(&row, sigma, (tacit_rdp_mode)mode) <= target);
+            assert_true(row_epsilon(&row, sigma * (1 - 1e-8), (tacit_rdp_mode)mode) > target);
+        }
+        rows++;
+    }
+    fclose(file);
+    assert_int_equal(rows, 15);
+}
+
+/* Independent oracle: the definition, E over N(0, s^2) of the likelihood ratio to the power a, in
+ * long double by a fine midpoint rule. */
+static double naive_rho(double a, double s, double q)
+{
+    long double sum = 0, step = (s < 1 ? s * s : s) / 100.0L;
+    for (long double x = -20 * s; x < a + 20 * s; x += step) {
+        long double z = (2 * x - 1) / (2 * (long double)s * s);
+        sum += expl(a * log1pl(q * expm1l(z)) - x * x / (2 * (long double)s * s));
+    }
+    long double log_a = logl(sum * step / (s * sqrtl(2 * 3.14159265358979323846264338L)));
+    return (double)(log_a / (a - 1));
+}
+
+static void test_orders_against_the_definition(void **state)
+{
+    (void)state;
+    const double sigmas[] = {0.5, 0.8, 1, 1.7, 4}, rates[] = {0.01, 0.1, 0.5, 0.9};
+    const double orders[] = {1.1, 1.5, 1.9, 2, 2.5, 3.7, 5, 7.7, 10.9, 24, 33.3};
+    for (size_t i = 0; i < 5; i++)
+        for (size_t j = 0; j < 4; j++)
+            for (size_t k = 0; k < 11; k++) {
+                double expected = naive_rho(orders[k], sigmas[i], rates[j]);
+                double found = tacit_rdp_one(orders[k], sigmas[i], rates[j], TACIT_RDP_TRUE);
+                assert_close("rho", found, expected, 1e-11, 1e-16);
+                double compat = tacit_rdp_one(orders[k], sigmas[i], rates[j], TACIT_RDP_COMPAT);
+                assert_true(compat >= found * (1 - 1e-10));
+            }
+}
+
+/* Small q: rho tends to a q^2 (e^(1/s^2) - 1) / 2 (second-order expansion), which double summation
+ * around 1 would lose. */
+static void test_tiny_rates_keep_their_digits(void **state)
+{
+    (void)state;
+    for (double q = 1e-5; q > 1e-12; q /= 10)
+        for (double a = 1.1; a < 11; a += 1.1)
+            assert_close("rho", tacit_rdp_one(a, 2, q, TACIT_RDP_TRUE), a * q * q * expm1(0.25) / 2,
+                         50 * q + 1e-12, 0);
+}
+
+/* Published values: notes of the accountants' own tests. */
+static void test_published_values(void **state)
+{
+    (void)state;
+    tacit_error err;
+    /* Mironov, Talwar, Zhang; true value of order 1.5. */
+    assert_close("order 1.5", 50 * tacit_rdp_one(1.5, 2.5, 0.01, TACIT_RDP_TRUE), 6.50071e-4, 1e-6,
+                 0);
+    assert_close("order 1.5, compat", 50 * tacit_rdp_one(1.5, 2.5, 0.01, TACIT_RDP_COMPAT),
+                 6.70580e-4, 1e-6, 0);
+    const double orders[] = {2.5, 5, 50, 100};
+    const double rhos[] = {1.0854e-3, 2.18076e-3, 2.38460e-2, 167.416};
+    for (int i = 0; i < 4; i++)
+        assert_close("rho", 50 * tacit_rdp_one(orders[i], 2.5, 0.01, TACIT_RDP_TRUE), rhos[i], 1e-4,
+                     0);
+    const struct {
+        double q, sigma;
+        uint64_t steps;
+        double delta, epsilon, tolerance;
+        tacit_rdp_mode mode;
+    } runs[] = {
+        {0.04, 1.5, 2250, 1e-5, 7.32911117143, 1e-10, TACIT_RDP_TRUE},        /* Opacus */
+        {150.0 / 60000, 1.3, 6000, 1e-5, 0.7242234026, 1e-9, TACIT_RDP_TRUE}, /* TF Privacy */
+        {100.0 / 100000, 1, 30000, 1e-7, 1.4154988495, 1e-9, TACIT_RDP_TRUE},
+        {1, 0.7, 2, 1e-5, 10.8602036, 1e-7, TACIT_RDP_TRUE}, /* JAX Privacy */
+        {0.01, 0.7, 120, 1e-5, 3.2392676, 1e-7, TACIT_RDP_COMPAT},
+    };
+    for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i++) {
+        tacit_rdp account = {0};
+        tacit_event e = {TACIT_ADD_REMOVE, runs[i].sigma, runs[i].q, runs[i].steps};
+        assert_int_equal(tacit_rdp_add(&account, &e, runs[i].mode, &err), TACIT_OK);
+        assert_close("epsilon", tacit_rdp_epsilon(&account, runs[i].delta, NULL), runs[i].epsilon,
+                     runs[i].tolerance, 0);
+    }
+    /* One step at order 8, from an implementation in Python integers and logarithms. */
+    const double rho8[][3] = {
+        {0.01, 1, 8.936439076e-4},
+        {0.01, 4, 2.589912301e-5},
+        {0.05, 1, 0.601268914},
+        {0.1, 2, 0.0137254301},
+        {1, 10, 0.04},
+        {0.5, 5, 0.04321363426},
+        {0.02, 0.8, 1.780124346},
+        {256.0 / 60000, 1.1, 9.834106178e-5},
+    };
+    for (size_t i = 0; i < sizeof rho8 / sizeof rho8[0]; i++)
+        assert_close("rho(8)", tacit_rdp_one(8, rho8[i][1], rho8[i][0], TACIT_RDP_TRUE), rho8[i][2],
+                     1e-8, 0);
+    assert_close("conversion", tacit_rdp_to_epsilon(32, 1.1, 1e-5), 1.32783806176, 1e-11, 0);
+}
+
+/* Same bits whatever the order and the grouping of events; never below the double sum. */
+static void test_account_is_exact_arithmetic(void **state)
+{
+    (void)state;
+    tacit_error err;
+    tacit_event a = {TACIT_ADD_REMOVE, 1.1, 0.01, 300}, b = {TACIT_ADD_REMOVE, 2, 1, 3};
+    tacit_event single = a;
+    single.count = 1;
+    tacit_rdp ab = {0}, ba = {0}, many = {0}, half = {0};
+    assert_int_equal(tacit_rdp_add(&ab, &a, TACIT_RDP_TRUE, &err), TACIT_OK);
+    assert_int_equal(tacit_rdp_add(&ab, &b, TACIT_RDP_TRUE, &err), TACIT_OK);
+    assert_int_equal(tacit_rdp_add(&ba, &b, TACIT_RDP_TRUE, &err), TACIT_OK);
+    assert_int_equal(tacit_rdp_add(&ba, &a, TACIT_RDP_TRUE, &err), TACIT_OK);
+    assert_memory_equal(&ab, &ba, sizeof ab);
+    for (int i = 0; i < 300; i++)
+        assert_int_equal(tacit_rdp_add(i < 100 ? &many : &half, &single, TACIT_RDP_TRUE, &err),
+                         TACIT_OK);
+    tacit_rdp_join(&many, &half);
+    assert_int_equal(tacit_rdp_add(&many, &b, TACIT_RDP_TRUE, &err), TACIT_OK);
+    assert_memory_equal(&ab, &many, sizeof ab);
+    for (size_t i = 0; i < TACIT_RDP_ORDERS; i++) {
+        double o = tacit_rdp_orders[i];
+        double rho = 300 * tacit_rdp_one(o, 1.1, 0.01, TACIT_RDP_TRUE) + 3 * o / 8;
+        double held = ldexp((double)ab.rho[i], -64);
+        assert_true(held >= rho && held <= rho * (1 + 1e-11));
+    }
+}
+
+static void test_infinity_stays_infinite(void **state)
+{
+    (void)state;
+    tacit_error err;
+    tacit_rdp account = {0};
+    tacit_event tiny = {TACIT_ADD_REMOVE, 1e-3, 1, (uint64_t)1 << 40};
+    for (int i = 0; i < 100; i++)
+        assert_int_equal(tacit_rdp_add(&account, &tiny, TACIT_RDP_TRUE, &err), TACIT_OK);
+    assert_true(tacit_rdp_epsilon(&account, 1e-5, NULL) > 1e17);
+    account.rho[3] = ~(unsigned __int128)0;
+    tacit_rdp_join(&account, &account);
+    assert_true(account.rho[3] == ~(unsigned __int128)0);
+    assert_true(isinf(tacit_rdp_epsilon_at(&account, 3, 1e-5)));
+}
+
+static void test_zero_cost(void **state)
+{
+    (void)state;
+    tacit_rdp account = {0};
+    double order = -1;
+    assert_true(tacit_rdp_epsilon(&account, 1e-5, &order) == 0);
+    assert_true(tacit_rdp_epsilon(&account, 0, NULL) == 0);
+    assert_true(tacit_rdp_delta(&account, 0) == 0);
+    tacit_error err;
+    tacit_event e = {TACIT_ADD_REMOVE, 1, 0.1, 1};
+    assert_int_equal(tacit_rdp_add(&account, &e, TACIT_RDP_TRUE, &err), TACIT_OK);
+    assert_true(isinf(tacit_rdp_epsilon(&account, 0, &order)));
+    assert_true(order == 0);
+}
+
+/* delta(epsilon(delta)) comes back below delta, and more noise or fewer steps never cost more. */
+static void test_conversions_are_inverse_and_monotone(void **state)
+{
+    (void)state;
+    tacit_error err;
+    double last = INFINITY;
+    for (double sigma = 0.5; sigma < 6; sigma *= 1.2) {
+        tacit_rdp account = {0};
+        tacit_event e = {TACIT_ADD_REMOVE, sigma, 0.05, 200};
+        assert_int_equal(tacit_rdp_add(&account, &e, TACIT_RDP_TRUE, &err), TACIT_OK);
+        double epsilon = tacit_rdp_epsilon(&account, 1e-5, NULL);
+        assert_true(epsilon < last);
+        last = epsilon;
+        assert_close("delta", tacit_rdp_delta(&account, epsilon), 1e-5, 1e-9, 0);
+    }
+}
+
+static void test_replace_one(void **state)
+{
+    (void)state;
+    tacit_error err;
+    tacit_rdp doubled = {0}, half = {0};
+    tacit_event replace = {TACIT_REPLACE_ONE, 3, 1, 10}, plain = {TACIT_ADD_REMOVE, 1.5, 1, 10};
+    assert_int_equal(tacit_rdp_add(&doubled, &replace, TACIT_RDP_TRUE, &err), TACIT_OK);
+    assert_int_equal(tacit_rdp_add(&half, &plain, TACIT_RDP_TRUE, &err), TACIT_OK);
+    assert_memory_equal(&doubled, &half, sizeof half);
+    replace.q = 0.5;
+    assert_int_equal(tacit_rdp_add(&doubled, &replace, TACIT_RDP_TRUE, &err), TACIT_REFUSED);
+    assert_int_equal(tacit_rdp_add(&doubled, &replace, TACIT_RDP_COMPAT, &err), TACIT_REFUSED);
+    assert_memory_equal(&doubled, &half, sizeof half);
+}
+
+static void test_bad_events_are_refused(void **state)
+{
+    (void)state;
+    const tacit_event bad[] = {
+        {TACIT_ADD_REMOVE, 0, 0.1, 1},    {TACIT_ADD_REMOVE, -1, 0.1, 1},
+        {TACIT_ADD_REMOVE, NAN, 0.1, 1},  {TACIT_ADD_REMOVE, INFINITY, 0.1, 1},
+        {TACIT_ADD_REMOVE, 1, 0, 1},      {TACIT_ADD_REMOVE, 1, NAN, 1},
+        {TACIT_ADD_REMOVE, 1, 1.01, 1},   {TACIT_ADD_REMOVE, 1, 0.1, UINT64_MAX},
+        {(tacit_neighbours)0, 1, 0.1, 1},
+    };
+    tacit_error err;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        tacit_rdp account = {0};
+        assert_int_equal(tacit_rdp_add(&account, &bad[i], TACIT_RDP_TRUE, &err), TACIT_BAD_INPUT);
+    }
+}
+
+/* The filter's order is the best single order for a plain Gaussian spent to the cap: no other order
+ * allows a smaller sigma. Single-order epsilon is never below the minimum. */
+static void test_filter_order(void **state)
+{
+    (void)state;
+    tacit_error err;
+    const double caps[] = {0.5, 2, 8};
+    for (int c = 0; c < 3; c++) {
+        size_t chosen = tacit_rdp_filter_order(caps[c], 1e-5);
+        tacit_event e = {TACIT_ADD_REMOVE, 1, 1, 1};
+        e.sigma = calibrated(TACIT_RDP_TRUE, &e, caps[c], 1e-5);
+        tacit_rdp account = {0};
+        assert_int_equal(tacit_rdp_add(&account, &e, TACIT_RDP_TRUE, &err), TACIT_OK);
+        assert_close("cap", tacit_rdp_epsilon_at(&account, chosen, 1e-5), caps[c], 1e-8, 0);
+        assert_true(tacit_rdp_epsilon(&account, 1e-5, NULL) <=
+                    tacit_rdp_epsilon_at(&account, chosen, 1e-5));
+    }
+}
+
+/* Noise multipliers too small for the quadrature get an upper bound, not a guess. */
+static void test_tiny_sigma_is_bounded_from_above(void **state)
+{
+    (void)state;
+    for (double a = 1.1; a < 6; a += 0.7) {
+        double bound = tacit_rdp_one(a, 0.04999, 0.1, TACIT_RDP_TRUE);
+        double near = tacit_rdp_one(a, 0.05, 0.1, TACIT_RDP_TRUE);
+        assert_true(bound >= near && bound < INFINITY);
+    }
+    assert_true(tacit_rdp_one(1024, 1e-3, 0.1, TACIT_RDP_TRUE) < INFINITY);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_orders_are_the_golden_list),
+        cmocka_unit_test(test_golden_epsilons),
+        cmocka_unit_test(test_golden_calibrations),
+        cmocka_unit_test(test_orders_against_the_definition),
+        cmocka_unit_test(test_tiny_rates_keep_their_digits),
+        cmocka_unit_test(test_published_values),
+        cmocka_unit_test(test_account_is_exact_arithmetic),
+        cmocka_unit_test(test_infinity_stays_infinite),
+        cmocka_unit_test(test_zero_cost),
+        cmocka_unit_test(test_conversions_are_inverse_and_monotone),
+        cmocka_unit_test(test_replace_one),
+        cmocka_unit_test(test_bad_events_are_refused),
+        cmocka_unit_test(test_filter_order),
+        cmocka_unit_test(test_tiny_sigma_is_bounded_from_above),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -105,8 +105,9 @@ typedef struct tacit_listener_counts {
 
 tacit_listener_counts tacit_listener_count(tacit_listener *l); /* any thread */
 
-/* Takes no further request, waits for handlers that run (their replies are sent where the peer is
- * still there, waiting at most 1 s for each), closes every connection and frees. NULL is fine. */
+/* Takes no further request, waits for the handlers that run, hands their replies to the
+ * connections, closes everything and frees. A peer that misses a reply asks again with the same
+ * bytes. NULL is fine. */
 void tacit_listener_stop(tacit_listener *l);
 
 #endif

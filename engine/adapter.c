@@ -72,7 +72,7 @@ static tacit_status check_base(const gguf_file *file, const tacit_model *model,
                                tacit_adapter_info *info, tacit_error *err)
 {
     char expected[2 * TACIT_DIGEST_BYTES + 1], found[2 * TACIT_DIGEST_BYTES + 1];
-    const uint8_t *base = tacit_model_base_digest(model);
+    const uint8_t *base = model->base_digest;
     tacit_status status = read_hex(file, "tacit.base_digest", info->base_digest,
                                    sizeof info->base_digest, &info->has_base_digest, err);
     if (status != TACIT_OK)
@@ -189,7 +189,7 @@ static tacit_status read_half(tacit_adapter *a, const gguf_file *file, const tac
                               const gguf_tensor *t, tacit_error *err)
 {
     char base[GGUF_MAX_NAME + 1], half;
-    const tacit_linear *linear;
+    const tacit_linear *linear = NULL;
     tacit_status status = find_linear(file, model, t, base, sizeof base, &linear, &half, err);
     if (status == TACIT_OK)
         status = check_shape(file, t, half, linear, err);

@@ -4,14 +4,14 @@
 
 #include "engine/model.h"
 #include "engine/text_model.h"
-
-typedef struct tacit_vision tacit_vision;
+#include "engine/vision.h"
 
 struct tacit_model {
     gguf_file *text_file;
     tacit_text_model text;
     tacit_tokenizer *tokenizer;
-    tacit_vision *vision; /* NULL without an image encoder */
+    gguf_file *vision_file; /* what `vision` reads from; NULL without one */
+    tacit_vision *vision;   /* NULL without an image encoder */
     uint8_t base_digest[TACIT_DIGEST_BYTES];
 };
 

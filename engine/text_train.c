@@ -87,9 +87,10 @@ static size_t acts_floats(const tacit_text_model *m, size_t rows)
     return c.used;
 }
 
-static bool keeps_acts(const tacit_text_model *m, size_t rows, bool recompute)
+static bool keeps_acts(const tacit_text_model *m, const text_train_options *options)
 {
-    return !recompute && acts_floats(m, rows) * m->n_layers * sizeof(float) <= TEXT_TRAIN_KEEP;
+    size_t floats = acts_floats(m, options->max_rows) * m->n_layers;
+    return !options->recompute && floats * sizeof(float) <= TEXT_TRAIN_KEEP;
 }
 
 static bool is_plain(const tacit_linear *l)
@@ -162,39 +163,47 @@ static void take_all(train_cursor *c, text_train *t)
     t->expanded = take(c, expanded_floats(m));
 }
 
-size_t text_train_bytes(const train_plan *plan, size_t max_rows, bool recompute, size_t threads)
+static text_train plan_memory(const train_plan *plan, const text_train_options *options,
+                              size_t threads)
+{
+    return (text_train){.plan = plan,
+                        .model = plan->model,
+                        .max_rows = options->max_rows,
+                        .threads = threads,
+                        .keep = keeps_acts(plan->model, options),
+                        .chunk =
+                            options->logit_rows ? options->logit_rows : logit_chunk(plan->model)};
+}
+
+size_t text_train_bytes(const train_plan *plan, const text_train_options *options, size_t threads)
 {
     train_cursor c = {0};
-    text_train t = {.plan = plan, .model = plan->model, .max_rows = max_rows, .threads = threads};
-    t.keep = keeps_acts(plan->model, max_rows, recompute);
-    t.chunk = logit_chunk(plan->model);
+    text_train t = plan_memory(plan, options, threads);
     take_all(&c, &t);
     return c.used * sizeof(float);
 }
 
-tacit_status text_train_new(text_train **out, const train_plan *plan, size_t max_rows,
-                            bool recompute, tacit_pool *pool, tacit_error *err)
+tacit_status text_train_new(text_train **out, const train_plan *plan,
+                            const text_train_options *options, tacit_pool *pool, tacit_error *err)
 {
     const tacit_text_model *m = plan->model;
     size_t threads = pool ? tacit_pool_threads(pool) : 1;
-    size_t bytes = text_train_bytes(plan, max_rows, recompute, threads);
+    size_t bytes = text_train_bytes(plan, options, threads);
     text_train *t = calloc(1, sizeof *t);
     if (!t)
         return tacit_fail(err, TACIT_NO_MEMORY, "trainer: no memory");
-    *t = (text_train){.plan = plan, .model = m, .pool = pool, .max_rows = max_rows};
-    t->threads = threads;
-    t->keep = keeps_acts(m, max_rows, recompute);
-    t->chunk = logit_chunk(m);
+    *t = plan_memory(plan, options, threads);
+    t->pool = pool;
     t->x = calloc(m->n_layers, sizeof *t->x);
     t->acts = calloc(m->n_layers, sizeof *t->acts);
-    t->visible = calloc(max_rows, sizeof *t->visible);
+    t->visible = calloc(options->max_rows, sizeof *t->visible);
     t->arena = aligned_alloc(64, (bytes + 63) / 64 * 64);
     if (!t->x || !t->acts || !t->visible || !t->arena) {
         text_train_free(t);
         return tacit_fail(err, TACIT_NO_MEMORY,
                           "trainer: no memory for %zu bytes of activations (%zu rows); shorten the "
                           "examples",
-                          bytes, max_rows);
+                          bytes, options->max_rows);
     }
     train_cursor c = {.base = t->arena};
     take_all(&c, t);

@@ -25,14 +25,21 @@ typedef struct text_train_rows {
 
 typedef struct text_train text_train;
 
+typedef struct text_train_options {
+    size_t max_rows;   /* longest example */
+    bool recompute;    /* do not keep activations even where they fit */
+    size_t logit_rows; /* predicting rows whose logits exist at a time; 0: by the vocabulary */
+} text_train_options;
+
 /* A workspace: one arena for examples of up to max_rows rows. The plan outlives it; `pool` may be
- * NULL. With `recompute` activations are not kept even where they fit (tests). */
-tacit_status text_train_new(text_train **out, const train_plan *plan, size_t max_rows,
-                            bool recompute, tacit_pool *pool, tacit_error *err) TACIT_MUST_CHECK;
+ * NULL. */
+tacit_status text_train_new(text_train **out, const train_plan *plan,
+                            const text_train_options *options, tacit_pool *pool,
+                            tacit_error *err) TACIT_MUST_CHECK;
 void text_train_free(text_train *t);
 
 /* Bytes of the arena that text_train_new would take. */
-size_t text_train_bytes(const train_plan *plan, size_t max_rows, bool recompute, size_t threads);
+size_t text_train_bytes(const train_plan *plan, const text_train_options *options, size_t threads);
 
 /* [max_rows, embedding]: the caller writes the example's rows here before each call below. */
 float *text_train_input(text_train *t);

@@ -25,6 +25,7 @@ tacit_status train_worker_new(train_worker **out, const train_setup *setup, taci
                               tacit_error *err)
 {
     tacit_status status = TACIT_OK;
+    text_train_options options = {.max_rows = setup->max_rows};
     train_worker *w = calloc(1, sizeof *w);
     if (!w)
         return tacit_fail(err, TACIT_NO_MEMORY, "trainer: no memory");
@@ -37,7 +38,7 @@ tacit_status train_worker_new(train_worker **out, const train_setup *setup, taci
             tacit_fail(err, TACIT_NO_MEMORY, "trainer: no memory for %zu rows", setup->max_rows);
         goto fail;
     }
-    TACIT_TRY(text_train_new(&w->text, setup->plan, setup->max_rows, false, pool, err), fail);
+    TACIT_TRY(text_train_new(&w->text, setup->plan, &options, pool, err), fail);
     *out = w;
     return TACIT_OK;
 fail:

@@ -93,7 +93,8 @@ static bool runs_side_by_side(const tacit_trainer *t, size_t max_rows)
             if (!l->expanded && l->type->type != TACIT_TYPE_F32)
                 return false;
         }
-    return text_train_bytes(&t->plan, max_rows, false, 1) <= SIDE_BY_SIDE_BYTES &&
+    text_train_options options = {.max_rows = max_rows};
+    return text_train_bytes(&t->plan, &options, 1) <= SIDE_BY_SIDE_BYTES &&
            t->layout.values <= LANE_VALUES;
 }
 
@@ -132,9 +133,9 @@ tacit_status tacit_trainer_new(tacit_trainer **out, const tacit_model *model,
                                tacit_error *err)
 {
     tacit_status status = TACIT_OK;
-    if (max_rows < 1 || max_rows > tacit_model_context_length(model))
+    if (max_rows < 1 || max_rows > model->text.context_length)
         return tacit_fail(err, TACIT_USAGE, "trainer: %zu rows; expected 1 to %zu", max_rows,
-                          tacit_model_context_length(model));
+                          model->text.context_length);
     tacit_trainer *t = calloc(1, sizeof *t);
     if (!t)
         return tacit_fail(err, TACIT_NO_MEMORY, "trainer: no memory");

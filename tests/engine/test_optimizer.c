@@ -1,8 +1,9 @@
 /* Oracle: PyTorch in float64 (tests/golden/make_optimizers.py). */
-#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+
+#include <cmocka.h>
 
 #include "engine/optimizer.h"
 

@@ -1,0 +1,521 @@
+/* The answering side. Each context of nng's REP socket is a slot that goes round:
+ *
+ *   receiving --(callback)--> queued --(worker)--> handling --> sending --(callback)--> receiving
+ *
+ * nng's callbacks only move slots between states; handlers run on the listener's own threads. Every
+ * connection is in a table from the moment nng has it. The watch thread asks those whose handshake
+ * was not seen finished, and closes the ones that take too long; see tls_engine.h for why nng does
+ * not do that by itself. */
+#include "common/clock.h"
+#include "common/link.h"
+#include "common/link_address.h"
+#include "common/tls_engine.h"
+
+#include <nng/nng.h>
+#include <nng/protocol/reqrep0/rep.h>
+#include <nng/transport/ipc/ipc.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    CONTEXTS = 64,
+    WORKERS = 2,
+    CONNECTIONS = 1024,
+    HANDSHAKE_MS = 10000,
+    SEND_MS = 10000, /* of a reply whose peer does not read */
+    REQ_PROTOCOL = 0x30
+};
+
+typedef struct slot {
+    tacit_listener *listener;
+    nng_ctx ctx;
+    nng_aio *aio;
+    bool has_ctx;
+    bool sending;
+    nng_msg *request;
+    struct slot *next;
+} slot;
+
+typedef struct connection {
+    nng_pipe pipe;
+    uint64_t since_ms;
+    bool ready; /* its handshake is done */
+} connection;
+
+struct tacit_listener {
+    tacit_handler handler;
+    void *ctx;
+    link_address address;
+    uint16_t port;
+    bool has_socket;
+    nng_socket socket;
+    nng_listener nng;
+    uint32_t handshake_ms;
+
+    pthread_mutex_t lock; /* everything below */
+    pthread_cond_t work;
+    slot *slots, *first, *last; /* queue of slots with a request */
+    size_t slot_count;
+    pthread_t *workers;
+    size_t worker_count;
+    bool stopping;
+
+    pthread_mutex_t table_lock;
+    pthread_cond_t table_changed;
+    connection *table, *unready; /* `unready`: the watch thread's own copy */
+    size_t open, most;
+    size_t fresh; /* not ready as far as is known */
+    pthread_t watch;
+    bool has_watch, watch_stops;
+    tacit_listener_counts counts;
+};
+
+/* --- Slots --- */
+
+static void slot_receive(slot *s)
+{
+    s->sending = false;
+    nng_aio_set_timeout(s->aio, NNG_DURATION_INFINITE);
+    nng_ctx_recv(s->ctx, s->aio);
+}
+
+/* False when the listener stops: the request is then dropped. */
+static bool enqueue(tacit_listener *l, slot *s)
+{
+    pthread_mutex_lock(&l->lock);
+    bool taken = !l->stopping;
+    if (taken) {
+        s->next = NULL;
+        if (l->last)
+            l->last->next = s;
+        else
+            l->first = s;
+        l->last = s;
+        pthread_cond_signal(&l->work);
+    }
+    pthread_mutex_unlock(&l->lock);
+    return taken;
+}
+
+static void drop_request(slot *s)
+{
+    if (s->request)
+        nng_msg_free(s->request);
+    s->request = NULL;
+}
+
+static void drop_unsent(slot *s)
+{
+    nng_msg *left = nng_aio_get_msg(s->aio);
+    if (left)
+        nng_msg_free(left);
+    nng_aio_set_msg(s->aio, NULL);
+}
+
+static void on_slot(void *arg)
+{
+    slot *s = arg;
+    int rv = nng_aio_result(s->aio);
+    if (s->sending && rv != 0)
+        drop_unsent(s);
+    if (rv == NNG_ECLOSED || rv == NNG_ECANCELED)
+        return; /* the listener stops */
+    if (!s->sending && rv == 0) {
+        s->request = nng_aio_get_msg(s->aio);
+        nng_aio_set_msg(s->aio, NULL);
+        if (!enqueue(s->listener, s))
+            drop_request(s);
+        return;
+    }
+    slot_receive(s);
+}
+
+static void slot_reply(slot *s, const tacit_buffer *reply)
+{
+    nng_msg *msg;
+    if (nng_msg_alloc(&msg, 0) != 0) {
+        slot_receive(s);
+        return;
+    }
+    if (nng_msg_append(msg, reply->data, reply->size) != 0) {
+        nng_msg_free(msg);
+        slot_receive(s);
+        return;
+    }
+    s->sending = true;
+    nng_aio_set_msg(s->aio, msg);
+    nng_aio_set_timeout(s->aio, SEND_MS);
+    nng_ctx_send(s->ctx, s->aio);
+}
+
+static void count(tacit_listener *l, uint64_t *counter)
+{
+    pthread_mutex_lock(&l->table_lock);
+    (*counter)++;
+    pthread_mutex_unlock(&l->table_lock);
+}
+
+static void handle(tacit_listener *l, slot *s)
+{
+    tacit_buffer reply = {.cap = TACIT_MESSAGE_MAX};
+    size_t size = nng_msg_len(s->request);
+    nng_pipe pipe = nng_msg_get_pipe(s->request);
+    bool answers = false;
+    if (size <= TACIT_MESSAGE_MAX) {
+        count(l, &l->counts.requests);
+        answers = l->handler(l->ctx, nng_msg_body(s->request), size, &reply);
+    }
+    drop_request(s);
+    if (answers) {
+        slot_reply(s, &reply);
+    } else {
+        count(l, &l->counts.dropped);
+        nng_pipe_close(pipe);
+        slot_receive(s);
+    }
+    tacit_buffer_free(&reply);
+}
+
+static slot *take(tacit_listener *l)
+{
+    pthread_mutex_lock(&l->lock);
+    while (!l->first && !l->stopping)
+        pthread_cond_wait(&l->work, &l->lock);
+    slot *s = l->stopping ? NULL : l->first;
+    if (s) {
+        l->first = s->next;
+        if (!l->first)
+            l->last = NULL;
+    }
+    pthread_mutex_unlock(&l->lock);
+    return s;
+}
+
+static void *work(void *arg)
+{
+    tacit_listener *l = arg;
+    for (slot *s = take(l); s; s = take(l))
+        handle(l, s);
+    return NULL;
+}
+
+/* --- Connections --- */
+
+static bool admit(tacit_listener *l, nng_pipe pipe)
+{
+    pthread_mutex_lock(&l->table_lock);
+    bool room = l->open < l->most;
+    if (room) {
+        bool ready = l->address.is_ipc;
+        l->table[l->open++] = (connection){pipe, tacit_clock_monotonic_ms(), ready};
+        l->counts.accepted++;
+        l->fresh += !ready;
+        pthread_cond_signal(&l->table_changed);
+    } else {
+        l->counts.turned_away++;
+    }
+    pthread_mutex_unlock(&l->table_lock);
+    return room;
+}
+
+/* With the table's lock held. */
+static connection *find_connection(tacit_listener *l, nng_pipe pipe)
+{
+    for (size_t i = 0; i < l->open; i++)
+        if (l->table[i].pipe.id == pipe.id)
+            return &l->table[i];
+    return NULL;
+}
+
+static void forget(tacit_listener *l, nng_pipe pipe)
+{
+    pthread_mutex_lock(&l->table_lock);
+    connection *found = find_connection(l, pipe);
+    if (found) {
+        l->fresh -= !found->ready;
+        *found = l->table[--l->open];
+    }
+    pthread_mutex_unlock(&l->table_lock);
+}
+
+static void on_pipe(nng_pipe pipe, nng_pipe_ev event, void *arg)
+{
+    tacit_listener *l = arg;
+    if (event == NNG_PIPE_EV_REM_POST)
+        forget(l, pipe);
+    else if (!admit(l, pipe))
+        nng_pipe_close(pipe);
+}
+
+static void mark_ready(tacit_listener *l, nng_pipe pipe)
+{
+    pthread_mutex_lock(&l->table_lock);
+    connection *found = find_connection(l, pipe);
+    if (found && !found->ready) {
+        found->ready = true;
+        l->fresh--;
+    }
+    pthread_mutex_unlock(&l->table_lock);
+}
+
+/* Copies the connections that are not ready; returns how many, and how long they may take. */
+static size_t list_unready(tacit_listener *l, uint64_t *limit_ms)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < l->open; i++)
+        if (!l->table[i].ready)
+            l->unready[n++] = l->table[i];
+    bool crowded = l->open >= l->most - l->most / 4;
+    *limit_ms = crowded ? l->handshake_ms / 10 : l->handshake_ms;
+    return n;
+}
+
+/* Without the table's lock: nng's callbacks take it while nng holds its own. */
+static void judge_unready(tacit_listener *l, size_t n, uint64_t limit_ms)
+{
+    uint64_t now = tacit_clock_monotonic_ms();
+    for (size_t i = 0; i < n; i++) {
+        bool done = false;
+        nng_pipe pipe = l->unready[i].pipe;
+        if (nng_pipe_get_bool(pipe, NNG_OPT_TLS_VERIFIED, &done) == 0 && done) {
+            mark_ready(l, pipe);
+        } else if (now - l->unready[i].since_ms >= limit_ms) {
+            count(l, &l->counts.timed_out);
+            nng_pipe_close(pipe);
+        }
+    }
+}
+
+static void *watch(void *arg)
+{
+    tacit_listener *l = arg;
+    uint64_t limit_ms, pause_ms = l->handshake_ms / 20 + 1;
+    pthread_mutex_lock(&l->table_lock);
+    while (!l->watch_stops) {
+        if (l->fresh == 0) {
+            pthread_cond_wait(&l->table_changed, &l->table_lock);
+            continue;
+        }
+        size_t n = list_unready(l, &limit_ms);
+        pthread_mutex_unlock(&l->table_lock);
+        judge_unready(l, n, limit_ms);
+        pthread_mutex_lock(&l->table_lock);
+        struct timespec until = link_time_after(pause_ms);
+        while (!l->watch_stops &&
+               pthread_cond_timedwait(&l->table_changed, &l->table_lock, &until) == 0)
+            continue;
+    }
+    pthread_mutex_unlock(&l->table_lock);
+    return NULL;
+}
+
+/* --- Start and stop --- */
+
+static tacit_status fail_nng(tacit_listener *l, int rv, const char *what, tacit_error *err)
+{
+    tacit_status status = rv == NNG_EADDRINUSE ? TACIT_CONFLICT
+                          : rv == NNG_ENOMEM   ? TACIT_NO_MEMORY
+                                               : TACIT_FAILED;
+    return tacit_fail(err, status, "%s: cannot %s: %s%s", l->address.url, what, nng_strerror(rv),
+                      status == TACIT_CONFLICT ? "; is a server running there already?" : "");
+}
+
+static tacit_status allocate(tacit_listener *l, const tacit_listener_setup *setup, tacit_error *err)
+{
+    l->slot_count = setup->contexts ? setup->contexts : CONTEXTS;
+    l->most = setup->max_connections ? setup->max_connections : CONNECTIONS;
+    size_t workers = setup->workers ? setup->workers : WORKERS;
+    l->slots = calloc(l->slot_count, sizeof *l->slots);
+    l->table = calloc(l->most, sizeof *l->table);
+    l->unready = calloc(l->most, sizeof *l->unready);
+    l->workers = calloc(workers, sizeof *l->workers);
+    if (!l->slots || !l->table || !l->unready || !l->workers)
+        return tacit_fail(err, TACIT_NO_MEMORY, "%s: no memory for %zu connections", l->address.url,
+                          l->most);
+    return TACIT_OK;
+}
+
+static int open_socket(tacit_listener *l)
+{
+    int rv = nng_rep0_open(&l->socket);
+    if (rv != 0)
+        return rv;
+    l->has_socket = true;
+    rv = nng_socket_set_int(l->socket, NNG_OPT_MAXTTL, 1);
+    if (rv == 0)
+        rv = nng_pipe_notify(l->socket, NNG_PIPE_EV_ADD_PRE, on_pipe, l);
+    if (rv == 0)
+        rv = nng_pipe_notify(l->socket, NNG_PIPE_EV_REM_POST, on_pipe, l);
+    for (size_t i = 0; i < l->slot_count && rv == 0; i++) {
+        slot *s = &l->slots[i];
+        s->listener = l;
+        rv = nng_aio_alloc(&s->aio, on_slot, s);
+        if (rv == 0)
+            rv = nng_ctx_open(&s->ctx, l->socket);
+        s->has_ctx = rv == 0;
+    }
+    return rv;
+}
+
+static tacit_status set_tls(tacit_listener *l, const tacit_listener_setup *setup, tacit_error *err)
+{
+    nng_tls_config *config;
+    tacit_tls_setup tls = {.server = true,
+                           .certificate_pem = setup->certificate_pem,
+                           .key_pem = setup->key_pem,
+                           .roots_pem = setup->roots_pem,
+                           .sp_peer = REQ_PROTOCOL};
+    tacit_status status = tacit_tls_config_new(&config, NULL, &tls, err);
+    if (status != TACIT_OK)
+        return tacit_fail_context(err, "%s", l->address.url);
+    int rv = nng_listener_set_ptr(l->nng, NNG_OPT_TLS_CONFIG, config);
+    nng_tls_config_free(config);
+    return rv ? fail_nng(l, rv, "use TLS", err) : TACIT_OK;
+}
+
+static tacit_status bind_listener(tacit_listener *l, const tacit_listener_setup *setup,
+                                  tacit_error *err)
+{
+    int rv = nng_listener_create(&l->nng, l->socket, l->address.url);
+    if (rv == 0)
+        rv = nng_listener_set_size(l->nng, NNG_OPT_RECVMAXSZ, LINK_WIRE_MAX);
+    if (rv == 0 && l->address.is_ipc)
+        rv = nng_listener_set_int(l->nng, NNG_OPT_IPC_PERMISSIONS, 0600);
+    if (rv != 0)
+        return fail_nng(l, rv, "prepare a listener", err);
+    if (!l->address.is_ipc) {
+        tacit_status status = set_tls(l, setup, err);
+        if (status != TACIT_OK)
+            return status;
+    }
+    rv = nng_listener_start(l->nng, 0);
+    return rv ? fail_nng(l, rv, "listen", err) : TACIT_OK;
+}
+
+static tacit_status learn_port(tacit_listener *l, tacit_error *err)
+{
+    int port;
+    if (l->address.is_ipc)
+        return TACIT_OK;
+    int rv = nng_listener_get_int(l->nng, NNG_OPT_TCP_BOUND_PORT, &port);
+    if (rv != 0)
+        return fail_nng(l, rv, "learn the port", err);
+    bool v6 = strchr(l->address.host, ':') != NULL;
+    l->port = (uint16_t)port;
+    snprintf(l->address.url, sizeof l->address.url, "tls+tcp://%s%s%s:%u", v6 ? "[" : "",
+             l->address.host, v6 ? "]" : "", (unsigned)l->port);
+    return TACIT_OK;
+}
+
+static tacit_status start_threads(tacit_listener *l, const tacit_listener_setup *setup,
+                                  tacit_error *err)
+{
+    size_t workers = setup->workers ? setup->workers : WORKERS;
+    for (; l->worker_count < workers; l->worker_count++)
+        if (pthread_create(&l->workers[l->worker_count], NULL, work, l) != 0)
+            return tacit_fail(err, TACIT_FAILED, "%s: cannot start a thread", l->address.url);
+    l->has_watch = pthread_create(&l->watch, NULL, watch, l) == 0;
+    if (!l->has_watch)
+        return tacit_fail(err, TACIT_FAILED, "%s: cannot start a thread", l->address.url);
+    return TACIT_OK;
+}
+
+tacit_status tacit_listener_start(tacit_listener **out, const tacit_listener_setup *setup,
+                                  tacit_error *err)
+{
+    tacit_status status;
+    int rv;
+    *out = NULL;
+    tacit_listener *l = calloc(1, sizeof *l);
+    if (!l)
+        return tacit_fail(err, TACIT_NO_MEMORY, "no memory for a listener");
+    pthread_mutex_init(&l->lock, NULL);
+    pthread_mutex_init(&l->table_lock, NULL);
+    pthread_cond_init(&l->work, NULL);
+    link_init_monotonic(&l->table_changed);
+    l->handler = setup->handler;
+    l->ctx = setup->ctx;
+    l->handshake_ms = setup->handshake_ms ? setup->handshake_ms : HANDSHAKE_MS;
+    TACIT_TRY(link_address_parse(&l->address, setup->url, true, err), failed);
+    TACIT_TRY(allocate(l, setup, err), failed);
+    rv = open_socket(l);
+    if (rv != 0) {
+        status = fail_nng(l, rv, "open a socket", err);
+        goto failed;
+    }
+    TACIT_TRY(start_threads(l, setup, err), failed);
+    for (size_t i = 0; i < l->slot_count; i++)
+        slot_receive(&l->slots[i]);
+    TACIT_TRY(bind_listener(l, setup, err), failed);
+    TACIT_TRY(learn_port(l, err), failed);
+    *out = l;
+    return TACIT_OK;
+failed:
+    tacit_listener_stop(l);
+    return status;
+}
+
+const char *tacit_listener_url(const tacit_listener *l)
+{
+    return l->address.url;
+}
+uint16_t tacit_listener_port(const tacit_listener *l)
+{
+    return l->port;
+}
+
+tacit_listener_counts tacit_listener_count(tacit_listener *l)
+{
+    pthread_mutex_lock(&l->table_lock);
+    tacit_listener_counts counts = l->counts;
+    counts.connections = l->open;
+    pthread_mutex_unlock(&l->table_lock);
+    return counts;
+}
+
+static void join_threads(tacit_listener *l)
+{
+    pthread_mutex_lock(&l->lock);
+    l->stopping = true;
+    pthread_cond_broadcast(&l->work);
+    pthread_mutex_unlock(&l->lock);
+    for (size_t i = 0; i < l->worker_count; i++)
+        pthread_join(l->workers[i], NULL);
+    pthread_mutex_lock(&l->table_lock);
+    l->watch_stops = true;
+    pthread_cond_broadcast(&l->table_changed);
+    pthread_mutex_unlock(&l->table_lock);
+    if (l->has_watch)
+        pthread_join(l->watch, NULL);
+}
+
+void tacit_listener_stop(tacit_listener *l)
+{
+    if (!l)
+        return;
+    join_threads(l);
+    for (size_t i = 0; l->slots && i < l->slot_count; i++) {
+        if (l->slots[i].aio)
+            nng_aio_stop(l->slots[i].aio);
+        if (l->slots[i].has_ctx)
+            nng_ctx_close(l->slots[i].ctx);
+    }
+    if (l->has_socket)
+        nng_close(l->socket);
+    for (size_t i = 0; l->slots && i < l->slot_count; i++) {
+        drop_request(&l->slots[i]);
+        nng_aio_free(l->slots[i].aio);
+    }
+    pthread_cond_destroy(&l->table_changed);
+    pthread_cond_destroy(&l->work);
+    pthread_mutex_destroy(&l->table_lock);
+    pthread_mutex_destroy(&l->lock);
+    free(l->workers);
+    free(l->unready);
+    free(l->table);
+    free(l->slots);
+    free(l);
+}

@@ -1,0 +1,64 @@
+/* Inference: rows in, logits out, with keys and values kept in pages of 64 rows.
+ *
+ * A context belongs to one thread of control, which drives the pool; the model is shared. Rows are
+ * computed in chunks. A row sees the rows before it and itself; positions strictly ascend. In
+ * `exact` precision (fp32 on dequantized weights) a row's logits do not depend on the number of
+ * threads; `fast` multiplies quantized weights by activations quantized to blocks of 8 bits. */
+#ifndef TACIT_ENGINE_CONTEXT_H
+#define TACIT_ENGINE_CONTEXT_H
+
+#include "common/pool.h"
+#include "engine/adapter.h"
+#include "engine/input.h"
+#include "engine/model.h"
+
+typedef struct tacit_context tacit_context;
+
+typedef enum tacit_precision { TACIT_EXACT, TACIT_FAST } tacit_precision;
+
+typedef struct tacit_context_spec {
+    tacit_precision precision;
+    size_t max_rows; /* longest sequence; 0: the model's context length. Pages come as needed */
+    size_t chunk;    /* rows computed together; 0: 128 */
+} tacit_context_spec;
+
+/* `spec` and `pool` may be NULL; model and pool outlive the context. TACIT_USAGE when max_rows is
+ * above the model's context length. */
+tacit_status tacit_context_new(tacit_context **out, const tacit_model *model,
+                               const tacit_context_spec *spec, tacit_pool *pool,
+                               tacit_error *err) TACIT_MUST_CHECK;
+void tacit_context_free(tacit_context *c);
+
+/* From now on computes with the adapter (NULL: the base alone), which outlives its use here. The
+ * rows held are forgotten: keys and values of another adapter are wrong. */
+tacit_status tacit_context_bind(tacit_context *c, const tacit_adapter *adapter,
+                                tacit_error *err) TACIT_MUST_CHECK;
+
+/* Appends n >= 1 rows and computes the logits of the last one. `media` is what the rows that are
+ * not tokens refer to; their encoder rows must be there. TACIT_BAD_INPUT: a token outside the
+ * vocabulary, a media row that is not there, positions that do not ascend, or more rows than the
+ * context holds. After an error the context holds the rows it held before. */
+tacit_status tacit_context_feed(tacit_context *c, const tacit_row *row, size_t n,
+                                const tacit_media *media, size_t n_media,
+                                tacit_error *err) TACIT_MUST_CHECK;
+
+/* As feed, and calls sink(ctx, i, logits) for every row i in [0, n), in order; logits[vocab] is
+ * valid during the call. A status other than TACIT_OK ends the feeding with it. */
+typedef tacit_status (*tacit_logits_sink)(void *ctx, size_t row, const float *logits);
+tacit_status tacit_context_feed_all(tacit_context *c, const tacit_row *row, size_t n,
+                                    const tacit_media *media, size_t n_media,
+                                    tacit_logits_sink sink, void *ctx,
+                                    tacit_error *err) TACIT_MUST_CHECK;
+
+/* Appends one token at the next position. */
+tacit_status tacit_context_feed_token(tacit_context *c, int32_t token,
+                                      tacit_error *err) TACIT_MUST_CHECK;
+
+/* [vocab] of the last row fed; valid until the next feed. Zeros before the first. */
+const float *tacit_context_logits(const tacit_context *c);
+
+size_t tacit_context_rows(const tacit_context *c);
+/* Forgets all rows but the first `rows`, so that several continuations share a prefix. */
+void tacit_context_truncate(tacit_context *c, size_t rows);
+
+#endif

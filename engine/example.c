@@ -1,0 +1,231 @@
+#include "engine/example.h"
+
+#include "common/file.h"
+#include "engine/chat.h"
+#include "engine/media_frames.h"
+#include "engine/model_parts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_MEDIA 65535 /* tacit_row.media is 16 bits wide */
+#define MAX_FRAMES (MEDIA_MAX_GRID * MEDIA_MAX_GRID + 1)
+
+typedef struct example_builder {
+    const tacit_model *model;
+    tacit_example_options options;
+    const tacit_message *messages;
+    size_t n_messages;
+    tacit_input *in;
+    size_t capacity, media_capacity;
+    int32_t bos;
+    tacit_error *err;
+} example_builder;
+
+static tacit_status push_row(example_builder *b, tacit_row row)
+{
+    tacit_input *in = b->in;
+    if (in->count == b->options.max_rows)
+        return tacit_fail(b->err, TACIT_BAD_INPUT,
+                          "conversation of more than %zu rows: shorten it or raise the limit",
+                          b->options.max_rows);
+    if (in->count == b->capacity) {
+        size_t capacity = b->capacity ? 2 * b->capacity : 64;
+        tacit_row *grown = realloc(in->row, capacity * sizeof *grown);
+        if (!grown)
+            return tacit_fail(b->err, TACIT_NO_MEMORY, "no memory for %zu rows", capacity);
+        in->row = grown;
+        b->capacity = capacity;
+    }
+    row.position = (uint32_t)in->count;
+    in->row[in->count++] = row;
+    return TACIT_OK;
+}
+
+static tacit_status push_token(example_builder *b, int32_t token, bool trained)
+{
+    return push_row(b, (tacit_row){.token = token, .trained = trained});
+}
+
+/* A template may print the BOS that the tokenizer asks for too: one stays. */
+static bool repeats_bos(const example_builder *b, int32_t token)
+{
+    return b->bos >= 0 && token == b->bos && b->in->count == 1;
+}
+
+static tacit_status push_text(example_builder *b, const tacit_piece *piece)
+{
+    tacit_tokens tokens = {0};
+    tacit_status status = tacit_tokenize(b->model->tokenizer, piece->text, piece->size,
+                                         piece->kind == TACIT_PIECE_CONTROL, &tokens, b->err);
+    for (size_t i = 0; i < tokens.count && status == TACIT_OK; i++)
+        if (i > 0 || !repeats_bos(b, tokens.id[0]))
+            status = push_token(b, tokens.id[i], piece->trained);
+    tacit_tokens_free(&tokens);
+    return status;
+}
+
+/* The index of a frame among the media of the input. Equal frames are one: in a form with tiles a
+ * picture of one tile appears twice. */
+static tacit_status add_media(example_builder *b, const tacit_image *frame, uint16_t *index)
+{
+    tacit_input *in = b->in;
+    tacit_media media;
+    tacit_status status = media_prepare(&media, frame, vision_get_shape(b->model->vision), b->err);
+    if (status != TACIT_OK)
+        return status;
+    size_t i = 0;
+    while (i < in->n_media && memcmp(in->media[i].digest, media.digest, sizeof media.digest) != 0)
+        i++;
+    *index = (uint16_t)i;
+    if (i < in->n_media) {
+        free(media.pixels);
+        return TACIT_OK;
+    }
+    if (in->n_media == b->media_capacity) {
+        size_t capacity = b->media_capacity ? 2 * b->media_capacity : 4;
+        tacit_media *grown =
+            capacity <= MAX_MEDIA ? realloc(in->media, capacity * sizeof *grown) : NULL;
+        if (!grown) {
+            free(media.pixels);
+            return tacit_fail(b->err, TACIT_NO_MEMORY, "no room for %zu pictures", capacity);
+        }
+        in->media = grown;
+        b->media_capacity = capacity;
+    }
+    in->media[in->n_media++] = media;
+    return TACIT_OK;
+}
+
+static tacit_status push_frame(example_builder *b, const tacit_image *frame)
+{
+    uint16_t media = 0;
+    tacit_status status = add_media(b, frame, &media);
+    size_t rows = status == TACIT_OK ? b->in->media[media].n_rows : 0;
+    for (size_t i = 0; i < rows && status == TACIT_OK; i++)
+        status = push_row(
+            b, (tacit_row){.token = (int32_t)i, .modality = TACIT_MODALITY_IMAGE, .media = media});
+    return status;
+}
+
+static tacit_status push_picture(example_builder *b, const tacit_image *picture)
+{
+    const vision_shape *shape = vision_get_shape(b->model->vision);
+    tacit_image frame[MAX_FRAMES];
+    media_layout layout = {0};
+    media_grid grid;
+    tacit_status status;
+    TACIT_TRY(media_grid_for(&grid, shape, b->options.form, b->options.tiles, picture->width,
+                             picture->height, b->err),
+              done);
+    TACIT_TRY(media_layout_make(&layout, b->model->tokenizer, b->options.form, grid.rows, grid.cols,
+                                b->err),
+              done);
+    TACIT_TRY(media_frames_cut(frame, picture, grid, shape, b->err), done);
+    for (size_t i = 0; i < layout.count && status == TACIT_OK; i++)
+        status = layout.step[i].frame < 0 ? push_token(b, layout.step[i].token, false)
+                                          : push_frame(b, &frame[layout.step[i].frame]);
+    for (size_t i = 0; i < layout.frames; i++)
+        tacit_image_free(&frame[i]);
+done:
+    media_layout_free(&layout);
+    return status;
+}
+
+/* The path of media number `index` of the conversation. */
+static const char *media_path(const example_builder *b, size_t index)
+{
+    for (size_t m = 0; m < b->n_messages; m++)
+        for (size_t c = 0; c < b->messages[m].n_content; c++) {
+            const tacit_content *content = &b->messages[m].content[c];
+            if (content->kind != TACIT_CONTENT_TEXT && index-- == 0)
+                return content->text;
+        }
+    return NULL;
+}
+
+static tacit_status read_media(const example_builder *b, const char *path, uint8_t **data,
+                               size_t *size)
+{
+    const tacit_media_source *source = b->options.source;
+    return source ? source->read(source->ctx, path, data, size, b->err)
+                  : tacit_file_read(path, TACIT_IMAGE_MAX_FILE, data, size, b->err);
+}
+
+static tacit_status push_media(example_builder *b, size_t index)
+{
+    uint8_t *data = NULL;
+    size_t size = 0;
+    tacit_image picture = {0};
+    tacit_status status;
+    const char *path = media_path(b, index);
+    if (!path)
+        return tacit_fail(b->err, TACIT_FAILED, "the template asks for medium %zu of fewer", index);
+    if (!b->model->vision)
+        return tacit_fail(b->err, TACIT_BAD_INPUT,
+                          "%s: the model has no vision tower; give its file with --mmproj", path);
+    TACIT_TRY(read_media(b, path, &data, &size), done);
+    TACIT_TRY(tacit_image_decode(&picture, data, size, path, b->err), done);
+    status = push_picture(b, &picture);
+done:
+    tacit_image_free(&picture);
+    free(data);
+    return status;
+}
+
+static tacit_status push_pieces(example_builder *b, const tacit_pieces *pieces)
+{
+    tacit_status status = b->bos >= 0 ? push_token(b, b->bos, false) : TACIT_OK;
+    for (size_t i = 0; i < pieces->count && status == TACIT_OK; i++)
+        status = pieces->piece[i].kind == TACIT_PIECE_MEDIA ? push_media(b, pieces->piece[i].media)
+                                                            : push_text(b, &pieces->piece[i]);
+    return status;
+}
+
+static tacit_status build(tacit_input *out, const tacit_model *model, const tacit_message *messages,
+                          size_t n, bool generate, const tacit_example_options *options,
+                          tacit_error *err)
+{
+    tacit_chat chat;
+    tacit_pieces pieces = {0};
+    tacit_status status;
+    example_builder b = {.model = model, .messages = messages, .n_messages = n, .in = out};
+    b.err = err;
+    b.bos = tacit_tokenizer_bos(model->tokenizer);
+    if (options)
+        b.options = *options;
+    if (b.options.max_rows == 0)
+        b.options.max_rows = model->text.context_length;
+    *out = (tacit_input){0};
+    TACIT_TRY(tacit_chat_recognise(&chat, tacit_tokenizer_chat_template(model->tokenizer), err),
+              done);
+    TACIT_TRY(tacit_chat_render(&chat, messages, n, generate, &pieces, err), done);
+    status = push_pieces(&b, &pieces);
+done:
+    tacit_pieces_free(&pieces);
+    if (status != TACIT_OK)
+        tacit_input_free(out);
+    return status;
+}
+
+tacit_status tacit_example_build(tacit_input *out, const tacit_model *model,
+                                 const tacit_record *record, const tacit_example_options *options,
+                                 tacit_error *err)
+{
+    tacit_status status =
+        build(out, model, record->message, record->n_messages, false, options, err);
+    if (status != TACIT_OK)
+        return status;
+    for (size_t i = 1; i < out->count; i++)
+        if (out->row[i].trained)
+            return TACIT_OK;
+    tacit_input_free(out);
+    return tacit_fail(err, TACIT_BAD_INPUT, "record '%s' has no answer to train on", record->id);
+}
+
+tacit_status tacit_example_prompt(tacit_input *out, const tacit_model *model,
+                                  const tacit_message *messages, size_t n,
+                                  const tacit_example_options *options, tacit_error *err)
+{
+    return build(out, model, messages, n, true, options, err);
+}

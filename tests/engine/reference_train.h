@@ -1,0 +1,220 @@
+/* A naive llama in double over named parameters: the oracle of gradients. One loop a sum, no
+ * sharing with the engine but the GGUF reader that fetches dequantized weights. Losses of perturbed
+ * parameters give central differences. */
+#ifndef TACIT_TESTS_REFERENCE_TRAIN_H
+#define TACIT_TESTS_REFERENCE_TRAIN_H
+
+#include "engine/gguf.h"
+#include "engine/input.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct ref_tensor {
+    char name[GGUF_MAX_NAME + 1];
+    size_t rows, cols;
+    double *value;
+} ref_tensor;
+
+typedef struct ref_model {
+    size_t width, layers, heads, kv_heads, head, ff, vocab;
+    double eps, base, alpha;
+    double *const *media; /* rows of each picture, when not the example's cached ones */
+    ref_tensor *tensor;
+    size_t count;
+} ref_model;
+
+static ref_tensor *ref_named(const ref_model *m, const char *name)
+{
+    for (size_t i = 0; i < m->count; i++)
+        if (strcmp(m->tensor[i].name, name) == 0)
+            return &m->tensor[i];
+    return NULL;
+}
+
+/* blk.LAYER.NAME.SUFFIX, or NULL. */
+static ref_tensor *ref_of(const ref_model *m, size_t layer, const char *name, const char *suffix)
+{
+    char full[160];
+    snprintf(full, sizeof full, "blk.%zu.%s.%s", layer, name, suffix);
+    return ref_named(m, full);
+}
+
+static ref_tensor *ref_add(ref_model *m, const char *name, size_t rows, size_t cols)
+{
+    m->tensor = realloc(m->tensor, (m->count + 1) * sizeof *m->tensor);
+    ref_tensor *t = &m->tensor[m->count++];
+    snprintf(t->name, sizeof t->name, "%s", name);
+    t->rows = rows;
+    t->cols = cols;
+    t->value = calloc(rows * cols, sizeof *t->value);
+    return t;
+}
+
+static inline void ref_load(ref_model *m, const gguf_file *file)
+{
+    for (size_t i = 0; i < gguf_tensor_count(file); i++) {
+        const gguf_tensor *g = gguf_tensor_at(file, i);
+        ref_tensor *t = ref_add(m, g->name, g->rows, g->ne[0]);
+        float *row = malloc(t->cols * sizeof *row);
+        for (size_t r = 0; r < t->rows; r++) {
+            g->traits->to_f32(row, g->data + r * g->row_bytes, t->cols);
+            for (size_t c = 0; c < t->cols; c++)
+                t->value[r * t->cols + c] = (double)row[c];
+        }
+        free(row);
+    }
+}
+
+static inline void ref_free(ref_model *m)
+{
+    for (size_t i = 0; i < m->count; i++)
+        free(m->tensor[i].value);
+    free(m->tensor);
+    *m = (ref_model){0};
+}
+
+/* y += factor * w x, [rows] = [rows, cols] [cols] */
+static void ref_apply(double *y, const ref_tensor *w, const double *x, double factor)
+{
+    for (size_t r = 0; r < w->rows; r++)
+        for (size_t c = 0; c < w->cols; c++)
+            y[r] += factor * w->value[r * w->cols + c] * x[c];
+}
+
+static void ref_linear(const ref_model *m, double *y, size_t layer, const char *name,
+                       const double *x)
+{
+    double low[64] = {0};
+    const ref_tensor *w = ref_of(m, layer, name, "weight");
+    const ref_tensor *bias = ref_of(m, layer, name, "bias");
+    const ref_tensor *a = ref_of(m, layer, name, "weight.lora_a");
+    const ref_tensor *b = ref_of(m, layer, name, "weight.lora_b");
+    for (size_t r = 0; r < w->rows; r++)
+        y[r] = bias ? bias->value[r] : 0;
+    ref_apply(y, w, x, 1);
+    if (a) {
+        ref_apply(low, a, x, 1);
+        ref_apply(y, b, low, m->alpha / (double)a->rows);
+    }
+}
+
+static void ref_norm(const ref_model *m, double *y, const double *x, const ref_tensor *w)
+{
+    double sum = 0;
+    for (size_t i = 0; i < m->width; i++)
+        sum += x[i] * x[i];
+    for (size_t i = 0; i < m->width; i++)
+        y[i] = x[i] / sqrt(sum / (double)m->width + m->eps) * w->value[i];
+}
+
+static void ref_rope(const ref_model *m, double *x, size_t heads, double position)
+{
+    for (size_t h = 0; h < heads; h++)
+        for (size_t i = 0; i < m->head / 2; i++) {
+            double *p = x + h * m->head + 2 * i, first = p[0];
+            double angle = position * pow(m->base, -2.0 * (double)i / (double)m->head);
+            p[0] = first * cos(angle) - p[1] * sin(angle);
+            p[1] = first * sin(angle) + p[1] * cos(angle);
+        }
+}
+
+static void ref_attend(const ref_model *m, double *out, const double *q, const double *k,
+                       const double *v, size_t row)
+{
+    size_t stride = m->kv_heads * m->head;
+    double *p = malloc((row + 1) * sizeof *p);
+    for (size_t h = 0; h < m->heads; h++) {
+        size_t at = h / (m->heads / m->kv_heads) * m->head;
+        double sum = 0;
+        for (size_t j = 0; j <= row; j++) {
+            p[j] = 0;
+            for (size_t i = 0; i < m->head; i++)
+                p[j] += q[row * m->heads * m->head + h * m->head + i] * k[j * stride + at + i];
+            p[j] = exp(p[j] / sqrt((double)m->head));
+            sum += p[j];
+        }
+        for (size_t i = 0; i < m->head; i++) {
+            out[h * m->head + i] = 0;
+            for (size_t j = 0; j <= row; j++)
+                out[h * m->head + i] += p[j] / sum * v[j * stride + at + i];
+        }
+    }
+    free(p);
+}
+
+static void ref_layer(const ref_model *m, double *x, size_t layer, const tacit_input *in)
+{
+    size_t n = in->count, qw = m->heads * m->head, kw = m->kv_heads * m->head;
+    double *h = calloc(m->width, sizeof *h), *q = calloc(n * qw, sizeof *q);
+    double *k = calloc(n * kw, sizeof *k), *v = calloc(n * kw, sizeof *v);
+    double *out = calloc(qw, sizeof *out), *y = calloc(m->width, sizeof *y);
+    double *gate = calloc(m->ff, sizeof *gate), *up = calloc(m->ff, sizeof *up);
+    for (size_t r = 0; r < n; r++) {
+        ref_norm(m, h, x + r * m->width, ref_of(m, layer, "attn_norm", "weight"));
+        ref_linear(m, q + r * qw, layer, "attn_q", h);
+        ref_linear(m, k + r * kw, layer, "attn_k", h);
+        ref_linear(m, v + r * kw, layer, "attn_v", h);
+        ref_rope(m, q + r * qw, m->heads, in->row[r].position);
+        ref_rope(m, k + r * kw, m->kv_heads, in->row[r].position);
+    }
+    for (size_t r = 0; r < n; r++) {
+        double *xr = x + r * m->width;
+        ref_attend(m, out, q, k, v, r);
+        ref_linear(m, y, layer, "attn_output", out);
+        for (size_t i = 0; i < m->width; i++)
+            xr[i] += y[i];
+        ref_norm(m, h, xr, ref_of(m, layer, "ffn_norm", "weight"));
+        ref_linear(m, gate, layer, "ffn_gate", h);
+        ref_linear(m, up, layer, "ffn_up", h);
+        for (size_t i = 0; i < m->ff; i++)
+            gate[i] = gate[i] / (1 + exp(-gate[i])) * up[i];
+        ref_linear(m, y, layer, "ffn_down", gate);
+        for (size_t i = 0; i < m->width; i++)
+            xr[i] += y[i];
+    }
+    free(h), free(q), free(k), free(v), free(out), free(y), free(gate), free(up);
+}
+
+static double ref_row_loss(const ref_model *m, const double *x, size_t target)
+{
+    const ref_tensor *w = ref_named(m, "output.weight");
+    double *h = calloc(m->width, sizeof *h), *logit = calloc(m->vocab, sizeof *logit), sum = 0;
+    ref_norm(m, h, x, ref_named(m, "output_norm.weight"));
+    ref_apply(logit, w ? w : ref_named(m, "token_embd.weight"), h, 1);
+    for (size_t i = 0; i < m->vocab; i++)
+        sum += exp(logit[i]);
+    double loss = log(sum) - logit[target];
+    free(h), free(logit);
+    return loss;
+}
+
+static double ref_input(const ref_model *m, const tacit_input *in, const tacit_row *row, size_t i)
+{
+    size_t at = (size_t)row->token * m->width + i;
+    if (row->modality == TACIT_MODALITY_TOKEN)
+        return ref_named(m, "token_embd.weight")->value[at];
+    return m->media ? m->media[row->media][at] : (double)in->media[row->media].rows[at];
+}
+
+static inline double ref_loss(const ref_model *m, const tacit_input *in)
+{
+    double *x = calloc(in->count * m->width, sizeof *x), sum = 0;
+    size_t trained = 0;
+    for (size_t r = 0; r < in->count; r++)
+        for (size_t i = 0; i < m->width; i++)
+            x[r * m->width + i] = ref_input(m, in, &in->row[r], i);
+    for (size_t i = 0; i < m->layers; i++)
+        ref_layer(m, x, i, in);
+    for (size_t r = 1; r < in->count; r++)
+        if (in->row[r].trained) {
+            sum += ref_row_loss(m, x + (r - 1) * m->width, (size_t)in->row[r].token);
+            trained++;
+        }
+    free(x);
+    return sum / (double)trained;
+}
+
+#endif

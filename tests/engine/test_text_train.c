@@ -1,0 +1,196 @@
+/* Identities: activations kept, or computed again; logits all at once or row by row; dequantized
+ * once or tile by tile. And attention against a naive twin in double. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "engine/text_attention.h"
+#include "engine/text_train.h"
+#include "engine/train_values.h"
+#include "train_fixture.h"
+
+#include <math.h>
+
+#define ROWS 23
+
+static uint32_t random_word(void)
+{
+    static uint32_t state = 12345;
+    state = state * 1664525u + 1013904223u;
+    return state >> 8;
+}
+
+static void fill_random(float *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        x[i] = (float)random_word() / 8388608.0f - 1.0f;
+}
+
+/* Gradient of everything trained for one fixed example; returns the loss. */
+static double run_example(const train_plan *plan, const text_train_options *options, float *grad,
+                          size_t values, const float *input)
+{
+    uint32_t position[ROWS];
+    size_t predictor[] = {3, 4, 9, 10, 17, 21, 22};
+    int32_t target[] = {1, 5, 7, 47, 0, 5, 30};
+    text_train *t;
+    tacit_error err;
+    for (size_t i = 0; i < ROWS; i++)
+        position[i] = (uint32_t)(i + 2 * (i > 8));
+    if (text_train_new(&t, plan, options, NULL, &err) != TACIT_OK)
+        fail_msg("%s", err.message);
+    text_train_rows rows = {ROWS, position, 7, predictor, target, 1.0f};
+    memcpy(text_train_input(t), input, ROWS * plan->model->embedding * sizeof(float));
+    memset(grad, 0, values * sizeof *grad);
+    double loss = text_train_backward(t, &rows, grad);
+    memcpy(text_train_input(t), input, ROWS * plan->model->embedding * sizeof(float));
+    assert_true(loss == text_train_loss(t, &rows));
+    text_train_free(t);
+    return loss;
+}
+
+static void memory_plans_agree(void **state)
+{
+    (void)state;
+    for (int cached = 0; cached < 2; cached++) {
+        tacit_model *m = fixture_model("untied", cached);
+        tacit_trainable_spec spec = fixture_spec(TACIT_TRAIN_LORA);
+        tacit_layout layout;
+        train_plan plan;
+        float *unused = NULL;
+        assert_int_equal(tacit_layout_make(&layout, m, &spec, NULL), TACIT_OK);
+        float *values = calloc(layout.values, sizeof *values);
+        float *kept = calloc(layout.values, sizeof *kept),
+              *other = calloc(layout.values, sizeof *kept);
+        float input[ROWS * 32];
+        fill_random(values, layout.values);
+        fill_random(input, ROWS * 32);
+        assert_int_equal(train_plan_new(&plan, &m->text, NULL), TACIT_OK);
+        assert_int_equal(train_plan_bind(&plan, &layout, &spec, values, unused, NULL), TACIT_OK);
+        train_plan_close(&plan);
+        text_train_options keep = {.max_rows = ROWS}, again = {.max_rows = 40, .recompute = true};
+        text_train_options small = {.max_rows = ROWS, .logit_rows = 2};
+        double loss = run_example(&plan, &keep, kept, layout.values, input);
+        assert_true(loss > 0.5);
+        assert_true(run_example(&plan, &again, other, layout.values, input) == loss);
+        assert_memory_equal(kept, other, layout.values * sizeof *kept);
+        assert_true(fabs(run_example(&plan, &small, other, layout.values, input) - loss) < 1e-6);
+        for (size_t i = 0; i < layout.values; i++)
+            assert_float_equal(kept[i], other[i], 1e-5);
+        free(values), free(kept), free(other);
+        train_plan_free(&plan);
+        tacit_layout_free(&layout);
+        fixture_model_free(m);
+    }
+}
+
+/* With o and down trained, the lowest layer needs nothing of q, k and v and no gradient of rows. */
+static void the_backward_ends_where_nothing_is_trained(void **state)
+{
+    (void)state;
+    tacit_model *m = fixture_model("untied", true);
+    tacit_trainable_spec spec = fixture_spec(TACIT_TRAIN_LORA);
+    tacit_layout layout;
+    train_plan plan;
+    spec.n_targets = 2; /* attn_output, ffn_down */
+    assert_int_equal(tacit_layout_make(&layout, m, &spec, NULL), TACIT_OK);
+    float *values = calloc(layout.values, sizeof *values);
+    assert_int_equal(train_plan_new(&plan, &m->text, NULL), TACIT_OK);
+    assert_int_equal(train_plan_bind(&plan, &layout, &spec, values, NULL, NULL), TACIT_OK);
+    train_plan_close(&plan);
+    assert_int_equal(plan.first_layer, 0);
+    assert_true(plan.layer[0].need_act && plan.layer[0].need_mid);
+    assert_false(plan.layer[0].need_qkv || plan.layer[0].need_h || plan.layer[0].need_input);
+    assert_true(plan.layer[1].need_qkv && plan.layer[1].need_h && plan.layer[1].need_input);
+    free(values);
+    train_plan_free(&plan);
+    tacit_layout_free(&layout);
+    fixture_model_free(m);
+}
+
+/* ---- attention ---- */
+
+enum { KEYS = 150, HEADS = 6, KV_HEADS = 2, DIM = 8, QW = HEADS * DIM, KW = KV_HEADS * DIM };
+
+typedef struct attention_data {
+    float q[KEYS * QW], k[KEYS * KW], v[KEYS * KW], dout[KEYS * QW];
+    double dq[KEYS * QW], dk[KEYS * KW], dv[KEYS * KW], out[KEYS * QW];
+} attention_data;
+
+/* One query of one head, forward and backward, in double. */
+static void naive_query(attention_data *d, size_t row, size_t seen, size_t head)
+{
+    size_t q = row * QW + head * DIM, kv = head / (HEADS / KV_HEADS) * DIM;
+    double p[KEYS], dp[KEYS], sum = 0, along = 0, scale = 1 / sqrt((double)DIM);
+    for (size_t j = 0; j < seen; j++) {
+        double s = 0;
+        for (size_t i = 0; i < DIM; i++)
+            s += (double)d->q[q + i] * (double)d->k[j * KW + kv + i];
+        sum += p[j] = exp(s * scale);
+    }
+    for (size_t j = 0; j < seen; j++) {
+        p[j] /= sum;
+        dp[j] = 0;
+        for (size_t i = 0; i < DIM; i++) {
+            d->out[q + i] += p[j] * (double)d->v[j * KW + kv + i];
+            d->dv[j * KW + kv + i] += p[j] * (double)d->dout[q + i];
+            dp[j] += (double)d->dout[q + i] * (double)d->v[j * KW + kv + i];
+        }
+        along += p[j] * dp[j];
+    }
+    for (size_t j = 0; j < seen; j++)
+        for (size_t i = 0; i < DIM; i++) {
+            double ds = p[j] * (dp[j] - along) * scale;
+            d->dq[q + i] += ds * (double)d->k[j * KW + kv + i];
+            d->dk[j * KW + kv + i] += ds * (double)d->q[q + i];
+        }
+}
+
+static void expect_close(const float *found, const double *expected, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!(fabs((double)found[i] - expected[i]) <= 2e-5))
+            fail_msg("value %zu: %.9g, expected %.9g", i, (double)found[i], expected[i]);
+}
+
+static void check_attention(size_t queries, const size_t *visible)
+{
+    attention_data *d = calloc(1, sizeof *d);
+    float *out = calloc(4 * KEYS * QW, sizeof *out), *dq = out + KEYS * QW, *dk = dq + KEYS * QW;
+    float *dv = dk + KEYS * QW;
+    float *scratch = malloc(text_attention_scratch(KEYS, 1) * sizeof *scratch);
+    text_attention s = {HEADS, KV_HEADS, DIM, KEYS, queries, visible};
+    fill_random(d->q, KEYS * QW), fill_random(d->k, KEYS * KW);
+    fill_random(d->v, KEYS * KW), fill_random(d->dout, KEYS * QW);
+    for (size_t row = 0; row < queries; row++)
+        for (size_t head = 0; head < HEADS; head++)
+            naive_query(d, row, visible ? visible[row] : row + 1, head);
+    text_attention_forward(NULL, &s, out, d->q, d->k, d->v, scratch);
+    expect_close(out, d->out, queries * QW);
+    memcpy(dq, d->dout, sizeof d->dout); /* dq is the memory of dout */
+    text_attention_backward(NULL, &s, dq, dk, dv, dq, d->q, d->k, d->v, scratch);
+    expect_close(dq, d->dq, queries * QW);
+    expect_close(dk, d->dk, KEYS * KW);
+    expect_close(dv, d->dv, KEYS * KW);
+    free(out), free(scratch), free(d);
+}
+
+static void attention_equals_its_naive_twin(void **state)
+{
+    (void)state;
+    const size_t some[] = {1, 2, 40, 64, 65, 149};
+    check_attention(KEYS, NULL);
+    check_attention(6, some);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(memory_plans_agree),
+        cmocka_unit_test(the_backward_ends_where_nothing_is_trained),
+        cmocka_unit_test(attention_equals_its_naive_twin),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -401,6 +401,18 @@ static tacit_status apply_nothing(tacit_ledger *ledger, const tacit_entry *e, ui
     return TACIT_OK;
 }
 
+static tacit_status apply_server_start(tacit_ledger *ledger, const tacit_entry *e, uint64_t index,
+                                       tacit_error *err)
+{
+    (void)index;
+    const Tacit__ServerStart *s = e->entry->server_start;
+    if (strcmp(s->origin, ledger->key.name) == 0 &&
+        memcmp(s->log_key.data, ledger->key.key, TACIT_SIGN_KEY_BYTES) == 0)
+        return TACIT_OK;
+    return tacit_fail(err, TACIT_INTEGRITY,
+                      "ledger: the server starts under another origin or key");
+}
+
 static tacit_status apply_key_rotated(tacit_ledger *ledger, const tacit_entry *e, uint64_t index,
                                       tacit_error *err)
 {
@@ -612,7 +624,7 @@ static const struct {
     {TACIT__ENTRY__BODY_ROLLED_BACK, apply_nothing, NULL},
     {TACIT__ENTRY__BODY_POLICY_CHANGED, apply_policy_changed, NULL},
     {TACIT__ENTRY__BODY_KEY_ROTATED, apply_key_rotated, NULL},
-    {TACIT__ENTRY__BODY_SERVER_START, apply_nothing, NULL},
+    {TACIT__ENTRY__BODY_SERVER_START, apply_server_start, NULL},
     {TACIT__ENTRY__BODY_SERVER_STOP, apply_nothing, NULL},
     {TACIT__ENTRY__BODY_ROUND_CLOSED, apply_nothing, NULL},
 };
@@ -641,6 +653,9 @@ tacit_status ledger_apply(tacit_ledger *ledger, const tacit_entry *e, uint64_t i
         row++;
     if (row == sizeof kinds / sizeof kinds[0])
         return tacit_fail(err, TACIT_BAD_INPUT, "ledger: unknown kind of entry");
+    if (index == 0 && e->entry->body_case != TACIT__ENTRY__BODY_SERVER_START)
+        return tacit_fail(err, TACIT_CONFLICT, "ledger: a log begins with server_start, not '%s'",
+                          tacit_entry_kind_name(e->entry->body_case));
     if (kinds[row].by_device)
         return apply_by_device(ledger, e, index, row, err);
     if (memcmp(e->envelope->signer.data, ledger->key.key, TACIT_SIGN_KEY_BYTES) != 0)

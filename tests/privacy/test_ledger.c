@@ -217,6 +217,24 @@ static bool at(const Tacit__Entry *e, Tacit__Entry__BodyCase kind, int round, in
 
 static uint8_t scratch[64];
 
+static bool no_start(world *w, Tacit__Entry *e, int round, int device)
+{
+    (void)w;
+    (void)round;
+    (void)device;
+    return !is(e, TACIT__ENTRY__BODY_SERVER_START);
+}
+
+static bool other_origin(world *w, Tacit__Entry *e, int round, int device)
+{
+    (void)w;
+    (void)round;
+    (void)device;
+    if (is(e, TACIT__ENTRY__BODY_SERVER_START))
+        e->server_start->origin = (char *)(uintptr_t) "other.example";
+    return true;
+}
+
 static bool gap(world *w, Tacit__Entry *e, int round, int device)
 {
     (void)w;
@@ -483,6 +501,8 @@ static const struct {
     tacit_status status;
     const char *says;
 } refusals[] = {
+    {"no server start", no_start, NULL, 3, false, TACIT_CONFLICT, "begins with server_start"},
+    {"another origin", other_origin, NULL, 3, false, TACIT_INTEGRITY, "another origin"},
     {"gap in a chain", gap, NULL, 3, false, TACIT_CONFLICT, "send entry 2 first"},
     {"sequence used twice", fork_sequence, NULL, 3, false, TACIT_INTEGRITY, "clone"},
     {"another head", fork_previous, NULL, 3, false, TACIT_INTEGRITY, "clone"},

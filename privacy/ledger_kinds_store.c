@@ -455,6 +455,16 @@ static tacit_status chain_check(const tacit_entry *e, const ledger_account *a, t
     return TACIT_OK;
 }
 
+/* A false claim is refused; TACIT_INTEGRITY of a device's entry is kept for forks of its chain. */
+static tacit_status refuse_claim(tacit_status status, tacit_error *err)
+{
+    if (status != TACIT_INTEGRITY)
+        return status;
+    if (err)
+        err->status = TACIT_REFUSED;
+    return TACIT_REFUSED;
+}
+
 static tacit_status reserve_plan_check(tacit_ledger *ledger, const Tacit__Reserve *r,
                                        const ledger_account *a, tacit_error *err)
 {
@@ -466,7 +476,7 @@ static tacit_status reserve_plan_check(tacit_ledger *ledger, const Tacit__Reserv
         r->plan_hash, &tacit__plan__descriptor, (ProtobufCMessage **)(void *)&plan, err);
     if (status != TACIT_OK)
         return status;
-    status = tacit_reserve_follows_plan(r, plan, r->plan_hash.data, err);
+    status = refuse_claim(tacit_reserve_follows_plan(r, plan, r->plan_hash.data, err), err);
     if (status == TACIT_OK)
         status = tacit_policy_check(&a->policy, plan, err);
     tacit_message_free(plan);
@@ -501,7 +511,7 @@ static tacit_status reserve_charge(tacit_ledger *ledger, const Tacit__Reserve *r
                           "ledger: the reserve brings epsilon to %.6g, the device's cap is %.6g",
                           epsilon, a->policy.epsilon_cap);
     if (r->delta != a->policy.delta || !tacit_budget_same(epsilon, r->epsilon_after))
-        return tacit_fail(err, TACIT_INTEGRITY,
+        return tacit_fail(err, TACIT_REFUSED,
                           "ledger: the reserve states epsilon %.12g, its events give %.12g",
                           r->epsilon_after, epsilon);
     return TACIT_OK;
@@ -549,7 +559,7 @@ static tacit_status own_reserve(tacit_ledger *ledger, const tacit_entry *e,
     if (status != TACIT_OK)
         return status;
     if (memcmp(out->device, e->entry->device.data, TACIT_DEVICE_BYTES) != 0)
-        return tacit_fail(err, TACIT_INTEGRITY, "ledger: the reserve belongs to another device");
+        return tacit_fail(err, TACIT_REFUSED, "ledger: the reserve belongs to another device");
     return TACIT_OK;
 }
 

@@ -3,6 +3,7 @@
 #include "engine/commands.h"
 
 static const tacit_command commands[] = {
+    {"embed", "prints the rows that a picture becomes", cmd_embed},
     {"tokenize", "prints the token ids of a text", cmd_tokenize},
     {NULL, NULL, NULL},
 };

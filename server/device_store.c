@@ -62,8 +62,8 @@ tacit_status device_get(tacit_database *db, const uint8_t device[TACIT_DEVICE_BY
         read_device(s, out);
         status = tacit_statement_check(s, err);
     } else if (status == TACIT_OK) {
-        status = tacit_fail(err, TACIT_REFUSED,
-                            "unknown device; enrol it with a token of this server");
+        status =
+            tacit_fail(err, TACIT_REFUSED, "unknown device; enrol it with a token of this server");
     }
     tacit_statement_end(s);
     return status;
@@ -108,8 +108,8 @@ static tacit_status set_number(tacit_database *db, const char *sql,
 tacit_status device_seen(tacit_database *db, const uint8_t device[TACIT_DEVICE_BYTES],
                          uint64_t now_ms, uint64_t active_version, tacit_error *err)
 {
-    tacit_status status = set_number(
-        db, "UPDATE server_device SET seen_ms = $2 WHERE device = $1", device, now_ms, err);
+    tacit_status status = set_number(db, "UPDATE server_device SET seen_ms = $2 WHERE device = $1",
+                                     device, now_ms, err);
     if (status != TACIT_OK)
         return status;
     return set_number(db, "UPDATE server_device SET active_version = $2 WHERE device = $1", device,
@@ -253,8 +253,8 @@ tacit_status token_revoke(tacit_database *db, const char *id, tacit_error *err)
 {
     tacit_statement *s;
     tacit_status status = tacit_statement_begin(
-        db, &s,
-        "UPDATE server_token SET revoked = 1 WHERE lower(hex(substr(hash, 1, 8))) = $1", err);
+        db, &s, "UPDATE server_token SET revoked = 1 WHERE lower(hex(substr(hash, 1, 8))) = $1",
+        err);
     if (status != TACIT_OK)
         return status;
     tacit_bind_text(s, 1, id);

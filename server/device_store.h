@@ -16,7 +16,7 @@ typedef struct device_row {
     uint8_t device[TACIT_DEVICE_BYTES];
     char name[DEVICE_NAME_MAX + 1]; /* for the operator alone: never in the ledger */
     uint8_t identity_key[TACIT_SIGN_KEY_BYTES];
-    uint64_t counter;                 /* of the newest request that changed state */
+    uint64_t counter;                   /* of the newest request that changed state */
     uint8_t action[TACIT_DIGEST_BYTES]; /* what it asked for */
     uint64_t enrolled_ms, seen_ms, certificate_until_ms;
     uint64_t active_version; /* of the adapter that it fetched last */

@@ -8,5 +8,7 @@ static const tacit_command commands[] = {
 int main(int argc, char **argv)
 {
     tacit_log_init("tacit-server", TACIT_LOG_INFO);
-    return tacit_commands_main("tacit-server", "the aggregation service: rounds, devices, budgets, adapters", commands, argc, argv);
+    return tacit_commands_main("tacit-server",
+                               "the aggregation service: rounds, devices, budgets, adapters",
+                               commands, argc, argv);
 }

@@ -66,11 +66,10 @@ static tacit_status take_adapter(tacit_statement *s, adapter_row *out, tacit_err
 tacit_status adapter_insert(tacit_database *db, const adapter_row *row, tacit_error *err)
 {
     tacit_statement *s;
-    tacit_status status = tacit_statement_begin(
-        db, &s,
-        "INSERT INTO registry_adapter (" ADAPTER_COLUMNS
-        ") VALUES ($1, $2, $3, $4, $5, $6, $7, 0)",
-        err);
+    tacit_status status = tacit_statement_begin(db, &s,
+                                                "INSERT INTO registry_adapter (" ADAPTER_COLUMNS
+                                                ") VALUES ($1, $2, $3, $4, $5, $6, $7, 0)",
+                                                err);
     if (status != TACIT_OK)
         return status;
     tacit_bind_blob(s, 1, row->lineage, sizeof row->lineage);
@@ -136,8 +135,8 @@ tacit_status adapter_find(tacit_database *db, const uint8_t file_digest[TACIT_DI
 {
     tacit_statement *s;
     tacit_status status = tacit_statement_begin(
-        db, &s,
-        "SELECT " ADAPTER_COLUMNS " FROM registry_adapter WHERE file_digest = $1 LIMIT 1", err);
+        db, &s, "SELECT " ADAPTER_COLUMNS " FROM registry_adapter WHERE file_digest = $1 LIMIT 1",
+        err);
     if (status != TACIT_OK)
         return status;
     tacit_bind_blob(s, 1, file_digest, TACIT_DIGEST_BYTES);
@@ -145,8 +144,7 @@ tacit_status adapter_find(tacit_database *db, const uint8_t file_digest[TACIT_DI
 }
 
 tacit_status adapter_each(tacit_database *db,
-                          tacit_status (*each)(void *ctx, const adapter_row *row,
-                                               tacit_error *err),
+                          tacit_status (*each)(void *ctx, const adapter_row *row, tacit_error *err),
                           void *ctx, tacit_error *err)
 {
     tacit_statement *s;

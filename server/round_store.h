@@ -27,11 +27,7 @@ tacit_status round_store_open(tacit_database *db, tacit_error *err) TACIT_MUST_C
 
 /* --- Lineages --- */
 
-typedef enum lineage_state {
-    LINEAGE_RUNNING = 1,
-    LINEAGE_DONE,
-    LINEAGE_CANCELLED
-} lineage_state;
+typedef enum lineage_state { LINEAGE_RUNNING = 1, LINEAGE_DONE, LINEAGE_CANCELLED } lineage_state;
 
 const char *lineage_state_name(lineage_state state);
 
@@ -43,8 +39,8 @@ typedef struct lineage_row {
     uint8_t schedule_hash[TACIT_DIGEST_BYTES];
     uint8_t *common; /* a Plan with what all rounds share: optimizer, cohort, quorum, ... */
     size_t common_size;
-    uint64_t deadline_s;   /* of collecting, from the opening of a round */
-    uint32_t next_round;   /* index of the next one to open */
+    uint64_t deadline_s; /* of collecting, from the opening of a round */
+    uint32_t next_round; /* index of the next one to open */
     uint32_t rounds;
     uint64_t created_ms;
 } lineage_row;
@@ -55,8 +51,8 @@ tacit_status lineage_insert(tacit_database *db, const lineage_row *row,
 /* The one that runs; TACIT_NOT_FOUND when none does. */
 tacit_status lineage_running(tacit_database *db, lineage_row *out,
                              tacit_error *err) TACIT_MUST_CHECK;
-tacit_status lineage_get(tacit_database *db, const uint8_t lineage[LINEAGE_BYTES],
-                         lineage_row *out, tacit_error *err) TACIT_MUST_CHECK;
+tacit_status lineage_get(tacit_database *db, const uint8_t lineage[LINEAGE_BYTES], lineage_row *out,
+                         tacit_error *err) TACIT_MUST_CHECK;
 tacit_status lineage_set(tacit_database *db, const uint8_t lineage[LINEAGE_BYTES],
                          lineage_state state, uint32_t next_round,
                          tacit_error *err) TACIT_MUST_CHECK;
@@ -75,7 +71,7 @@ typedef struct round_row {
     uint64_t opened_ms, deadline_ms;
     uint64_t closed_ms; /* 0 while it runs */
     uint32_t asked, reserved, accepted, rejected;
-    char reason[ROUND_REASON_MAX + 1]; /* of a failure */
+    char reason[ROUND_REASON_MAX + 1];         /* of a failure */
     uint8_t result_digest[TACIT_DIGEST_BYTES]; /* from EVALUATING on */
     double loss, accuracy; /* of the candidate on the gate's data; NaN before, or without a gate */
 } round_row;

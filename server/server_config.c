@@ -13,7 +13,11 @@
 
 static const tacit_config_row config_rows[] = {
     {.key = "listen.host", .kind = TACIT_CONFIG_TEXT, .at = AT(host), .required = true, .max = 255},
-    {.key = "listen.port", .kind = TACIT_CONFIG_U64, .at = AT(port), .required = true, .max = 65535},
+    {.key = "listen.port",
+     .kind = TACIT_CONFIG_U64,
+     .at = AT(port),
+     .required = true,
+     .max = 65535},
     {.key = "listen.enrol_port",
      .kind = TACIT_CONFIG_U64,
      .at = AT(enrol_port),
@@ -35,7 +39,11 @@ static const tacit_config_row config_rows[] = {
     {.key = "model.mmproj", .kind = TACIT_CONFIG_LIST, .at = AT(model_mmproj), .max = 4},
     {.key = "gate.data", .kind = TACIT_CONFIG_TEXT, .at = AT(gate_data)},
     {.key = "gate.margin", .kind = TACIT_CONFIG_REAL, .at = AT(gate_margin), .min = 0, .max = 1},
-    {.key = "gate.seconds", .kind = TACIT_CONFIG_U64, .at = AT(gate_seconds), .min = 1, .max = 86400},
+    {.key = "gate.seconds",
+     .kind = TACIT_CONFIG_U64,
+     .at = AT(gate_seconds),
+     .min = 1,
+     .max = 86400},
     {.key = "gate.tacit", .kind = TACIT_CONFIG_TEXT, .at = AT(tacit)},
     {.key = "poll_ms", .kind = TACIT_CONFIG_U64, .at = AT(poll_ms), .min = 10, .max = 86400000},
     {.key = NULL},
@@ -64,7 +72,8 @@ static tacit_status default_tacit(char **out, tacit_error *err)
     char own[4096];
     ssize_t n = readlink("/proc/self/exe", own, sizeof own - 8);
     if (n <= 0)
-        return tacit_fail(err, TACIT_FAILED, "cannot find the program's own folder; set gate.tacit");
+        return tacit_fail(err, TACIT_FAILED,
+                          "cannot find the program's own folder; set gate.tacit");
     own[n] = '\0';
     char *slash = strrchr(own, '/');
     snprintf(slash + 1, sizeof own - (size_t)(slash + 1 - own), "tacit");
@@ -96,7 +105,10 @@ fail:
     return status;
 }
 
-void server_config_free(server_config *c) { tacit_config_free(config_rows, c); }
+void server_config_free(server_config *c)
+{
+    tacit_config_free(config_rows, c);
+}
 
 /* Appends formatted text to a buffer that was planned large enough; too long is cut and noticed. */
 TACIT_PRINTF(4, 5)
@@ -119,7 +131,8 @@ static void describe_model(const server_config_choice *choice, char *text, size_
                            size_t *used)
 {
     add(text, size, used, "model:  # the base that devices have; never sent to them\n");
-    add(text, size, used, "  text: \"%s\"\n", choice->model_text ? choice->model_text : "model.gguf");
+    add(text, size, used, "  text: \"%s\"\n",
+        choice->model_text ? choice->model_text : "model.gguf");
     if (choice->n_mmproj) {
         add(text, size, used, "  mmproj:\n");
         add_list(text, size, used, choice->mmproj, choice->n_mmproj);

@@ -1,4 +1,5 @@
-/* DIR/server.yaml: what the operator sets. The file that `init` writes is the manual of its keys. */
+/* DIR/server.yaml: what the operator sets. The file that `init` writes is the manual of its keys.
+ */
 #ifndef TACIT_SERVER_SERVER_CONFIG_H
 #define TACIT_SERVER_SERVER_CONFIG_H
 

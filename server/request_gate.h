@@ -29,7 +29,6 @@ typedef struct gate_method {
     unsigned listeners; /* gate_listener bits that serve it */
     bool anonymous;     /* no device, no signature of an enrolled one */
     bool changes_state; /* counter and reply are stored with what it changes */
-    bool expired_too;   /* served on the enrolment listener to an enrolled device */
     tacit_status (*prepare)(gate_call *call, tacit_error *err); /* worker's thread */
     tacit_status (*act)(gate_call *call, tacit_error *err);     /* writer, within a mark */
     tacit_status (*finish)(gate_call *call, const writer_point *point,

@@ -36,7 +36,8 @@ static bool runs_avx512(void)
     const unsigned needed = bit_AVX512F | bit_AVX512BW | bit_AVX512VL | bit_AVX512DQ;
     if (!runs_avx2() || (enabled_state() & STATE_AVX512) != STATE_AVX512)
         return false;
-    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & needed) == needed;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & needed) == needed &&
+           (c & bit_AVX512VNNI);
 }
 #endif
 

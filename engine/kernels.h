@@ -8,6 +8,7 @@
 #define TACIT_ENGINE_KERNELS_H
 
 #include "common/status.h"
+#include "engine/fast_kernels.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -42,6 +43,8 @@ typedef struct tacit_kernels {
     void (*multiply)(float *y, size_t y_stride, const float *x, size_t x_row, size_t x_col,
                      const float *w, size_t w_stride, bool transposed, size_t m, size_t n, size_t k,
                      bool accumulate);
+
+    const fast_kernels *fast; /* the integer kernels of the same instruction set */
 } tacit_kernels;
 
 /* The variant in use; the first call chooses it. An unusable TACIT_CPU falls back to the best

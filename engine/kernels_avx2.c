@@ -11,6 +11,7 @@
 
 const tacit_kernels kernels_avx2 = {
     .name = "avx2",
+    .fast = &fast_kernels_avx2,
     .multiply = multiply,
 #include "engine/kernels_rows.h"
 };

@@ -1,4 +1,4 @@
-/* AVX-512 F, BW, VL and DQ. */
+/* AVX-512 F, BW, VL, DQ and VNNI. */
 #include "engine/kernels.h"
 
 #if defined(__x86_64__)
@@ -19,6 +19,7 @@ static void multiply_512(float *y, size_t y_stride, const float *x, size_t x_row
 }
 const tacit_kernels kernels_avx512 = {
     .name = "avx512",
+    .fast = &fast_kernels_avx512,
     .multiply = multiply_512,
 #include "engine/kernels_rows.h"
 };

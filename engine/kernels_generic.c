@@ -18,6 +18,7 @@ static void pack_transposed(float *panel, size_t width, const float *w, size_t w
 
 const tacit_kernels kernels_generic = {
     .name = "generic",
+    .fast = &fast_kernels_generic,
     .multiply = multiply,
 #include "engine/kernels_rows.h"
 };

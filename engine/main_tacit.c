@@ -1,7 +1,10 @@
 #include "common/log.h"
 #include "common/options.h"
+#include "engine/commands.h"
 
 static const tacit_command commands[] = {
+    {"embed", "prints the rows that a picture becomes", cmd_embed},
+    {"tokenize", "prints the token ids of a text", cmd_tokenize},
     {NULL, NULL, NULL},
 };
 

@@ -1,0 +1,58 @@
+#include "common/options.h"
+#include "engine/commands.h"
+#include "engine/tokenizer.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+static tacit_status print_json(const tacit_tokens *tokens, tacit_error *err)
+{
+    json_t *ids = json_array();
+    for (size_t i = 0; i < tokens->count; i++)
+        json_array_append_new(ids, json_integer(tokens->id[i]));
+    json_t *object = json_pack("{s:o}", "tokens", ids);
+    int failed = !object || json_dumpf(object, stdout, JSON_COMPACT) != 0;
+    json_decref(object);
+    printf("\n");
+    return failed ? tacit_fail(err, TACIT_IO, "cannot print the tokens") : TACIT_OK;
+}
+
+static tacit_status print_ids(const tacit_tokens *tokens)
+{
+    for (size_t i = 0; i < tokens->count; i++)
+        printf("%s%d", i ? " " : "", tokens->id[i]);
+    printf("\n");
+    return TACIT_OK;
+}
+
+tacit_status cmd_tokenize(int argc, char **argv, tacit_error *err)
+{
+    const char *model = NULL, *text = NULL;
+    bool special = false, json = false, help;
+    const tacit_option table[] = {
+        {"model", 'm', TACIT_OPTION_TEXT, &model, true, "TEXT.gguf", "text model", 0, 0},
+        {"prompt", 'p', TACIT_OPTION_TEXT, &text, true, "TEXT", "what to tokenize", 0, 0},
+        {"special", 0, TACIT_OPTION_FLAG, &special, false, NULL,
+         "text that spells a control token becomes it", 0, 0},
+        {"json", 0, TACIT_OPTION_FLAG, &json, false, NULL, "one JSON object: tokens", 0, 0},
+        {.name = NULL},
+    };
+    const tacit_usage usage = {"tacit tokenize", NULL, 0, 0, "prints the token ids of a text"};
+    gguf_file *file = NULL;
+    tacit_tokenizer *tokenizer = NULL;
+    tacit_tokens tokens = {0};
+    tacit_status status;
+    TACIT_TRY(tacit_options_parse(&usage, table, argc, argv, NULL, NULL, &help, err), done);
+    if (help)
+        return TACIT_OK;
+    TACIT_TRY(gguf_open(&file, model, err), done);
+    TACIT_TRY(tacit_tokenizer_load(&tokenizer, file, err), done);
+    TACIT_TRY(tacit_tokenize(tokenizer, text, strlen(text), special, &tokens, err), done);
+    status = json ? print_json(&tokens, err) : print_ids(&tokens);
+done:
+    tacit_tokens_free(&tokens);
+    tacit_tokenizer_free(tokenizer);
+    gguf_close(file);
+    return status;
+}

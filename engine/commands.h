@@ -1,0 +1,11 @@
+/* The subcommands of `tacit`, one cmd_*.c each; main_tacit.c has the table. argv[0] is the
+ * command's own name. */
+#ifndef TACIT_ENGINE_COMMANDS_H
+#define TACIT_ENGINE_COMMANDS_H
+
+#include "common/status.h"
+
+tacit_status cmd_embed(int argc, char **argv, tacit_error *err);
+tacit_status cmd_tokenize(int argc, char **argv, tacit_error *err);
+
+#endif

@@ -1,0 +1,265 @@
+#include "engine/context.h"
+
+#include "engine/adapter_parts.h"
+#include "engine/model_parts.h"
+#include "engine/text_forward.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DEFAULT_CHUNK 128
+#define LOGIT_ROWS 8 /* of feed_all, computed at a time */
+
+struct tacit_context {
+    const tacit_model *model;
+    tacit_pool *pool;
+    tacit_context_spec spec;
+    text_forward forward;
+    kv_cache cache;
+    size_t rows;
+    uint32_t *position;   /* [max_rows]: of the rows held */
+    float *x;             /* [chunk, embedding] */
+    float *logits;        /* [LOGIT_ROWS, vocab] */
+    tacit_low_rank *pair; /* [n_layers * TEXT_LINEARS] of the adapter bound */
+    text_pairs pairs;
+    uint8_t key[TACIT_DIGEST_BYTES]; /* of base and adapter: what the cached rows were made with */
+};
+
+static tacit_status check_spec(tacit_context *c, const tacit_context_spec *spec, tacit_error *err)
+{
+    size_t most = c->model->text.context_length;
+    c->spec = spec ? *spec : (tacit_context_spec){0};
+    if (c->spec.max_rows > most)
+        return tacit_fail(err, TACIT_USAGE, "a context of %zu rows: the model has at most %zu",
+                          c->spec.max_rows, most);
+    if (c->spec.max_rows == 0)
+        c->spec.max_rows = most;
+    if (c->spec.chunk == 0)
+        c->spec.chunk = DEFAULT_CHUNK;
+    if (c->spec.chunk > c->spec.max_rows)
+        c->spec.chunk = c->spec.max_rows;
+    return TACIT_OK;
+}
+
+tacit_status tacit_context_new(tacit_context **out, const tacit_model *model,
+                               const tacit_context_spec *spec, tacit_pool *pool, tacit_error *err)
+{
+    const tacit_text_model *m = &model->text;
+    *out = NULL;
+    tacit_context *c = calloc(1, sizeof *c);
+    if (!c)
+        return tacit_fail(err, TACIT_NO_MEMORY, "no memory for a context");
+    c->model = model;
+    c->pool = pool;
+    tacit_status status;
+    TACIT_TRY(check_spec(c, spec, err), failed);
+    TACIT_TRY(kv_cache_init(&c->cache, m, c->spec.max_rows, err), failed);
+    c->position = malloc(c->spec.max_rows * sizeof *c->position);
+    c->x = malloc(c->spec.chunk * m->embedding * sizeof *c->x);
+    c->logits = calloc(LOGIT_ROWS * m->vocab, sizeof *c->logits);
+    c->pair = calloc(m->n_layers * TEXT_LINEARS, sizeof *c->pair);
+    if (!c->position || !c->x || !c->logits || !c->pair) {
+        status = tacit_fail(err, TACIT_NO_MEMORY, "no memory for a context of %zu rows",
+                            c->spec.max_rows);
+        goto failed;
+    }
+    TACIT_TRY(tacit_context_bind(c, NULL, err), failed);
+    *out = c;
+    return TACIT_OK;
+failed:
+    tacit_context_free(c);
+    return status;
+}
+
+void tacit_context_free(tacit_context *c)
+{
+    if (!c)
+        return;
+    text_forward_fini(&c->forward);
+    kv_cache_fini(&c->cache);
+    free(c->pair);
+    free(c->logits);
+    free(c->x);
+    free(c->position);
+    free(c);
+}
+
+/* Looks the adapter's pairs up once for every linear of the model. */
+static void set_pairs(tacit_context *c, const tacit_adapter *adapter)
+{
+    char name[64];
+    c->pairs = (text_pairs){.pair = c->pair};
+    for (size_t i = 0; i < c->model->text.n_layers * TEXT_LINEARS; i++) {
+        snprintf(name, sizeof name, "blk.%zu.%s.weight", i / TEXT_LINEARS,
+                 text_linear_name((text_linear)(i % TEXT_LINEARS)));
+        const adapter_pair *p = adapter ? adapter_find(adapter, name) : NULL;
+        c->pair[i] = p ? (tacit_low_rank){p->a, p->b, p->rank, p->scale} : (tacit_low_rank){0};
+        if (c->pair[i].rank > c->pairs.max_rank)
+            c->pairs.max_rank = c->pair[i].rank;
+    }
+    if (adapter)
+        memcpy(c->pairs.digest, adapter_digest(adapter), sizeof c->pairs.digest);
+}
+
+static void set_key(tacit_context *c)
+{
+    const tacit_span part[] = {
+        {c->model->base_digest, TACIT_DIGEST_BYTES},
+        {c->pairs.digest, sizeof c->pairs.digest},
+    };
+    tacit_digest_parts(c->key, "tacit-kv-1", part, 2);
+}
+
+tacit_status tacit_context_bind(tacit_context *c, const tacit_adapter *adapter, tacit_error *err)
+{
+    c->rows = 0;
+    text_forward_fini(&c->forward);
+    set_pairs(c, adapter);
+    set_key(c);
+    tacit_status status =
+        text_forward_init(&c->forward, &c->model->text, c->pool, c->spec.precision, c->spec.chunk,
+                          c->pairs.max_rank, err);
+    c->forward.pairs = adapter ? &c->pairs : NULL;
+    return status;
+}
+
+/* What is wrong with one row, before anything is computed. */
+static tacit_status check_row(const tacit_context *c, const tacit_row *row, size_t i,
+                              const tacit_media *media, size_t n_media, tacit_error *err)
+{
+    if (row->modality == TACIT_MODALITY_TOKEN) {
+        if (row->token < 0 || (size_t)row->token >= c->model->text.vocab)
+            return tacit_fail(err, TACIT_BAD_INPUT, "row %zu: token %d: expected 0 to %zu", i,
+                              (int)row->token, c->model->text.vocab - 1);
+        return TACIT_OK;
+    }
+    if (row->media >= n_media || !media[row->media].rows || row->token < 0 ||
+        (size_t)row->token >= media[row->media].n_rows)
+        return tacit_fail(err, TACIT_BAD_INPUT,
+                          "row %zu: row %d of media %u is not there; %zu media were given, encode "
+                          "them first",
+                          i, (int)row->token, (unsigned)row->media, n_media);
+    return TACIT_OK;
+}
+
+static tacit_status check_rows(const tacit_context *c, const tacit_row *row, size_t n,
+                               const tacit_media *media, size_t n_media, tacit_error *err)
+{
+    if (n == 0)
+        return tacit_fail(err, TACIT_USAGE, "no rows to compute");
+    if (n > c->spec.max_rows - c->rows)
+        return tacit_fail(err, TACIT_BAD_INPUT,
+                          "%zu rows after %zu: the context holds %zu; shorten the input", n,
+                          c->rows, c->spec.max_rows);
+    for (size_t i = 0; i < n; i++) {
+        bool any = i > 0 || c->rows > 0;
+        uint32_t before = i > 0 ? row[i - 1].position : any ? c->position[c->rows - 1] : 0;
+        if (any && row[i].position <= before)
+            return tacit_fail(err, TACIT_BAD_INPUT,
+                              "row %zu: position %u after %u: expected ascending positions", i,
+                              (unsigned)row[i].position, (unsigned)before);
+        tacit_status status = check_row(c, &row[i], i, media, n_media, err);
+        if (status != TACIT_OK)
+            return status;
+    }
+    return TACIT_OK;
+}
+
+static void load_rows(tacit_context *c, const tacit_row *row, size_t n, const tacit_media *media)
+{
+    const tacit_text_model *m = &c->model->text;
+    for (size_t i = 0; i < n; i++) {
+        float *x = c->x + i * m->embedding;
+        if (row[i].modality == TACIT_MODALITY_TOKEN)
+            text_embed(m, x, &row[i].token, 1);
+        else
+            memcpy(x, media[row[i].media].rows + (size_t)row[i].token * m->embedding,
+                   m->embedding * sizeof *x);
+    }
+}
+
+/* Gives the logits of rows [0, n) of c->x, the first of which is row `at` of the call. */
+static tacit_status give_logits(tacit_context *c, size_t at, size_t n, tacit_logits_sink sink,
+                                void *ctx)
+{
+    const tacit_text_model *m = &c->model->text;
+    for (size_t i = 0; i < n; i += LOGIT_ROWS) {
+        size_t rows = n - i < LOGIT_ROWS ? n - i : LOGIT_ROWS;
+        text_forward_logits(&c->forward, c->logits, c->x + i * m->embedding, rows);
+        for (size_t r = 0; r < rows; r++) {
+            tacit_status status = sink(ctx, at + i + r, c->logits + r * m->vocab);
+            if (status != TACIT_OK)
+                return status;
+        }
+    }
+    return TACIT_OK;
+}
+
+static tacit_status feed(tacit_context *c, const tacit_row *row, size_t n, const tacit_media *media,
+                         size_t n_media, tacit_logits_sink sink, void *ctx, tacit_error *err)
+{
+    const tacit_text_model *m = &c->model->text;
+    tacit_status status = check_rows(c, row, n, media, n_media, err);
+    if (status == TACIT_OK)
+        status = kv_cache_reserve(&c->cache, c->rows + n, err);
+    if (status != TACIT_OK)
+        return status;
+    for (size_t i = 0; i < n; i++)
+        c->position[c->rows + i] = row[i].position;
+    size_t rows = 0;
+    for (size_t at = 0; at < n; at += rows) {
+        rows = n - at < c->spec.chunk ? n - at : c->spec.chunk;
+        load_rows(c, row + at, rows, media);
+        text_forward_layers(&c->forward, 0, m->n_layers, &c->cache, c->rows + at, c->x,
+                            c->position + c->rows + at, rows);
+        if (sink && status == TACIT_OK)
+            status = give_logits(c, at, rows, sink, ctx);
+        if (status != TACIT_OK)
+            return status;
+    }
+    /* With a sink the last row's logits are there already: the last of its last few. */
+    size_t last = (rows - 1) % LOGIT_ROWS;
+    if (sink)
+        memmove(c->logits, c->logits + last * m->vocab, m->vocab * sizeof *c->logits);
+    else
+        text_forward_logits(&c->forward, c->logits, c->x + (rows - 1) * m->embedding, 1);
+    c->rows += n;
+    return TACIT_OK;
+}
+
+tacit_status tacit_context_feed(tacit_context *c, const tacit_row *row, size_t n,
+                                const tacit_media *media, size_t n_media, tacit_error *err)
+{
+    return feed(c, row, n, media, n_media, NULL, NULL, err);
+}
+
+tacit_status tacit_context_feed_all(tacit_context *c, const tacit_row *row, size_t n,
+                                    const tacit_media *media, size_t n_media,
+                                    tacit_logits_sink sink, void *ctx, tacit_error *err)
+{
+    return feed(c, row, n, media, n_media, sink, ctx, err);
+}
+
+tacit_status tacit_context_feed_token(tacit_context *c, int32_t token, tacit_error *err)
+{
+    tacit_row row = {.token = token, .modality = TACIT_MODALITY_TOKEN};
+    row.position = c->rows > 0 ? c->position[c->rows - 1] + 1 : 0;
+    return feed(c, &row, 1, NULL, 0, NULL, NULL, err);
+}
+
+const float *tacit_context_logits(const tacit_context *c)
+{
+    return c->logits;
+}
+
+size_t tacit_context_rows(const tacit_context *c)
+{
+    return c->rows;
+}
+
+void tacit_context_truncate(tacit_context *c, size_t rows)
+{
+    if (rows < c->rows)
+        c->rows = rows;
+}

@@ -1,0 +1,203 @@
+#include "engine/text_forward.h"
+
+#include "engine/ops.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Rows of one task of the small operations. */
+#define TASK_ROWS 16
+
+static size_t most(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+static size_t scratch_floats(const text_forward *f, size_t max_rank)
+{
+    const tacit_text_model *m = f->m;
+    size_t threads = tacit_pool_threads(f->pool);
+    size_t n = most(kv_cache_scratch(m, threads), linear_scratch(&m->output, 1, 0, threads));
+    for (size_t i = 0; i < m->n_layers; i++)
+        for (int which = 0; which < TEXT_LINEARS; which++)
+            n = most(n, linear_scratch(&m->layer[i].linear[which], f->max_rows, max_rank, threads));
+    return n;
+}
+
+/* Hands out consecutive parts of one allocation; with memory NULL it only counts. */
+static void take(float **out, float *memory, size_t *at, size_t n)
+{
+    *out = memory ? memory + *at : NULL;
+    *at += (n + 15) / 16 * 16;
+}
+
+static size_t place(text_forward *f, size_t max_rank)
+{
+    const tacit_text_model *m = f->m;
+    size_t rows = f->max_rows, at = 0, heads = m->max_heads * m->head_dim;
+    size_t kv = m->max_kv_heads * m->head_dim;
+    take(&f->h, f->memory, &at, rows * m->embedding);
+    take(&f->q, f->memory, &at, rows * heads);
+    take(&f->k, f->memory, &at, rows * kv);
+    take(&f->v, f->memory, &at, rows * kv);
+    take(&f->attended, f->memory, &at, rows * heads);
+    take(&f->gate, f->memory, &at, rows * m->max_ff);
+    take(&f->up, f->memory, &at, rows * m->max_ff);
+    take(&f->turn, f->memory, &at, rows * m->head_dim);
+    take(&f->scratch, f->memory, &at, scratch_floats(f, max_rank));
+    return at;
+}
+
+tacit_status text_forward_init(text_forward *f, const tacit_text_model *m, tacit_pool *pool,
+                               tacit_precision precision, size_t max_rows, size_t max_rank,
+                               tacit_error *err)
+{
+    *f = (text_forward){.m = m, .pool = pool, .precision = precision, .max_rows = max_rows};
+    size_t widest = most(most(m->embedding, m->max_ff), m->max_heads * m->head_dim);
+    size_t floats = place(f, max_rank);
+    f->memory = malloc(floats * sizeof *f->memory);
+    if (!f->memory || (precision == TACIT_FAST && !fast_input_init(&f->fast, max_rows, widest))) {
+        text_forward_fini(f);
+        return tacit_fail(err, TACIT_NO_MEMORY, "no memory to compute %zu rows at a time",
+                          max_rows);
+    }
+    place(f, max_rank);
+    return TACIT_OK;
+}
+
+void text_forward_fini(text_forward *f)
+{
+    fast_input_fini(&f->fast);
+    free(f->memory);
+    memset(f, 0, sizeof *f);
+}
+
+typedef struct row_job {
+    void (*op)(const struct row_job *job, size_t row, size_t rows);
+    float *y, *extra;
+    const float *x, *w;
+    size_t rows, n, heads, head_dim;
+    float eps;
+} row_job;
+
+static void row_task(void *ctx, size_t i, size_t thread)
+{
+    (void)thread;
+    const row_job *job = ctx;
+    size_t row = i * TASK_ROWS, left = job->rows - row;
+    job->op(job, row, left < TASK_ROWS ? left : TASK_ROWS);
+}
+
+static void for_rows(const text_forward *f, row_job job)
+{
+    tacit_pool_run(f->pool, (job.rows + TASK_ROWS - 1) / TASK_ROWS, row_task, &job);
+}
+
+static void norm_rows(const row_job *job, size_t row, size_t rows)
+{
+    ops_rms_norm_forward(job->y + row * job->n, job->x + row * job->n, job->w, rows, job->n,
+                         job->eps);
+}
+
+static void rotate_rows(const row_job *job, size_t row, size_t rows)
+{
+    size_t stride = job->heads * job->head_dim;
+    ops_rope_forward(job->y + row * stride, job->x + row * job->head_dim, rows, job->heads,
+                     job->head_dim, stride);
+}
+
+static void swiglu_rows(const row_job *job, size_t row, size_t rows)
+{
+    size_t at = row * job->n;
+    ops_swiglu_forward(job->y + at, job->y + at, job->x + at, rows * job->n);
+}
+
+static void add_rows(const row_job *job, size_t row, size_t rows)
+{
+    ops_add(job->y + row * job->n, job->x + row * job->n, rows * job->n);
+}
+
+static void norm(const text_forward *f, float *y, const float *x, const float *w, size_t rows)
+{
+    row_job job = {.op = norm_rows, .y = y, .x = x, .w = w, .rows = rows, .n = f->m->embedding};
+    job.eps = f->m->rms_eps;
+    for_rows(f, job);
+}
+
+static void rotate(const text_forward *f, float *x, size_t heads, size_t rows)
+{
+    row_job job = {.op = rotate_rows, .y = x, .x = f->turn, .rows = rows, .heads = heads};
+    job.head_dim = f->m->head_dim;
+    for_rows(f, job);
+}
+
+/* y[i] = linear which[i] of one layer on the same x [rows, n_in]. */
+static void apply(text_forward *f, size_t layer, const text_linear *which, size_t count,
+                  float *const *y, const float *x, size_t rows)
+{
+    const tacit_linear *linear = f->m->layer[layer].linear;
+    if (f->precision == TACIT_FAST)
+        fast_input_set(f->pool, &f->fast, x, rows, linear[which[0]].n_in);
+    for (size_t i = 0; i < count; i++) {
+        const tacit_low_rank *pair = text_pair(f->pairs, layer, which[i]);
+        if (f->precision == TACIT_FAST)
+            fast_linear_forward(f->pool, &linear[which[i]], pair, y[i], &f->fast, x, rows,
+                                f->scratch);
+        else
+            linear_forward(f->pool, &linear[which[i]], pair, y[i], x, rows, f->scratch);
+    }
+}
+
+static void add(const text_forward *f, float *x, const float *h, size_t rows)
+{
+    row_job job = {.op = add_rows, .y = x, .x = h, .rows = rows, .n = f->m->embedding};
+    for_rows(f, job);
+}
+
+static void attention(text_forward *f, size_t layer, kv_cache *cache, size_t first, float *x,
+                      size_t rows)
+{
+    static const text_linear inputs[] = {TEXT_Q, TEXT_K, TEXT_V}, output[] = {TEXT_O};
+    const tacit_text_layer *l = &f->m->layer[layer];
+    norm(f, f->h, x, l->attn_norm, rows);
+    apply(f, layer, inputs, 3, (float *const[]){f->q, f->k, f->v}, f->h, rows);
+    rotate(f, f->q, l->n_heads, rows);
+    rotate(f, f->k, l->n_kv_heads, rows);
+    kv_cache_store(cache, layer, first, rows, f->k, f->v);
+    kv_cache_attend(f->pool, cache, layer, first, rows, f->attended, f->q, f->scratch);
+    apply(f, layer, output, 1, (float *const[]){f->h}, f->attended, rows);
+    add(f, x, f->h, rows);
+}
+
+static void feed_forward(text_forward *f, size_t layer, float *x, size_t rows)
+{
+    static const text_linear inputs[] = {TEXT_GATE, TEXT_UP}, output[] = {TEXT_DOWN};
+    const tacit_text_layer *l = &f->m->layer[layer];
+    norm(f, f->h, x, l->ffn_norm, rows);
+    apply(f, layer, inputs, 2, (float *const[]){f->gate, f->up}, f->h, rows);
+    row_job job = {.op = swiglu_rows, .y = f->gate, .x = f->up, .rows = rows, .n = l->n_ff};
+    for_rows(f, job);
+    apply(f, layer, output, 1, (float *const[]){f->h}, f->gate, rows);
+    add(f, x, f->h, rows);
+}
+
+void text_forward_layers(text_forward *f, size_t from, size_t to, kv_cache *cache, size_t first,
+                         float *x, const uint32_t *position, size_t rows)
+{
+    ops_rope_table(f->turn, position, f->m->rope_frequency, rows, f->m->head_dim);
+    for (size_t i = from; i < to; i++) {
+        attention(f, i, cache, first, x, rows);
+        feed_forward(f, i, x, rows);
+    }
+}
+
+void text_forward_logits(text_forward *f, float *logits, const float *x, size_t rows)
+{
+    norm(f, f->h, x, f->m->output_norm, rows);
+    if (f->precision == TACIT_FAST) {
+        fast_input_set(f->pool, &f->fast, f->h, rows, f->m->embedding);
+        fast_linear_forward(f->pool, &f->m->output, NULL, logits, &f->fast, f->h, rows, f->scratch);
+    } else {
+        linear_forward(f->pool, &f->m->output, NULL, logits, f->h, rows, f->scratch);
+    }
+}

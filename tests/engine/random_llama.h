@@ -1,0 +1,176 @@
+/* Random llama files in memory, from a description that tests vary. Include after cmocka.h. */
+#ifndef TACIT_TESTS_RANDOM_LLAMA_H
+#define TACIT_TESTS_RANDOM_LLAMA_H
+
+#include "engine/gguf.h"
+#include "engine/model_parts.h"
+#include "numbers.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct random_llama {
+    size_t width, layers, head, vocab, context;
+    uint32_t heads[8], kv_heads[8], ff[8];
+    bool per_layer; /* arrays in the file instead of single numbers */
+    tacit_type type;
+    bool untied, biases, divisors;
+    double base, factor; /* 0: not in the file */
+    /* For refusals: a key or tensor left out, and one more tensor. */
+    const char *without, *with;
+} random_llama;
+
+static inline random_llama random_llama_usual(void)
+{
+    return (random_llama){.width = 64,
+                          .layers = 2,
+                          .head = 16,
+                          .vocab = 50,
+                          .context = 512,
+                          .heads = {4, 4},
+                          .kv_heads = {2, 2},
+                          .ff = {96, 96},
+                          .type = TACIT_TYPE_F32};
+}
+
+static void random_tensor(gguf_writer *w, const random_llama *m, const char *name, tacit_type type,
+                          uint64_t cols, uint64_t rows, float scale, float offset, uint64_t seed)
+{
+    if (m->without && strcmp(m->without, name) == 0)
+        return;
+    const uint64_t ne[2] = {cols, rows};
+    float *value = numbers_new(cols * rows, scale, seed);
+    for (size_t i = 0; i < cols * rows; i++)
+        value[i] += offset;
+    gguf_put_tensor(w, name, rows > 1 ? 2 : 1, ne, type, value);
+    free(value);
+}
+
+static void random_key(gguf_writer *w, const random_llama *m, const char *key,
+                       const uint32_t *value)
+{
+    if (m->without && strcmp(m->without, key) == 0)
+        return;
+    if (m->per_layer)
+        gguf_put_array(w, key, GGUF_U32, value, m->layers);
+    else
+        gguf_put_u32(w, key, value[0]);
+}
+
+static void random_layer(gguf_writer *w, const random_llama *m, size_t layer)
+{
+    size_t d = m->width, q = m->heads[layer] * m->head, kv = m->kv_heads[layer] * m->head;
+    const struct {
+        const char *name;
+        size_t in, out;
+    } linear[] = {
+        {"attn_q", d, q},
+        {"attn_k", d, kv},
+        {"attn_v", d, kv},
+        {"attn_output", q, d},
+        {"ffn_gate", d, m->ff[layer]},
+        {"ffn_up", d, m->ff[layer]},
+        {"ffn_down", m->ff[layer], d},
+    };
+    char name[96];
+    uint64_t seed = 1000 * (layer + 1);
+    for (size_t i = 0; i < 7; i++) {
+        snprintf(name, sizeof name, "blk.%zu.%s.weight", layer, linear[i].name);
+        random_tensor(w, m, name, m->type, linear[i].in, linear[i].out,
+                      2 / sqrtf((float)linear[i].in), 0, seed + i);
+        snprintf(name, sizeof name, "blk.%zu.%s.bias", layer, linear[i].name);
+        if (m->biases)
+            random_tensor(w, m, name, TACIT_TYPE_F32, linear[i].out, 1, 0.2f, 0, seed + 20 + i);
+    }
+    snprintf(name, sizeof name, "blk.%zu.attn_norm.weight", layer);
+    random_tensor(w, m, name, TACIT_TYPE_F32, d, 1, 0.3f, 1, seed + 40);
+    snprintf(name, sizeof name, "blk.%zu.ffn_norm.weight", layer);
+    random_tensor(w, m, name, TACIT_TYPE_F32, d, 1, 0.3f, 1, seed + 41);
+}
+
+/* A writer that a test may add to before it is written. */
+static inline gguf_writer *random_llama_writer(const random_llama *m)
+{
+    gguf_writer *w = gguf_writer_new();
+    const struct {
+        const char *key;
+        size_t value;
+    } number[] = {
+        {"llama.context_length", m->context},      {"llama.embedding_length", m->width},
+        {"llama.block_count", m->layers},          {"llama.attention.key_length", m->head},
+        {"llama.attention.value_length", m->head}, {"llama.vocab_size", m->vocab}};
+    gguf_put_string(w, "general.architecture", "llama", 5);
+    for (size_t i = 0; i < sizeof number / sizeof number[0]; i++)
+        if (!m->without || strcmp(m->without, number[i].key) != 0)
+            gguf_put_u32(w, number[i].key, (uint32_t)number[i].value);
+    random_key(w, m, "llama.attention.head_count", m->heads);
+    random_key(w, m, "llama.attention.head_count_kv", m->kv_heads);
+    random_key(w, m, "llama.feed_forward_length", m->ff);
+    if (!m->without || strcmp(m->without, "llama.attention.layer_norm_rms_epsilon") != 0)
+        gguf_put_f32(w, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
+    if (m->base > 0)
+        gguf_put_f32(w, "llama.rope.freq_base", (float)m->base);
+    if (m->factor > 0) {
+        gguf_put_string(w, "llama.rope.scaling.type", "linear", 6);
+        gguf_put_f32(w, "llama.rope.scaling.factor", (float)m->factor);
+    }
+    random_tensor(w, m, "token_embd.weight", m->type, m->width, m->vocab, 1, 0, 1);
+    random_tensor(w, m, "output_norm.weight", TACIT_TYPE_F32, m->width, 1, 0.3f, 1, 2);
+    if (m->untied)
+        random_tensor(w, m, "output.weight", m->type, m->width, m->vocab, 1, 0, 3);
+    if (m->divisors)
+        random_tensor(w, m, "rope_freqs.weight", TACIT_TYPE_F32, m->head / 2, 1, 0.5f, 1.6f, 4);
+    if (m->with)
+        random_tensor(w, m, m->with, TACIT_TYPE_F32, m->width, 1, 1, 0, 5);
+    for (size_t i = 0; i < m->layers; i++)
+        random_layer(w, m, i);
+    return w;
+}
+
+typedef struct random_file {
+    uint8_t *data;
+    gguf_file *file;
+} random_file;
+
+/* Frees the writer. */
+static inline random_file random_llama_open(gguf_writer *w)
+{
+    random_file f = {0};
+    size_t size;
+    tacit_error err = {0};
+    if (gguf_write_memory(w, &f.data, &size, &err) != TACIT_OK ||
+        gguf_open_memory(&f.file, f.data, size, "random", &err) != TACIT_OK)
+        fail_msg("%s", err.message);
+    gguf_writer_free(w);
+    return f;
+}
+
+static inline void random_file_close(random_file *f)
+{
+    gguf_close(f->file);
+    free(f->data);
+}
+
+/* A model without a tokenizer. `cached` false drops the fp32 copies, so that every weight goes
+ * through tiles. */
+static inline tacit_model *random_model(const random_file *f, bool cached)
+{
+    tacit_model *m = calloc(1, sizeof *m);
+    tacit_error err = {0};
+    if (text_model_load(&m->text, f->file, &err) != TACIT_OK)
+        fail_msg("%s", err.message);
+    if (!cached)
+        linear_drop_cache(&m->text.output);
+    for (size_t i = 0; !cached && i < m->text.n_layers; i++)
+        for (int k = 0; k < TEXT_LINEARS; k++)
+            linear_drop_cache(&m->text.layer[i].linear[k]);
+    return m;
+}
+
+static inline void random_model_free(tacit_model *m)
+{
+    text_model_unload(&m->text);
+    free(m);
+}
+
+#endif

@@ -1,0 +1,348 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "engine/context.h"
+#include "random_llama.h"
+#include "reference_llama.h"
+
+#define MEDIA_ROWS 5
+
+static void check(tacit_status status, const tacit_error *err)
+{
+    if (status != TACIT_OK)
+        fail_msg("%s", err->message);
+}
+
+/* n rows: tokens, with the rows of one picture in between, and gaps in the positions. */
+typedef struct sequence {
+    tacit_row *row;
+    size_t n;
+    tacit_media media;
+} sequence;
+
+static sequence new_sequence(const random_llama *m, size_t n)
+{
+    sequence s = {.row = calloc(n, sizeof *s.row), .n = n};
+    uint64_t seed = 77;
+    uint32_t position = 0;
+    s.media.n_rows = MEDIA_ROWS;
+    s.media.rows = numbers_new(MEDIA_ROWS * m->width, 1, 78);
+    for (size_t i = 0; i < n; i++) {
+        position += i % 11 == 7 ? 3 : 1;
+        bool picture = i >= 3 && i < 3 + MEDIA_ROWS;
+        s.row[i].modality = picture ? TACIT_MODALITY_IMAGE : TACIT_MODALITY_TOKEN;
+        s.row[i].token = picture ? (int32_t)(i - 3) : (int32_t)(numbers_next(&seed) % m->vocab);
+        s.row[i].position = position;
+    }
+    return s;
+}
+
+static void free_sequence(sequence *s)
+{
+    free(s->row);
+    free(s->media.rows);
+}
+
+static double *expected_logits(const random_llama *m, const gguf_file *file, const sequence *s)
+{
+    llama_reference r = {.file = file, .width = m->width, .layers = m->layers, .head = m->head};
+    r.eps = (double)1e-5f;
+    r.vocab = m->vocab;
+    r.base = m->base > 0 ? m->base : 10000;
+    r.factor = m->factor > 0 ? m->factor : 1;
+    for (size_t i = 0; i < m->layers; i++) {
+        r.heads[i] = m->heads[i];
+        r.kv_heads[i] = m->kv_heads[i];
+        r.ff[i] = m->ff[i];
+    }
+    size_t rows, cols;
+    double *embedding = llama_tensor(&r, "token_embd.weight", &rows, &cols);
+    double *x = malloc(s->n * m->width * sizeof *x);
+    uint32_t *position = malloc(s->n * sizeof *position);
+    for (size_t i = 0; i < s->n; i++) {
+        position[i] = s->row[i].position;
+        for (size_t c = 0; c < m->width; c++) {
+            size_t at = (size_t)s->row[i].token * m->width + c;
+            x[i * m->width + c] = s->row[i].modality == TACIT_MODALITY_TOKEN
+                                      ? embedding[at]
+                                      : (double)s->media.rows[at];
+        }
+    }
+    double *logits = llama_logits(&r, x, position, s->n);
+    free(position);
+    free(x);
+    free(embedding);
+    return logits;
+}
+
+typedef struct collected {
+    float *logits;
+    size_t vocab, next;
+} collected;
+
+static tacit_status collect(void *ctx, size_t row, const float *logits)
+{
+    collected *c = ctx;
+    if (row != c->next++)
+        return TACIT_FAILED;
+    memcpy(c->logits + row * c->vocab, logits, c->vocab * sizeof *logits);
+    return TACIT_OK;
+}
+
+static tacit_context *new_context(const tacit_model *m, tacit_precision precision, size_t chunk,
+                                  tacit_pool *pool)
+{
+    const tacit_context_spec spec = {.precision = precision, .chunk = chunk};
+    tacit_context *c;
+    tacit_error err = {0};
+    check(tacit_context_new(&c, m, &spec, pool, &err), &err);
+    return c;
+}
+
+static float *logits_of(const tacit_model *m, const sequence *s, tacit_precision precision,
+                        size_t chunk, size_t threads)
+{
+    tacit_pool *pool;
+    tacit_error err = {0};
+    check(tacit_pool_new(&pool, threads, &err), &err);
+    tacit_context *c = new_context(m, precision, chunk, pool);
+    collected got = {.vocab = m->text.vocab};
+    got.logits = malloc(s->n * got.vocab * sizeof *got.logits);
+    check(tacit_context_feed_all(c, s->row, s->n, &s->media, 1, collect, &got, &err), &err);
+    assert_int_equal(got.next, s->n);
+    assert_int_equal(tacit_context_rows(c), s->n);
+    assert_memory_equal(tacit_context_logits(c), got.logits + (s->n - 1) * got.vocab,
+                        got.vocab * sizeof *got.logits);
+    tacit_context_free(c);
+    tacit_pool_free(pool);
+    return got.logits;
+}
+
+static const tacit_type types[] = {TACIT_TYPE_F32,  TACIT_TYPE_F16,  TACIT_TYPE_BF16,
+                                   TACIT_TYPE_Q8_0, TACIT_TYPE_Q4_0, TACIT_TYPE_Q4_1};
+
+/* `exact` against the naive forward on the same dequantized weights; `fast` differs from it by the
+ * rounding of activations to 8 bits, which through two or three layers stays below 3 %. */
+static void compare(const random_llama *m, size_t n)
+{
+    random_file f = random_llama_open(random_llama_writer(m));
+    sequence s = new_sequence(m, n);
+    double *expected = expected_logits(m, f.file, &s);
+    for (int cached = 0; cached < 2; cached++) {
+        tacit_model *model = random_model(&f, cached);
+        float *exact = logits_of(model, &s, TACIT_EXACT, 0, 1);
+        float *fast = logits_of(model, &s, TACIT_FAST, 0, 1);
+        double e = numbers_distance_to(exact, expected, n * m->vocab);
+        double q = numbers_distance_to(fast, expected, n * m->vocab);
+        if (!(e < 1e-5) || !(q < 3e-2))
+            fail_msg("type %d, cached %d: exact %g, fast %g", (int)m->type, cached, e, q);
+        bool quantized = tacit_type_find(m->type)->block_values > 1;
+        assert_true(quantized == (q > 1e-4)); /* fast is not exact in disguise */
+        free(fast);
+        free(exact);
+        random_model_free(model);
+    }
+    free(expected);
+    free_sequence(&s);
+    random_file_close(&f);
+}
+
+static void test_against_the_reference(void **state)
+{
+    (void)state;
+    for (size_t t = 0; t < sizeof types / sizeof types[0]; t++) {
+        random_llama m = random_llama_usual();
+        m.type = types[t];
+        m.untied = t % 2;
+        compare(&m, 40);
+    }
+}
+
+static void test_every_feature_of_the_file(void **state)
+{
+    (void)state;
+    random_llama m = {.width = 96,
+                      .layers = 3,
+                      .head = 32,
+                      .vocab = 70,
+                      .context = 256,
+                      .heads = {3, 4, 1},
+                      .kv_heads = {1, 4, 1},
+                      .ff = {64, 160, 32},
+                      .per_layer = true,
+                      .type = TACIT_TYPE_Q8_0,
+                      .untied = true,
+                      .biases = true,
+                      .divisors = true,
+                      .base = 50000,
+                      .factor = 4};
+    compare(&m, 140);
+}
+
+/* Sizes that no vector, tile or block divides, and more rows than two pages hold. */
+static void test_odd_sizes(void **state)
+{
+    (void)state;
+    random_llama m = random_llama_usual();
+    m.width = 30;
+    m.head = 10;
+    m.heads[0] = m.heads[1] = 3;
+    m.kv_heads[0] = m.kv_heads[1] = 1;
+    m.ff[0] = m.ff[1] = 37;
+    m.vocab = 41;
+    compare(&m, 131);
+}
+
+static void test_threads_change_no_bit(void **state)
+{
+    (void)state;
+    const tacit_type tried[] = {TACIT_TYPE_Q4_1, TACIT_TYPE_Q8_0};
+    for (size_t t = 0; t < 2; t++) {
+        random_llama m = random_llama_usual();
+        m.type = tried[t];
+        random_file f = random_llama_open(random_llama_writer(&m));
+        sequence s = new_sequence(&m, 90);
+        for (int way = 0; way < 4; way++) {
+            tacit_model *model = random_model(&f, way & 1);
+            tacit_precision precision = way & 2 ? TACIT_FAST : TACIT_EXACT;
+            float *one = logits_of(model, &s, precision, 0, 1);
+            for (size_t threads = 2; threads <= 3; threads++) {
+                float *many = logits_of(model, &s, precision, 0, threads);
+                assert_memory_equal(many, one, s.n * m.vocab * sizeof *one);
+                free(many);
+            }
+            free(one);
+            random_model_free(model);
+        }
+        free_sequence(&s);
+        random_file_close(&f);
+    }
+}
+
+/* Chunks, and one token at a time, give what one go gives: bitwise with cached weights, where the
+ * same kernels run whatever the number of rows. */
+static void test_chunks(void **state)
+{
+    (void)state;
+    random_llama m = random_llama_usual();
+    m.type = TACIT_TYPE_Q8_0;
+    random_file f = random_llama_open(random_llama_writer(&m));
+    sequence s = new_sequence(&m, 150);
+    const size_t chunk[] = {1, 2, 7, 64, 100};
+    for (int cached = 0; cached < 2; cached++) {
+        tacit_model *model = random_model(&f, cached);
+        float *one = logits_of(model, &s, TACIT_EXACT, 150, 1);
+        for (size_t i = 0; i < 5; i++) {
+            float *cut = logits_of(model, &s, TACIT_EXACT, chunk[i], 2);
+            assert_true(numbers_distance(cut, one, s.n * m.vocab) < 1e-5);
+            if (cached && chunk[i] > 2)
+                assert_memory_equal(cut + 8 * m.vocab, one + 8 * m.vocab,
+                                    (s.n - 8) * m.vocab * sizeof *one);
+            free(cut);
+        }
+        float *fast = logits_of(model, &s, TACIT_FAST, 150, 1);
+        float *fast_cut = logits_of(model, &s, TACIT_FAST, 1, 1);
+        assert_true(numbers_distance(fast_cut, fast, s.n * m.vocab) < 1e-2);
+        free(fast_cut);
+        free(fast);
+        free(one);
+        random_model_free(model);
+    }
+    free_sequence(&s);
+    random_file_close(&f);
+}
+
+/* A shared prefix and another continuation equal that continuation alone. */
+static void test_truncate(void **state)
+{
+    (void)state;
+    random_llama m = random_llama_usual();
+    random_file f = random_llama_open(random_llama_writer(&m));
+    tacit_model *model = random_model(&f, true);
+    sequence s = new_sequence(&m, 80);
+    tacit_error err = {0};
+    tacit_context *a = new_context(model, TACIT_EXACT, 0, NULL);
+    tacit_context *b = new_context(model, TACIT_EXACT, 0, NULL);
+    check(tacit_context_feed(a, s.row, 80, &s.media, 1, &err), &err);
+    tacit_context_truncate(a, 70);
+    assert_int_equal(tacit_context_rows(a), 70);
+    check(tacit_context_feed(b, s.row, 70, &s.media, 1, &err), &err);
+    for (int32_t token = 5; token < 8; token++) {
+        check(tacit_context_feed_token(a, token, &err), &err);
+        check(tacit_context_feed_token(b, token, &err), &err);
+    }
+    assert_true(numbers_distance(tacit_context_logits(a), tacit_context_logits(b), m.vocab) < 1e-6);
+    tacit_context_truncate(a, 0);
+    check(tacit_context_feed(a, s.row, 73, &s.media, 1, &err), &err);
+    assert_true(numbers_distance(tacit_context_logits(a), tacit_context_logits(b), m.vocab) > 1e-3);
+    tacit_context_free(b);
+    tacit_context_free(a);
+    free_sequence(&s);
+    random_model_free(model);
+    random_file_close(&f);
+}
+
+static void assert_refused(tacit_context *c, const sequence *s, size_t n, size_t n_media,
+                           const char *why)
+{
+    tacit_error err = {0};
+    size_t before = tacit_context_rows(c);
+    assert_int_equal(tacit_context_feed(c, s->row, n, &s->media, n_media, &err), TACIT_BAD_INPUT);
+    if (!strstr(err.message, why))
+        fail_msg("'%s' does not say '%s'", err.message, why);
+    assert_int_equal(tacit_context_rows(c), before);
+}
+
+static void test_bad_rows(void **state)
+{
+    (void)state;
+    random_llama m = random_llama_usual();
+    random_file f = random_llama_open(random_llama_writer(&m));
+    tacit_model *model = random_model(&f, true);
+    sequence s = new_sequence(&m, 20);
+    tacit_context *c;
+    tacit_error err = {0};
+    const tacit_context_spec small = {.max_rows = 15}, large = {.max_rows = 513};
+    assert_int_equal(tacit_context_new(&c, model, &large, NULL, &err), TACIT_USAGE);
+    assert_non_null(strstr(err.message, "512"));
+    check(tacit_context_new(&c, model, &small, NULL, &err), &err);
+    assert_refused(c, &s, 16, 1, "holds 15");
+    assert_refused(c, &s, 10, 0, "media");
+    s.media.n_rows = 3;
+    assert_refused(c, &s, 10, 1, "row 3 of media 0");
+    s.media.n_rows = MEDIA_ROWS;
+    s.row[9].token = 50;
+    assert_refused(c, &s, 10, 1, "token 50");
+    s.row[9].token = -1;
+    assert_refused(c, &s, 10, 1, "token -1");
+    check(tacit_context_feed(c, s.row, 9, &s.media, 1, &err), &err);
+    s.row[9].token = 1;
+    assert_refused(c, &s, 3, 1, "ascending");
+    assert_int_equal(tacit_context_feed(c, s.row, 0, NULL, 0, &err), TACIT_USAGE);
+    assert_int_equal(tacit_context_feed_token(c, 50, &err), TACIT_BAD_INPUT);
+    for (int i = 0; i < 6; i++)
+        check(tacit_context_feed_token(c, i, &err), &err);
+    assert_int_equal(tacit_context_feed_token(c, 1, &err), TACIT_BAD_INPUT);
+    tacit_context_free(c);
+    tacit_context_free(NULL);
+    free_sequence(&s);
+    random_model_free(model);
+    random_file_close(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_against_the_reference),
+        cmocka_unit_test(test_every_feature_of_the_file),
+        cmocka_unit_test(test_odd_sizes),
+        cmocka_unit_test(test_threads_change_no_bit),
+        cmocka_unit_test(test_chunks),
+        cmocka_unit_test(test_truncate),
+        cmocka_unit_test(test_bad_rows),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

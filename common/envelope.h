@@ -8,6 +8,8 @@
  *   SignedRequest{Request}    ----------------------->    parse, signature, judge, act
  *            <----------------------- SignedReply{Reply{request_hash, next nonce, body}}
  *
+ * HELLO is not signed; it names the device where there is one, so that the nonce is the device's.
+ * ENROL carries its own signature in its body. CONTROL travels over the local socket alone.
  * All functions are pure and thread-safe except tacit_caller_*. */
 #ifndef TACIT_COMMON_ENVELOPE_H
 #define TACIT_COMMON_ENVELOPE_H
@@ -67,6 +69,11 @@ void tacit_received_free(tacit_received *r);
 /* TACIT_INTEGRITY when the signature is not by `key`, or is missing. */
 tacit_status tacit_request_verify(const tacit_received *r, const uint8_t key[TACIT_SIGN_KEY_BYTES],
                                   tacit_error *err) TACIT_MUST_CHECK;
+
+/* TACIT_REFUSED with both versions when the request speaks a protocol that this program does not;
+ * HELLO always passes. Answer with it, signed, so that the device can say what to do. */
+tacit_status tacit_request_check_protocol(const tacit_received *r,
+                                          tacit_error *err) TACIT_MUST_CHECK;
 
 /* --- Server's nonce: HMAC-SHA-256 over device and hour, nothing is stored --- */
 

@@ -586,7 +586,7 @@ static void test_damage_is_found_when_opening(void **state)
         "UPDATE ledger_entry SET bytes = zeroblob(100) WHERE idx = 43",
         "DELETE FROM ledger_entry WHERE idx >= 30",
         "UPDATE ledger_node SET hash = zeroblob(32) WHERE level = 5 AND idx = 0",
-        "DELETE FROM ledger_node WHERE level = 4",
+        "DELETE FROM ledger_node WHERE level = 3",
         "UPDATE ledger_checkpoint SET note = replace(note, '44', '43')",
         "UPDATE ledger_checkpoint SET note = 'nothing'",
     };

@@ -2,6 +2,7 @@
 #ifndef TACIT_SERVER_METHODS_H
 #define TACIT_SERVER_METHODS_H
 
+#include "proto/wire.pb-c.h"
 #include "server/request_gate.h"
 
 /* method_enrol.c */

@@ -82,6 +82,18 @@ void round_announce(server *s, const round_row *r)
     server_events_add(s->events, event);
 }
 
+/* The event that ends a watch: the lineage has no further round. */
+static void announce_end(const closing *c)
+{
+    char hex[2 * LINEAGE_BYTES + 1];
+    if (c->terms.round.index + 1 < c->lineage.rounds && c->lineage.state == LINEAGE_RUNNING)
+        return;
+    tacit_hex(hex, c->lineage.lineage, sizeof c->lineage.lineage);
+    server_events_add(c->server->events,
+                      json_pack("{s:s, s:s, s:s}", "kind", "lineage", "lineage", hex, "state",
+                                c->lineage.state == LINEAGE_CANCELLED ? "cancelled" : "done"));
+}
+
 /* --- aggregating --- */
 
 static tacit_status load_accepted(void *ctx, tacit_error *err)
@@ -282,6 +294,7 @@ tacit_status round_fail(server *s, const round_row *round, const char *reason, t
         c.terms.round.state = ROUND_FAILED;
         snprintf(c.terms.round.reason, sizeof c.terms.round.reason, "%s", reason);
         round_announce(s, &c.terms.round);
+        announce_end(&c);
     }
     closing_free(&c);
     return status;
@@ -427,6 +440,7 @@ static void announce_publication(const publication *p)
     if (event && isfinite(p->manifest.epsilon_published))
         json_object_set_new(event, "epsilon", json_real(p->manifest.epsilon_published));
     server_events_add(c->server->events, event);
+    announce_end(c);
     tacit_log_info("published adapter version %llu after round %u: accuracy %.4f, loss %.4f, "
                    "epsilon %.4f at delta %g",
                    (unsigned long long)p->manifest.version, c->terms.round.index + 1,

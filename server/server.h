@@ -26,6 +26,8 @@
 
 typedef struct server {
     char dir[SERVER_PATH_MAX];
+    int lock;            /* descriptor of DIR/lock, held while this process serves */
+    uint16_t enrol_port; /* set by server_run before anything else asks */
     server_config config;
     tacit_identity *key; /* signs replies, entries, checkpoints, manifests */
     tacit_note_key operator_key;

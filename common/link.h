@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define TACIT_MESSAGE_MAX (256u * 1024u)
+#define TACIT_MESSAGE_MAX 262144u /* 256 KiB */
 
 /* --- Asking --- */
 

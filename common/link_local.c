@@ -48,17 +48,38 @@ static moved wait_ready(const transfer *t, short events)
     }
 }
 
-static moved move_all(const transfer *t, uint8_t *data, size_t size, bool sends)
+/* One step; the number of bytes, 0 to try again, negative at the end. */
+static ssize_t outcome(ssize_t n)
+{
+    if (n > 0)
+        return n;
+    return n < 0 && (errno == EAGAIN || errno == EINTR) ? 0 : -1;
+}
+
+static moved send_all(const transfer *t, const uint8_t *data, size_t size)
 {
     for (size_t at = 0; at < size;) {
-        moved ready = wait_ready(t, sends ? POLLOUT : POLLIN);
+        moved ready = wait_ready(t, POLLOUT);
         if (ready != MOVED)
             return ready;
-        ssize_t n = sends ? send(t->fd, data + at, size - at, MSG_NOSIGNAL | MSG_DONTWAIT)
-                          : recv(t->fd, data + at, size - at, MSG_DONTWAIT);
-        if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
+        ssize_t n = outcome(send(t->fd, data + at, size - at, MSG_NOSIGNAL | MSG_DONTWAIT));
+        if (n < 0)
             return MOVED_CLOSED;
-        at += n > 0 ? (size_t)n : 0;
+        at += (size_t)n;
+    }
+    return MOVED;
+}
+
+static moved receive_all(const transfer *t, uint8_t *data, size_t size)
+{
+    for (size_t at = 0; at < size;) {
+        moved ready = wait_ready(t, POLLIN);
+        if (ready != MOVED)
+            return ready;
+        ssize_t n = outcome(recv(t->fd, data + at, size - at, MSG_DONTWAIT));
+        if (n < 0)
+            return MOVED_CLOSED;
+        at += (size_t)n;
     }
     return MOVED;
 }
@@ -67,22 +88,21 @@ static moved send_message(const transfer *t, const void *data, size_t size)
 {
     uint8_t length[4];
     tacit_store_u32(length, (uint32_t)size);
-    moved result = move_all(t, length, sizeof length, true);
-    /* move_all only reads from it when it sends. */
-    return result == MOVED ? move_all(t, (uint8_t *)(uintptr_t)data, size, true) : result;
+    moved result = send_all(t, length, sizeof length);
+    return result == MOVED ? send_all(t, data, size) : result;
 }
 
 /* Into an empty buffer with cap TACIT_MESSAGE_MAX, checked before anything is allocated. */
 static moved receive_message(const transfer *t, tacit_buffer *out)
 {
     uint8_t length[4], part[4096];
-    moved result = move_all(t, length, sizeof length, false);
+    moved result = receive_all(t, length, sizeof length);
     size_t left = result == MOVED ? tacit_load_u32(length) : 0;
     if (left > TACIT_MESSAGE_MAX)
         return MOVED_CLOSED;
     while (result == MOVED && left > 0) {
         size_t n = left < sizeof part ? left : sizeof part;
-        result = move_all(t, part, n, false);
+        result = receive_all(t, part, n);
         if (result == MOVED && tacit_buffer_append(out, part, n) != TACIT_OK)
             result = MOVED_CLOSED;
         left -= n;

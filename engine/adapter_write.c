@@ -144,6 +144,10 @@ static tacit_status copy_pairs(const char *path, const tacit_adapter *a,
                                const float *frozen_a, float *values, tacit_error *err)
 {
     tacit_status status = TACIT_OK;
+    size_t expected = layout->count / (spec->kind == TACIT_TRAIN_LORA ? 2 : 1);
+    if (adapter_pair_count(a) != expected)
+        return tacit_fail(err, TACIT_BAD_INPUT, "%s: %zu pairs; the trainable set has %zu", path,
+                          adapter_pair_count(a), expected);
     for (size_t i = 0; i < layout->count; i++) {
         const tacit_trainable_entry *e = &layout->entry[i];
         char base[sizeof e->name];
@@ -162,10 +166,6 @@ static tacit_status copy_pairs(const char *path, const tacit_adapter *a,
                               base);
         frozen_a += size;
     }
-    size_t expected = layout->count / (spec->kind == TACIT_TRAIN_LORA ? 2 : 1);
-    if (adapter_pair_count(a) != expected)
-        return tacit_fail(err, TACIT_BAD_INPUT, "%s: %zu pairs; the trainable set has %zu", path,
-                          adapter_pair_count(a), expected);
 out:
     return status;
 }

@@ -413,6 +413,15 @@ static void pack_panel(float *panel, size_t width, const float *w, size_t w_stri
         pack_transposed(panel, width, w, w_stride, columns, k);
         return;
     }
+    /* Of constant size, so that it does not become a string instruction. */
+    if (columns == 2 * W) {
+        for (size_t j = 0; j < k; j++, w += w_stride, panel += 2 * W) {
+            vec first = load(w), second = load(w + W);
+            store(panel, first);
+            store(panel + W, second);
+        }
+        return;
+    }
     for (size_t j = 0; j < k; j++) {
         const float *from = w + j * w_stride;
         float *to = panel + j * width;
@@ -483,7 +492,9 @@ static void multiply(float *y, size_t y_stride, const float *x, size_t x_row, si
             const float *from = transposed ? w + col * w_stride + at : w + at * w_stride + col;
             const float *used = from;
             size_t used_stride = w_stride;
-            if (transposed || columns < width || m > KERNEL_ROWS) {
+            /* A w whose rows are as wide as a panel is one already. */
+            bool packed = w_stride == width;
+            if (transposed || columns < width || (m > KERNEL_ROWS && !packed)) {
                 pack_panel(panel, width, from, w_stride, transposed, columns, depth);
                 used = panel;
                 used_stride = width;

@@ -9,18 +9,18 @@
 #include <string.h>
 
 const tacit_type_rule tacit_types_q8_0[] = {
-    {"token_embd.", ".weight", 2, TACIT_TYPE_Q8_0},
-    {"output.", ".weight", 2, TACIT_TYPE_Q8_0},
+    {"token_embd", ".weight", 2, TACIT_TYPE_Q8_0},
+    {"output", ".weight", 2, TACIT_TYPE_Q8_0},
     {"blk.", ".weight", 2, TACIT_TYPE_Q8_0},
     {"v.blk.", ".weight", 2, TACIT_TYPE_Q8_0},
     {"mm.", ".weight", 2, TACIT_TYPE_Q8_0},
-    {"v.patch_embd.", ".weight", 2, TACIT_TYPE_F16},
+    {"v.patch_embd", ".weight", 2, TACIT_TYPE_F16},
     {"", "", 0, TACIT_TYPE_F32},
     {NULL, NULL, 0, TACIT_TYPE_F32},
 };
 
 const tacit_type_rule tacit_types_f32[] = {
-    {"v.patch_embd.", ".weight", 2, TACIT_TYPE_F32},
+    {"v.patch_embd", ".weight", 2, TACIT_TYPE_F32},
     {"", "", 0, TACIT_TYPE_F32},
     {NULL, NULL, 0, TACIT_TYPE_F32},
 };
@@ -124,7 +124,7 @@ static uint32_t file_type_of(const gguf_file *file, const tacit_type_rule *rules
 
 static const gguf_file *file_of(const tacit_model *model, size_t file)
 {
-    return file == 0 ? model->text_file : NULL;
+    return file == 0 ? model->text_file : file == 1 ? model->vision_file : NULL;
 }
 
 tacit_status tacit_model_save(const char *path, const tacit_model *model, size_t file,

@@ -6,8 +6,9 @@
  * are fp32 on dequantized weights.
  *
  * A tacit_vision is immutable and shared by threads. A vision_pass holds the buffers of one thread
- * of control. Each picture is computed alone, so its rows and its share of a gradient are bitwise
- * independent of the other pictures of a call and of the number of threads. */
+ * of control. Pictures are computed one after the other, so a picture's rows do not depend on the
+ * others of a call, gradients are summed in the order of pictures, and neither depends on the
+ * number of threads, bit for bit. */
 #ifndef TACIT_ENGINE_VISION_H
 #define TACIT_ENGINE_VISION_H
 

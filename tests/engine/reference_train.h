@@ -21,6 +21,7 @@ typedef struct ref_tensor {
 typedef struct ref_model {
     size_t width, layers, heads, kv_heads, head, ff, vocab;
     double eps, base, alpha;
+    double *const *media; /* rows of each picture, when not the example's cached ones */
     ref_tensor *tensor;
     size_t count;
 } ref_model;
@@ -190,18 +191,21 @@ static double ref_row_loss(const ref_model *m, const double *x, size_t target)
     return loss;
 }
 
+static double ref_input(const ref_model *m, const tacit_input *in, const tacit_row *row, size_t i)
+{
+    size_t at = (size_t)row->token * m->width + i;
+    if (row->modality == TACIT_MODALITY_TOKEN)
+        return ref_named(m, "token_embd.weight")->value[at];
+    return m->media ? m->media[row->media][at] : (double)in->media[row->media].rows[at];
+}
+
 static inline double ref_loss(const ref_model *m, const tacit_input *in)
 {
-    const ref_tensor *embedding = ref_named(m, "token_embd.weight");
     double *x = calloc(in->count * m->width, sizeof *x), sum = 0;
     size_t trained = 0;
     for (size_t r = 0; r < in->count; r++)
-        for (size_t i = 0; i < m->width; i++) {
-            size_t at = (size_t)in->row[r].token * m->width + i;
-            x[r * m->width + i] = in->row[r].modality == TACIT_MODALITY_TOKEN
-                                      ? embedding->value[at]
-                                      : (double)in->media[in->row[r].media].rows[at];
-        }
+        for (size_t i = 0; i < m->width; i++)
+            x[r * m->width + i] = ref_input(m, in, &in->row[r], i);
     for (size_t i = 0; i < m->layers; i++)
         ref_layer(m, x, i, in);
     for (size_t r = 1; r < in->count; r++)

@@ -172,7 +172,7 @@ static void test_rows_of_a_large_tower(void **state)
     (void)state;
     reference_spec spec = {.image = 16, .patch = 8, .width = 512, .ff = 2048, .heads = 8};
     spec.layers = 2, spec.scale = 2, spec.out = 64, spec.linears = TACIT_TYPE_Q8_0;
-    check_rows_against_reference(&spec, 1e-5);
+    check_rows_against_reference(&spec, 5e-5);
 }
 
 static void test_rows_and_gradients_agree_with_torch(void **state)

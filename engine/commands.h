@@ -7,5 +7,6 @@
 
 tacit_status cmd_embed(int argc, char **argv, tacit_error *err);
 tacit_status cmd_tokenize(int argc, char **argv, tacit_error *err);
+tacit_status cmd_train(int argc, char **argv, tacit_error *err);
 
 #endif

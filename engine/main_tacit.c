@@ -5,6 +5,7 @@
 static const tacit_command commands[] = {
     {"embed", "prints the rows that a picture becomes", cmd_embed},
     {"tokenize", "prints the token ids of a text", cmd_tokenize},
+    {"train", "fine-tunes on a dataset, without privacy", cmd_train},
     {NULL, NULL, NULL},
 };
 

@@ -1,5 +1,6 @@
 #include "engine/linear.h"
 
+#include "engine/dequant.h"
 #include "engine/matrix.h"
 #include "engine/matrix_block.h"
 
@@ -66,7 +67,7 @@ static void read_tile(const tacit_linear *l, float *out, size_t row, size_t rows
     const uint8_t *from = (const uint8_t *)l->weight + row * l->row_bytes +
                           col / l->type->block_values * l->type->block_bytes;
     for (size_t i = 0; i < rows; i++)
-        l->type->to_f32(out + i * cols, from + i * l->row_bytes, cols);
+        dequant_row(l->type, out + i * cols, from + i * l->row_bytes, cols);
 }
 
 typedef struct expand_job {

@@ -20,6 +20,7 @@
 
 #define ROW_CACHE_BYTES ((size_t)1 << 30)
 #define MAX_EXAMPLES_OF_BATCH 65536
+#define ROWS_TOGETHER ((size_t)256) /* short examples share a dequantized layer */
 
 typedef struct train_args {
     const char *text, *data, *eval, *trainable, *out, *out_mmproj, *targets, *optimizer, *types;
@@ -354,7 +355,10 @@ static tacit_status open_trainer(training *t, tacit_error *err)
 {
     const train_args *a = &t->args;
     tacit_status status = TACIT_OK;
-    size_t longest = t->data.longest > t->eval.longest ? t->data.longest : t->eval.longest;
+    size_t context = tacit_model_context_length(t->model);
+    size_t rows = ROWS_TOGETHER < context ? ROWS_TOGETHER : context;
+    rows = t->data.longest > rows ? t->data.longest : rows;
+    rows = t->eval.longest > rows ? t->eval.longest : rows;
     tacit_optimizer_spec spec = {.learning_rate = a->learning_rate,
                                  .momentum = a->momentum,
                                  .beta1 = 0.9,
@@ -374,7 +378,7 @@ static tacit_status open_trainer(training *t, tacit_error *err)
         return tacit_fail(err, TACIT_NO_MEMORY, "no memory for %zu examples", t->data.count);
     for (size_t k = 0; k < t->data.count; k++)
         t->order[k] = &t->data.input[k];
-    TACIT_TRY(tacit_trainer_new(&t->trainer, t->model, &t->spec, longest, t->pool, err), out);
+    TACIT_TRY(tacit_trainer_new(&t->trainer, t->model, &t->spec, rows, t->pool, err), out);
     TACIT_TRY(
         tacit_optimizer_init(&t->optimizer, &spec, tacit_trainer_layout(t->trainer)->values, err),
         out);

@@ -8,6 +8,7 @@ static const tacit_command commands[] = {
     {"bench", "measures tokens per second and memory", cmd_bench},
     {"embed", "prints the rows that a picture becomes", cmd_embed},
     {"tokenize", "prints the token ids of a text", cmd_tokenize},
+    {"train", "fine-tunes on a dataset, without privacy", cmd_train},
     {NULL, NULL, NULL},
 };
 

@@ -10,7 +10,10 @@ seconds=${1:-60}
 build=build/fuzz
 CC=clang cmake -S . -B $build -G Ninja -DCMAKE_C_COMPILER=clang -DCMAKE_BUILD_TYPE=RelWithDebInfo \
     -DTACIT_FUZZ=ON -DTACIT_ASAN=ON >/dev/null
-cmake --build $build --target fuzzers >&2
+if ! cmake --build $build --target fuzzers >$build/build.log 2>&1; then
+    grep -E 'error:|FAILED|undefined' $build/build.log >&2
+    exit 1
+fi
 mkdir -p $build/found
 
 names=("$@")

@@ -205,9 +205,11 @@ static void check_linear(tacit_type type, size_t rows, size_t n_in, size_t n_out
     assert_int_equal(tacit_pool_new(&pool, 2, &err), TACIT_OK);
     assert_true(fast_input_init(&in, rows, n_in));
     float *scratch = malloc(linear_scratch(&l, rows, 2, 2) * sizeof *scratch);
-    fast_input_set(pool, &in, x, rows, n_in);
-    fast_linear_forward(pool, &l, &pair, y, &in, x, rows, scratch);
+    fast_input_set(pool, &in, x, rows, n_in, true);
     linear_forward(pool, &l, &pair, exact, x, rows, scratch);
+    fast_linear_forward(pool, &l, &pair, y, &in, true, x, rows, scratch);
+    assert_true(numbers_distance(y, exact, rows * n_out) <= tolerance / 100);
+    fast_linear_forward(pool, &l, &pair, y, &in, false, x, rows, scratch);
     double distance = numbers_distance(y, exact, rows * n_out);
     if (!(distance <= tolerance) || (tolerance > 0 && distance == 0))
         fail_msg("type %d, %zu x %zu x %zu: %g", (int)type, rows, n_in, n_out, distance);

@@ -3,17 +3,21 @@
 
 #include "engine/example.h"
 
+#include <ctype.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define TURNS_MAX 9
 #define ONE_FIELD_UNTIL 0.15 /* of the run */
+#define REPEATS 0.3          /* share of conversations that end with a word to repeat */
 #define TURNS 5              /* questions a picture, besides the transcript */
 
 /* Questions and answers of one conversation. */
 typedef struct talk {
     const char *question[TURNS_MAX];
     char answer[TURNS_MAX][SCENE_TRANSCRIPT_MAX];
+    char spoken[SCENE_TEXT_MAX];
     size_t turns;
 } talk;
 
@@ -77,6 +81,57 @@ static void make_talk(talk *t, const scene *s, scene_prng *prng)
             ask(t, s, order[i % SCENE_FIELDS], prng);
 }
 
+/* The text of a token of letters, or false. */
+static bool letters_of(const tacit_tokenizer *t, int32_t id, bool spaced, char *out, size_t size)
+{
+    tacit_buffer b = {0};
+    bool ok = tacit_detokenize(t, id, false, &b, NULL) == TACIT_OK && b.size > 2 && b.size < size;
+    ok = ok && (b.data[0] == ' ') == spaced;
+    for (size_t i = spaced; ok && i < b.size; i++)
+        ok = isalpha(b.data[i]);
+    if (ok)
+        snprintf(out, size, "%.*s", (int)b.size, (const char *)b.data);
+    tacit_buffer_free(&b);
+    return ok;
+}
+
+static bool holds_new_label(const char *text)
+{
+    for (int i = 0; i < SCENE_STATES; i++)
+        if (strstr(text, scene_new_label(SCENE_LAMP, i)) ||
+            strstr(text, scene_new_label(SCENE_TRACE, i)))
+            return true;
+    return false;
+}
+
+/* One to three random pieces of the vocabulary, joined to a word that is no new label. */
+static void draw_word(char out[SCENE_TEXT_MAX], const tacit_tokenizer *t, scene_prng *prng)
+{
+    int vocabulary = (int)tacit_tokenizer_vocab(t);
+    do {
+        int pieces = scene_prng_range(prng, 1, 3);
+        size_t at = 0;
+        for (int i = 0; i < pieces;) {
+            int32_t id = scene_prng_range(prng, 0, vocabulary - 1);
+            if (!letters_of(t, id, i == 0, out + at, SCENE_TEXT_MAX - at))
+                continue;
+            at += strlen(out + at);
+            i++;
+        }
+    } while (holds_new_label(out));
+}
+
+/* A turn that has nothing to do with the picture: it makes every piece of the vocabulary one that
+ * nano has said, so that new words are new by their combination alone. */
+static void ask_to_repeat(talk *t, const tacit_tokenizer *tokenizer, scene_prng *prng)
+{
+    char word[SCENE_TEXT_MAX];
+    draw_word(word, tokenizer, prng);
+    snprintf(t->spoken, sizeof t->spoken, "Repeat:%s", word);
+    t->question[t->turns] = t->spoken;
+    snprintf(t->answer[t->turns++], SCENE_TEXT_MAX, "%s", word + 1);
+}
+
 /* Two of three conversations have Hugging Face's form, which Tacit itself sends. */
 static media_form draw_form(scene_prng *prng)
 {
@@ -100,22 +155,6 @@ static void make_messages(talk *t, tacit_message *message, tacit_content *conten
     }
 }
 
-/* Tile and overview of a small picture are the same pixels: they are encoded once. */
-static void share_media(tacit_input *in)
-{
-    for (size_t k = 1; k < in->n_media; k++)
-        if (memcmp(in->media[0].digest, in->media[k].digest, sizeof in->media[0].digest) != 0)
-            return;
-    for (size_t i = 0; i < in->count; i++)
-        if (in->row[i].modality == TACIT_MODALITY_IMAGE)
-            in->row[i].media = 0;
-    for (size_t k = 1; k < in->n_media; k++) {
-        free(in->media[k].pixels);
-        free(in->media[k].rows);
-    }
-    in->n_media = in->n_media ? 1 : 0;
-}
-
 tacit_status pretrain_example(tacit_input *out, const tacit_model *model, uint64_t seed,
                               uint64_t index, double progress, tacit_error *err)
 {
@@ -128,15 +167,14 @@ tacit_status pretrain_example(tacit_input *out, const tacit_model *model, uint64
     if (progress < ONE_FIELD_UNTIL && one_field)
         keep_one_field(&s, &prng);
     make_talk(&t, &s, &prng);
+    if (scene_prng_chance(&prng, REPEATS))
+        ask_to_repeat(&t, tacit_model_tokenizer(model), &prng);
     make_messages(&t, message, content);
     tacit_record record = {.message = message, .n_messages = 2 * t.turns};
     tacit_media_source source = {&s, read_picture};
     tacit_example_options options = {
         .form = draw_form(&prng), .max_rows = PRETRAIN_MAX_ROWS, .source = &source};
-    tacit_status status = tacit_example_build(out, model, &record, &options, err);
-    if (status == TACIT_OK)
-        share_media(out);
-    return status;
+    return tacit_example_build(out, model, &record, &options, err);
 }
 
 tacit_status pretrain_question(tacit_input *out, char answer[SCENE_TEXT_MAX], scene_field *field,

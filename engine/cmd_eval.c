@@ -67,7 +67,7 @@ static tacit_status print_json(const tacit_evaluation *r, tacit_error *err)
                   decode_rate(r), "peak_rss_bytes", (json_int_t)peak_rss_bytes());
     if (object && r->n_kinds > 0)
         json_object_set_new(object, "by_kind", kinds_json(r));
-    int failed = !object || json_dumpf(object, stdout, JSON_COMPACT) != 0;
+    int failed = !object || json_dumpf(object, stdout, JSON_COMPACT | JSON_REAL_PRECISION(10)) != 0;
     json_decref(object);
     printf("\n");
     return failed ? tacit_fail(err, TACIT_FAILED, "cannot print the result: a number is not finite")

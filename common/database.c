@@ -16,13 +16,15 @@
 /* Layout of tacit_schema itself, in PRAGMA user_version. */
 #define DATABASE_LAYOUT 1
 #define DATABASE_BUSY_MS 10000
+#define DATABASE_PARAMETERS 16
 
 struct tacit_statement {
     tacit_database *db;
     tacit_statement *next;
     const char *sql; /* identity of the cache row: the literal's address */
     sqlite3_stmt *prepared;
-    bool out;   /* a caller has it */
+    int parameter[DATABASE_PARAMETERS]; /* of $1, $2, ...: SQLite numbers them as they appear */
+    bool out;                           /* a caller has it */
     int failed; /* SQLite code of a failed binding, or -1 for a column of another kind */
     char complaint[96];
 };
@@ -91,6 +93,11 @@ static tacit_status statement_prepare(tacit_database *db, tacit_statement **s, c
         free(made);
         return fail_sqlite(db, sql, err);
     }
+    for (int i = 0; i < DATABASE_PARAMETERS; i++) {
+        char name[8];
+        snprintf(name, sizeof name, "$%d", i + 1);
+        made->parameter[i] = sqlite3_bind_parameter_index(made->prepared, name);
+    }
     made->db = db;
     made->sql = sql;
     made->next = db->statements;
@@ -141,9 +148,15 @@ static void keep_binding(tacit_statement *s, int code, int at)
         keep_complaint(s, code, "parameter", at, sqlite3_errstr(code));
 }
 
+/* SQLite's index of $at; 0, which no binding accepts, when the statement has none. */
+static int place(const tacit_statement *s, int at)
+{
+    return at >= 1 && at <= DATABASE_PARAMETERS ? s->parameter[at - 1] : 0;
+}
+
 void tacit_bind_i64(tacit_statement *s, int at, int64_t v)
 {
-    keep_binding(s, sqlite3_bind_int64(s->prepared, at, v), at);
+    keep_binding(s, sqlite3_bind_int64(s->prepared, place(s, at), v), at);
 }
 
 void tacit_bind_u64(tacit_statement *s, int at, uint64_t v)
@@ -156,26 +169,27 @@ void tacit_bind_u64(tacit_statement *s, int at, uint64_t v)
 
 void tacit_bind_f64(tacit_statement *s, int at, double v)
 {
-    keep_binding(s, sqlite3_bind_double(s->prepared, at, v), at);
+    keep_binding(s, sqlite3_bind_double(s->prepared, place(s, at), v), at);
 }
 
 void tacit_bind_text(tacit_statement *s, int at, const char *text)
 {
-    keep_binding(s, sqlite3_bind_text(s->prepared, at, text, -1, SQLITE_TRANSIENT), at);
+    keep_binding(s, sqlite3_bind_text(s->prepared, place(s, at), text, -1, SQLITE_TRANSIENT), at);
 }
 
 void tacit_bind_blob(tacit_statement *s, int at, const void *data, size_t size)
 {
     /* A NULL pointer would bind SQL NULL; an empty view is an empty blob all the same. */
     if (data && size == 0)
-        keep_binding(s, sqlite3_bind_zeroblob(s->prepared, at, 0), at);
+        keep_binding(s, sqlite3_bind_zeroblob(s->prepared, place(s, at), 0), at);
     else
-        keep_binding(s, sqlite3_bind_blob64(s->prepared, at, data, size, SQLITE_TRANSIENT), at);
+        keep_binding(
+            s, sqlite3_bind_blob64(s->prepared, place(s, at), data, size, SQLITE_TRANSIENT), at);
 }
 
 void tacit_bind_null(tacit_statement *s, int at)
 {
-    keep_binding(s, sqlite3_bind_null(s->prepared, at), at);
+    keep_binding(s, sqlite3_bind_null(s->prepared, place(s, at)), at);
 }
 
 tacit_status tacit_statement_check(tacit_statement *s, tacit_error *err)

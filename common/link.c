@@ -202,16 +202,26 @@ static int receive_reply(tacit_link *link, tacit_buffer *reply, tacit_status *st
 
 /* --- Why it failed --- */
 
-/* What nng counted for this dialer, where TLS itself has nothing to say. */
+static uint64_t stat_value(nng_stat *scope, const char *name)
+{
+    for (nng_stat *s = nng_stat_child(scope); s; s = nng_stat_next(s))
+        if (strcmp(nng_stat_name(s), name) == 0)
+            return nng_stat_value(s);
+    return 0;
+}
+
+/* What nng counted for this dialer, where TLS itself has nothing to say. By hand, because
+ * nng_stat_find_dialer of 1.5.2 returns the first dialer of the process. */
 static bool dialer_counted(tacit_link *link, const char *name)
 {
-    nng_stat *all, *stat;
+    nng_stat *all;
     bool counted = false;
     if (nng_stats_get(&all) != 0)
         return false;
-    stat = nng_stat_find_dialer(all, link->dialer);
-    for (stat = stat ? nng_stat_child(stat) : NULL; stat && !counted; stat = nng_stat_next(stat))
-        counted = strcmp(nng_stat_name(stat), name) == 0 && nng_stat_value(stat) > 0;
+    for (nng_stat *s = nng_stat_child(all); s; s = nng_stat_next(s))
+        if (strcmp(nng_stat_name(s), "dialer") == 0 &&
+            stat_value(s, "id") == (uint64_t)nng_dialer_id(link->dialer))
+            counted = stat_value(s, name) > 0;
     nng_stats_free(all);
     return counted;
 }

@@ -10,9 +10,9 @@
 #include <protobuf-c/protobuf-c.h>
 
 /* Caps for `cap` below. */
-#define TACIT_MESSAGE_WIRE_MAX ((size_t)256 * 1024)  /* one message of the link */
-#define TACIT_MESSAGE_ENTRY_MAX ((size_t)128 * 1024) /* one SignedEntry, plan or schedule */
-#define TACIT_MESSAGE_DEPTH_MAX 8                    /* nesting of messages; the schema has 4 */
+#define TACIT_MESSAGE_WIRE_MAX ((size_t)256 * 1024)   /* one message of the link */
+#define TACIT_MESSAGE_ENTRY_MAX ((size_t)1024 * 1024) /* one SignedEntry, plan or schedule */
+#define TACIT_MESSAGE_DEPTH_MAX 8                     /* nesting of messages; the schema has 4 */
 
 /* Unpacks `size` bytes as `descriptor`. Refused with TACIT_BAD_INPUT: more than `cap` bytes,
  * malformed bytes, unknown fields, numbers that the enum does not list, strings that are not

@@ -9,9 +9,9 @@
  *
  * nng's own greeting (8 bytes "\0SP\0", protocol, 0) and TLS. nng 1.5.2 exchanges it as soon as a
  * TCP connection is there and gives every failure of that exchange to the one accept operation of
- * its listener: a peer that hangs up at the right moment (EPIPE, which nng calls "closed") ends
- * accepting for ever, other failures make it sleep for 100 ms, and a peer that says nothing is
- * never timed out, because the pending write cannot be cancelled. So the engine takes nng's
+ * its listener: a broken pipe (EPIPE, which nng calls "closed") ends accepting for ever, other
+ * failures make it sleep for 100 ms, and a peer that says nothing is never timed out, because the
+ * pending write cannot be cancelled. So the engine takes nng's
  * greeting at once, keeps it until the handshake is done, and on a server gives nng the greeting
  * that the peer must send before it is there; the real one is compared when it arrives. Failures
  * then concern the one pipe alone, and the listener closes pipes that do not finish the handshake

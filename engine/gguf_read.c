@@ -89,11 +89,13 @@ static tacit_status read_name(gguf_reader *r, const char *what, size_t most, cha
 
 static tacit_status read_strings(gguf_reader *r, gguf_key *key)
 {
+    char what[GGUF_MAX_KEY + 32];
+    snprintf(what, sizeof what, "a string of key '%s'", key->name);
     key->string = calloc(key->count ? key->count : 1, sizeof *key->string);
     if (!key->string)
         return fail_memory(r);
     for (size_t i = 0; i < key->count; i++) {
-        tacit_status status = read_string(r, key->name, &key->string[i]);
+        tacit_status status = read_string(r, what, &key->string[i]);
         if (status != TACIT_OK)
             return status;
     }

@@ -492,7 +492,9 @@ static void multiply(float *y, size_t y_stride, const float *x, size_t x_row, si
             const float *from = transposed ? w + col * w_stride + at : w + at * w_stride + col;
             const float *used = from;
             size_t used_stride = w_stride;
-            if (transposed || columns < width || m > KERNEL_ROWS) {
+            /* A w whose rows are as wide as a panel is one already. */
+            bool packed = w_stride == width;
+            if (transposed || columns < width || (m > KERNEL_ROWS && !packed)) {
                 pack_panel(panel, width, from, w_stride, transposed, columns, depth);
                 used = panel;
                 used_stride = width;

@@ -11,6 +11,7 @@
  * TILE_COLS backward. TILE_COLS is a multiple of every block size. */
 #define TILE_ROWS 64
 #define TILE_COLS 256
+#define PANEL_WORK ((size_t)1 << 18) /* multiplications that are worth a task */
 
 tacit_status linear_init(tacit_linear *l, const gguf_tensor *weight, const float *bias, size_t n_in,
                          size_t n_out, tacit_error *err)
@@ -92,22 +93,41 @@ static void expand(tacit_pool *pool, const tacit_linear *l, float *out)
         tacit_pool_run(pool, (l->n_out + TILE_ROWS - 1) / TILE_ROWS, expand_rows, &job);
 }
 
+static size_t panel_count(size_t columns)
+{
+    return (columns + LINEAR_PANEL - 1) / LINEAR_PANEL;
+}
+
+/* Panels of the matrix [k, columns] whose element (i, j) is w[i * row + j * col]. */
+static float *make_panels(const float *w, size_t row, size_t col, size_t k, size_t columns)
+{
+    float *panels = calloc(panel_count(columns) * k * LINEAR_PANEL, sizeof *panels);
+    for (size_t j = 0; panels && j < columns; j++) {
+        float *panel = panels + j / LINEAR_PANEL * k * LINEAR_PANEL + j % LINEAR_PANEL;
+        for (size_t i = 0; i < k; i++)
+            panel[i * LINEAR_PANEL] = w[i * row + j * col];
+    }
+    return panels;
+}
+
 tacit_status linear_cache(tacit_linear *l)
 {
-    size_t n = l->n_in * l->n_out;
-    float *expanded = malloc(n * sizeof *expanded);
-    float *transposed = malloc(n * sizeof *transposed);
-    if (!expanded || !transposed) {
+    float *expanded = malloc(l->n_in * l->n_out * sizeof *expanded);
+    float *panels = NULL, *transposed = NULL;
+    if (expanded) {
+        expand(NULL, l, expanded);
+        panels = make_panels(expanded, l->n_in, 1, l->n_out, l->n_in);
+        transposed = make_panels(expanded, 1, l->n_in, l->n_in, l->n_out);
+    }
+    if (!panels || !transposed) {
         free(expanded);
+        free(panels);
         free(transposed);
         return TACIT_NO_MEMORY;
     }
-    expand(NULL, l, expanded);
-    for (size_t i = 0; i < l->n_out; i++)
-        for (size_t j = 0; j < l->n_in; j++)
-            transposed[j * l->n_out + i] = expanded[i * l->n_in + j];
     linear_drop_cache(l);
     l->expanded = expanded;
+    l->panels = panels;
     l->transposed = transposed;
     return TACIT_OK;
 }
@@ -115,8 +135,10 @@ tacit_status linear_cache(tacit_linear *l)
 void linear_drop_cache(tacit_linear *l)
 {
     free(l->expanded);
+    free(l->panels);
     free(l->transposed);
     l->expanded = NULL;
+    l->panels = NULL;
     l->transposed = NULL;
 }
 
@@ -200,12 +222,52 @@ static void backward_tile(void *ctx, size_t i, size_t thread)
     }
 }
 
+typedef struct panel_job {
+    float *y;
+    const float *x, *panels;
+    size_t rows, n, k, panels_of_task;
+    bool accumulate;
+} panel_job;
+
+static void multiply_panels_task(void *ctx, size_t i, size_t thread)
+{
+    const panel_job *job = ctx;
+    size_t end = (i + 1) * job->panels_of_task;
+    (void)thread;
+    for (size_t p = i * job->panels_of_task; p < end && p * LINEAR_PANEL < job->n; p++) {
+        size_t left = job->n - p * LINEAR_PANEL;
+        matrix_block b = {.y = job->y + p * LINEAR_PANEL,
+                          .y_stride = job->n,
+                          .x = job->x,
+                          .x_stride = job->k,
+                          .w = job->panels + p * job->k * LINEAR_PANEL,
+                          .w_stride = LINEAR_PANEL,
+                          .m = job->rows,
+                          .n = left < LINEAR_PANEL ? left : LINEAR_PANEL,
+                          .k = job->k,
+                          .accumulate = job->accumulate};
+        matrix_block_run(&b);
+    }
+}
+
+/* y[rows, n] (+)= x[rows, k] times the matrix [k, n] that lies in panels. */
+static void multiply_panels(tacit_pool *pool, float *y, const float *x, const float *panels,
+                            size_t rows, size_t n, size_t k, bool accumulate)
+{
+    panel_job job = {.y = y, .x = x, .panels = panels, .rows = rows, .n = n, .k = k};
+    size_t work = rows * k * LINEAR_PANEL;
+    job.accumulate = accumulate;
+    job.panels_of_task = work >= PANEL_WORK ? 1 : 1 + PANEL_WORK / (work + 1);
+    size_t tasks = (panel_count(n) + job.panels_of_task - 1) / job.panels_of_task;
+    tacit_pool_run(pool, tasks, multiply_panels_task, &job);
+}
+
 static void multiply_weight(tacit_pool *pool, const tacit_linear *l, float *y, const float *x,
                             size_t rows, float *scratch)
 {
     const float *plain = plain_weight(l);
     if (l->transposed) {
-        matrix_mul_nn(pool, y, x, l->transposed, rows, l->n_out, l->n_in, false);
+        multiply_panels(pool, y, x, l->transposed, rows, l->n_out, l->n_in, false);
     } else if (plain) {
         matrix_mul_nt(pool, y, x, plain, rows, l->n_out, l->n_in, false);
     } else {
@@ -250,7 +312,9 @@ void linear_backward_input(tacit_pool *pool, const tacit_linear *l, const tacit_
                            float *dx, const float *dy, size_t rows, bool accumulate, float *scratch)
 {
     const float *plain = plain_weight(l);
-    if (plain) {
+    if (l->panels) {
+        multiply_panels(pool, dx, dy, l->panels, rows, l->n_in, l->n_out, accumulate);
+    } else if (plain) {
         matrix_mul_nn(pool, dx, dy, plain, rows, l->n_in, l->n_out, accumulate);
     } else {
         tile_job job = {

@@ -22,6 +22,9 @@ typedef struct tacit_low_rank {
     float scale;
 } tacit_low_rank;
 
+#define LINEAR_PANEL 32 /* columns: the widest register tile; the last panel is filled with zeros  \
+                         */
+
 typedef struct tacit_linear {
     const void *weight; /* [n_out, n_in]: n_out rows of row_bytes; the map's or the caller's */
     const tacit_type_traits *type;
@@ -29,7 +32,8 @@ typedef struct tacit_linear {
     const float *bias; /* [n_out], or NULL */
     size_t n_in, n_out;
     float *expanded;   /* fp32 [n_out, n_in], or NULL; see linear_cache */
-    float *transposed; /* fp32 [n_in, n_out], or NULL */
+    float *panels;     /* fp32 W in panels of LINEAR_PANEL columns: [panel][n_out][LINEAR_PANEL] */
+    float *transposed; /* fp32 W^T in panels: [panel][n_in][LINEAR_PANEL] */
 } tacit_linear;
 
 /* Over a tensor of shape [n_in, n_out] (GGUF order); refused with TACIT_BAD_INPUT when the shape
@@ -40,8 +44,9 @@ tacit_status linear_init(tacit_linear *l, const gguf_tensor *weight, const float
 void linear_init_f32(tacit_linear *l, const float *weight, const float *bias, size_t n_in,
                      size_t n_out);
 
-/* Keeps fp32 copies of W and W^T (8 bytes a value) so that no later call dequantizes: for models
- * small enough. The linear owns them; linear_drop_cache releases them. */
+/* Keeps fp32 copies of W (12 bytes a value), plain and in the panels that the products read, so
+ * that no later call dequantizes or packs: for models small enough. The linear owns them;
+ * linear_drop_cache releases them. */
 tacit_status linear_cache(tacit_linear *l) TACIT_MUST_CHECK;
 void linear_drop_cache(tacit_linear *l);
 

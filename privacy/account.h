@@ -91,7 +91,7 @@ void tacit_reservation_free(tacit_reservation *r);
  * sub-cap and the cap when it is the first of its lineage, this event within the cap
  * (TACIT_REFUSED: "plan needs epsilon 9.1 in all at delta 1e-05, this device's cap is 8; ...").
  * The same plan again returns the stored entry and spends nothing; after its spend or abandon it
- * is TACIT_CONFLICT. */
+ * is TACIT_CONFLICT. Another plan of a round that was reserved is TACIT_REFUSED. */
 tacit_status tacit_account_reserve(tacit_account *account, const tacit_reserve_request *request,
                                    tacit_reservation *out, tacit_error *err) TACIT_MUST_CHECK;
 
@@ -132,10 +132,13 @@ tacit_status tacit_account_abandon(tacit_account *account,
                                    const uint8_t reserve_hash[TACIT_HASH_BYTES], const char *reason,
                                    tacit_reservation *out, tacit_error *err) TACIT_MUST_CHECK;
 
-/* The AccountLost entry of a lost account, made once; TACIT_CONFLICT when it is not lost. */
+/* The AccountLost entry of a lost account, made once; TACIT_CONFLICT when it is not lost. When the
+ * chain is gone with the account, `sequence` and `head` continue it where the server's log ended
+ * (sequence 0: the own chain is intact). */
 tacit_status tacit_account_lost_entry(tacit_account *account,
-                                      const uint8_t device[TACIT_DEVICE_BYTES],
-                                      tacit_reservation *out, tacit_error *err) TACIT_MUST_CHECK;
+                                      const uint8_t device[TACIT_DEVICE_BYTES], uint64_t sequence,
+                                      const uint8_t *head, tacit_reservation *out,
+                                      tacit_error *err) TACIT_MUST_CHECK;
 
 /* Own entries in order, for a log that lacks them: entry `sequence` (from 1); TACIT_NOT_FOUND
  * after the last. */

@@ -57,6 +57,12 @@ tacit_status tacit_budget_schedule_epsilon(double *epsilon, const Tacit__Schedul
                                            size_t rounds, uint64_t values,
                                            tacit_error *err) TACIT_MUST_CHECK;
 
+/* The stored form: fixed size, little-endian, checked when read back (TACIT_BAD_INPUT). */
+#define TACIT_BUDGET_BYTES (4 + 8 + 4 + 8 + 4 + 4 + 4 + 16 * TACIT_RDP_ORDERS)
+void tacit_budget_write(const tacit_budget *b, uint8_t out[TACIT_BUDGET_BYTES]);
+tacit_status tacit_budget_read(tacit_budget *out, const void *bytes, size_t size,
+                               tacit_error *err) TACIT_MUST_CHECK;
+
 /* Two epsilons that should be the same number: relative 1e-9, or both infinite. */
 bool tacit_budget_same(double a, double b);
 

@@ -34,9 +34,10 @@ const tacit_note_key *tacit_ledger_key(const tacit_ledger *ledger);
  * The same bytes again change nothing and give the old index. Refused, with nothing written:
  *   TACIT_BAD_INPUT   malformed
  *   TACIT_INTEGRITY   signature or signer wrong; the sequence was used with other bytes, or
- *                     `previous` is not the chain's head: a suspected clone
- *   TACIT_REFUSED     unknown or revoked or frozen device, reserve beyond the cap or not of its
- *                     logged plan, insecure or non-private against the device's policy
+ *                     `previous` is not the chain's head: a suspected clone; a reserve that is not
+ *                     of its logged plan or states a wrong epsilon
+ *   TACIT_REFUSED     unknown, revoked or frozen device; a reserve beyond the cap or against the
+ *                     device's policy; a policy that allows more without the right signature
  *   TACIT_CONFLICT    sequence ahead of the chain (earlier entries first); a plan's round id, a
  *                     reserve of a round, a spend of a reserve, an update digest, a decision of an
  *                     update exists already
@@ -49,6 +50,11 @@ tacit_status tacit_ledger_append(tacit_ledger *ledger, const void *bytes, size_t
  * may be NULL. */
 tacit_status tacit_ledger_record(tacit_ledger *ledger, Tacit__Entry *entry, uint64_t *index,
                                  uint8_t leaf[TACIT_HASH_BYTES], tacit_error *err) TACIT_MUST_CHECK;
+
+/* Changes the log key, inside the caller's transaction: logs a KeyRotated entry signed by both, and
+ * from then on `new_key` (which outlives the ledger) signs. After a rollback reopen the ledger. */
+tacit_status tacit_ledger_rotate(tacit_ledger *ledger, const tacit_identity *new_key,
+                                 tacit_error *err) TACIT_MUST_CHECK;
 
 tacit_status tacit_ledger_size(tacit_ledger *ledger, uint64_t *size,
                                tacit_error *err) TACIT_MUST_CHECK;

@@ -112,6 +112,29 @@ static void test_values_round_trip(void **state)
     tacit_statement_end(s);
 }
 
+/* In SQLite "$2" is a name, numbered where it first appears; here it is the second parameter. */
+static void test_parameters_go_by_their_number(void **state)
+{
+    fixture *f = *state;
+    tacit_statement *s;
+    assert_int_equal(insert(f->db, 7, "seven", &f->err), TACIT_OK);
+    assert_int_equal(
+        tacit_statement_begin(f->db, &s, "UPDATE shop_item SET name = $2, extra = $3 WHERE id = $1",
+                              &f->err),
+        TACIT_OK);
+    tacit_bind_u64(s, 1, 7);
+    tacit_bind_text(s, 2, "other");
+    tacit_bind_u64(s, 3, 5);
+    assert_int_equal(tacit_statement_finish(s, &f->err), TACIT_OK);
+    assert_int_equal(number(f->db, "SELECT extra FROM shop_item WHERE id = 7 AND name = 'other'"),
+                     5);
+    assert_int_equal(tacit_statement_begin(f->db, &s, "SELECT $1", &f->err), TACIT_OK);
+    bool row;
+    tacit_bind_u64(s, 2, 1);
+    assert_int_equal(tacit_statement_step(s, &row, &f->err), TACIT_FAILED);
+    tacit_statement_end(s);
+}
+
 static void test_wrong_types_and_ranges_are_errors(void **state)
 {
     fixture *f = *state;
@@ -404,6 +427,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         WITH(test_values_round_trip),
+        WITH(test_parameters_go_by_their_number),
         WITH(test_wrong_types_and_ranges_are_errors),
         WITH(test_constraints_are_conflicts),
         WITH(test_rollback_takes_everything_back),

@@ -19,7 +19,7 @@ import gguf
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tokenizer")
-CONTROL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+CONTROL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<end_of_utterance>"]
 NORMAL, CONTROL_TYPE = 1, 3
 
 CORPUS = """The monitor shows a heart rate of 72 beats per minute and a blood pressure of 120 over 80.

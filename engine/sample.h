@@ -1,0 +1,44 @@
+/* Choosing the next token from logits. Not for privacy: the generator (xoshiro256++, Blackman and
+ * Vigna 2021) is seeded with 64 bits so that a run can be repeated. One thread at a time. */
+#ifndef TACIT_ENGINE_SAMPLE_H
+#define TACIT_ENGINE_SAMPLE_H
+
+#include "common/status.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct tacit_sampler_spec {
+    double temperature; /* 0: the most likely token, always */
+    size_t top_k;       /* only the k most likely; 0: all */
+    double top_p;       /* only the most likely that together reach p; 0 or 1: all */
+    uint64_t seed;
+} tacit_sampler_spec;
+
+typedef struct sample_candidate {
+    int32_t id;
+    float logit;
+} sample_candidate;
+
+typedef struct tacit_sampler {
+    tacit_sampler_spec spec;
+    size_t vocab;
+    sample_candidate *candidate; /* [vocab] */
+    uint64_t state[4];
+} tacit_sampler;
+
+/* TACIT_USAGE when a number of the spec is out of range. */
+tacit_status tacit_sampler_init(tacit_sampler *s, const tacit_sampler_spec *spec, size_t vocab,
+                                tacit_error *err) TACIT_MUST_CHECK;
+void tacit_sampler_fini(tacit_sampler *s);
+
+/* One of logits[vocab]; ties go to the lower id; NaN is never chosen; -1 when all are NaN. */
+int32_t tacit_sampler_next(tacit_sampler *s, const float *logits);
+
+/* The k most likely, most likely first; returns how many there are (fewer with NaN). */
+size_t tacit_sampler_top(tacit_sampler *s, const float *logits, size_t k, sample_candidate *out);
+
+/* The most likely token, or -1. */
+int32_t tacit_argmax(const float *logits, size_t vocab);
+
+#endif

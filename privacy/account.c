@@ -1,0 +1,903 @@
+#include "privacy/account_internal.h"
+
+#include "common/clock.h"
+#include "common/digest.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- transactions --- */
+
+/* A transaction of our own, unless the caller has one open: then its commit decides. */
+static tacit_status change_begin(tacit_database *db, bool *own, tacit_error *err)
+{
+    *own = !tacit_database_in_transaction(db);
+    return *own ? tacit_database_begin(db, err) : TACIT_OK;
+}
+
+static tacit_status change_end(tacit_database *db, bool own, tacit_status status, tacit_error *err)
+{
+    if (!own)
+        return status;
+    if (status == TACIT_OK)
+        return tacit_database_commit(db, err);
+    tacit_database_rollback(db);
+    return status;
+}
+
+static tacit_status terms_need(tacit_account *account, account_terms *terms, tacit_error *err)
+{
+    bool found;
+    tacit_status status = account_terms_read(account->db, terms, &found, err);
+    if (status == TACIT_OK && !found)
+        status = tacit_fail(err, TACIT_NOT_FOUND, "account: there is none in this store");
+    return status;
+}
+
+static tacit_status refuse_lost(const account_terms *terms, tacit_error *err)
+{
+    if (!terms->lost)
+        return TACIT_OK;
+    return tacit_fail(
+        err, TACIT_REFUSED,
+        "account: it is lost (%s), so its lifetime cap of %.6g counts as spent; purge "
+        "the data store to open a new one",
+        terms->lost_reason, terms->policy.epsilon_cap);
+}
+
+/* --- opening: the stored entries are the truth --- */
+
+typedef struct replay {
+    tacit_budget budget;
+    uint64_t sequence;
+    uint8_t head[TACIT_HASH_BYTES];
+} replay;
+
+static tacit_status replay_reserve(tacit_database *db, const tacit_entry *e, replay *r,
+                                   tacit_error *err)
+{
+    bool found, seen;
+    account_reserve_row row;
+    tacit_event event;
+    const Tacit__Reserve *reserve = e->entry->reserve;
+    tacit_status status = account_reserve_by_leaf(db, e->leaf, &row, &found, err);
+    if (status != TACIT_OK)
+        return status;
+    if (!found)
+        return tacit_fail(err, TACIT_INTEGRITY, "a reserve has no row");
+    if (reserve->kind == TACIT_MECHANISM_NONE) {
+        tacit_budget_add_unprotected(&r->budget);
+        return TACIT_OK;
+    }
+    status = account_lineage_seen(db, reserve->lineage.data, e->entry->sequence, &seen, err);
+    if (status == TACIT_OK)
+        status = tacit_budget_event(&event, reserve, err);
+    if (status == TACIT_OK)
+        status = tacit_budget_add(&r->budget, &event, reserve->values, !seen, err);
+    if (status == TACIT_OK &&
+        !tacit_budget_same(tacit_budget_epsilon(&r->budget), reserve->epsilon_after))
+        status = tacit_fail(err, TACIT_INTEGRITY, "a reserve states another epsilon");
+    return status;
+}
+
+static tacit_status replay_entry(tacit_account *account, const account_row *row, replay *r,
+                                 tacit_error *err)
+{
+    tacit_entry e;
+    tacit_status status = tacit_entry_open(&e, row->bytes, row->size, err);
+    if (status != TACIT_OK)
+        return status;
+    const uint8_t *key = tacit_identity_sign_key(account->id);
+    bool good = e.device_signed && e.entry->sequence == r->sequence + 1 &&
+                memcmp(e.leaf, row->leaf, sizeof e.leaf) == 0 &&
+                memcmp(e.envelope->signer.data, key, TACIT_SIGN_KEY_BYTES) == 0 &&
+                (e.entry->previous.len == 0 ||
+                 memcmp(e.entry->previous.data, r->head, sizeof r->head) == 0);
+    if (!good)
+        status = tacit_fail(err, TACIT_INTEGRITY, "entry %llu does not continue the chain",
+                            (unsigned long long)r->sequence + 1);
+    if (status == TACIT_OK && e.entry->body_case == TACIT__ENTRY__BODY_RESERVE)
+        status = replay_reserve(account->db, &e, r, err);
+    r->sequence++;
+    memcpy(r->head, e.leaf, sizeof r->head);
+    tacit_entry_close(&e);
+    return status;
+}
+
+static bool budgets_equal(const tacit_budget *a, const tacit_budget *b)
+{
+    uint8_t x[TACIT_BUDGET_BYTES], y[TACIT_BUDGET_BYTES];
+    tacit_budget_write(a, x);
+    tacit_budget_write(b, y);
+    return memcmp(x, y, sizeof x) == 0;
+}
+
+static tacit_status account_verify(tacit_account *account, const account_terms *terms,
+                                   tacit_error *err)
+{
+    replay r = {0};
+    bool found = true;
+    tacit_budget_open(&r.budget, terms->opening_cap, terms->policy.delta);
+    while (found) {
+        account_row row;
+        tacit_status status =
+            account_entry_read(account->db, NULL, r.sequence + 1, &row, &found, err);
+        if (status == TACIT_OK && found)
+            status = replay_entry(account, &row, &r, err);
+        free(row.bytes);
+        if (status != TACIT_OK)
+            return status;
+    }
+    if (r.sequence != terms->sequence || memcmp(r.head, terms->head, sizeof r.head) != 0)
+        return tacit_fail(err, TACIT_INTEGRITY, "%llu entries are stored, %llu were made",
+                          (unsigned long long)r.sequence, (unsigned long long)terms->sequence);
+    if (!budgets_equal(&r.budget, &terms->budget))
+        return tacit_fail(err, TACIT_INTEGRITY, "the stored budget is not that of its entries");
+    return TACIT_OK;
+}
+
+/* Damage is a fact to live with, not a failure to open; a full disk or a lock is a failure. */
+static bool is_damage(tacit_status status)
+{
+    return status == TACIT_INTEGRITY || status == TACIT_BAD_INPUT || status == TACIT_REFUSED;
+}
+
+static tacit_status account_mark_lost(tacit_account *account, account_terms *terms,
+                                      const char *reason, tacit_error *err)
+{
+    terms->lost = true;
+    snprintf(terms->lost_reason, sizeof terms->lost_reason, "%s", reason);
+    return account_terms_write(account->db, terms, err);
+}
+
+static tacit_status open_checked(tacit_account *account, tacit_error *err)
+{
+    account_terms terms;
+    tacit_error damage;
+    bool own;
+    tacit_status status = change_begin(account->db, &own, err);
+    if (status != TACIT_OK)
+        return status;
+    status = terms_need(account, &terms, err);
+    if (status == TACIT_OK && !terms.lost) {
+        status = account_verify(account, &terms, &damage);
+        if (is_damage(status))
+            status = account_mark_lost(account, &terms, damage.message, err);
+        else if (status != TACIT_OK)
+            tacit_fail(err, status, "%s", damage.message);
+    }
+    return change_end(account->db, own, status, err);
+}
+
+tacit_status tacit_account_open(tacit_account **out, tacit_database *db, const tacit_identity *id,
+                                tacit_error *err)
+{
+    *out = NULL;
+    tacit_status status = tacit_database_migrate(db, &account_migrations, err);
+    if (status != TACIT_OK)
+        return status;
+    tacit_account *account = calloc(1, sizeof *account);
+    if (!account)
+        return tacit_fail(err, TACIT_NO_MEMORY, "account: no memory to open it");
+    account->db = db;
+    account->id = id;
+    status = open_checked(account, err);
+    if (status == TACIT_OK)
+        *out = account;
+    else
+        free(account);
+    return status;
+}
+
+void tacit_account_close(tacit_account *account)
+{
+    free(account);
+}
+
+tacit_status tacit_account_create(tacit_database *db, const tacit_policy *policy, bool lost,
+                                  const tacit_identity *id, tacit_error *err)
+{
+    (void)id;
+    account_terms terms;
+    bool own, found;
+    tacit_status status = tacit_policy_validate(policy, err);
+    if (status == TACIT_OK)
+        status = tacit_database_migrate(db, &account_migrations, err);
+    if (status == TACIT_OK)
+        status = change_begin(db, &own, err);
+    if (status != TACIT_OK)
+        return status;
+    status = account_terms_read(db, &terms, &found, err);
+    if (status == TACIT_OK && found)
+        status = tacit_fail(err, TACIT_CONFLICT,
+                            "account: this store has one already; a new one needs a purge of it");
+    if (status == TACIT_OK) {
+        terms =
+            (account_terms){.policy = *policy, .opening_cap = policy->epsilon_cap, .lost = lost};
+        tacit_budget_open(&terms.budget, policy->epsilon_cap, policy->delta);
+        if (lost)
+            snprintf(terms.lost_reason, sizeof terms.lost_reason,
+                     "its file was missing or damaged");
+        status = account_terms_write(db, &terms, err);
+    }
+    return change_end(db, own, status, err);
+}
+
+/* --- terms and status --- */
+
+static double epsilon_reported(const account_terms *terms)
+{
+    return terms->lost ? terms->policy.epsilon_cap : tacit_budget_epsilon(&terms->budget);
+}
+
+tacit_status tacit_account_status_get(tacit_account *account, tacit_account_status *out,
+                                      tacit_error *err)
+{
+    account_terms terms;
+    tacit_checkpoint checkpoint;
+    uint64_t counts[4];
+    bool found;
+    tacit_status status = terms_need(account, &terms, err);
+    if (status == TACIT_OK)
+        status = account_counts(account->db, counts, err);
+    if (status == TACIT_OK)
+        status = account_checkpoint_read(account->db, 0, true, &checkpoint, NULL, &found, err);
+    if (status != TACIT_OK)
+        return status;
+    double epsilon = epsilon_reported(&terms);
+    *out = (tacit_account_status){
+        .policy = terms.policy,
+        .epsilon = epsilon,
+        .remaining = fmax(0, terms.policy.epsilon_cap - epsilon),
+        .non_private = terms.budget.unprotected > 0,
+        .lost = terms.lost,
+        .next_sequence = terms.sequence + 1,
+        .reserves = counts[0],
+        .spends = counts[1],
+        .abandons = counts[2],
+        .unacknowledged = counts[3],
+        .checkpoint_size = found ? checkpoint.size : 0,
+    };
+    memcpy(out->lost_reason, terms.lost_reason, sizeof out->lost_reason);
+    return TACIT_OK;
+}
+
+tacit_status tacit_account_set_policy(tacit_account *account, const tacit_policy *policy,
+                                      tacit_error *err)
+{
+    account_terms terms;
+    bool own;
+    tacit_status status = tacit_policy_validate(policy, err);
+    if (status == TACIT_OK)
+        status = change_begin(account->db, &own, err);
+    if (status != TACIT_OK)
+        return status;
+    status = terms_need(account, &terms, err);
+    if (status == TACIT_OK && policy->delta != terms.policy.delta)
+        status = tacit_fail(err, TACIT_REFUSED,
+                            "account: its delta is %.6g for life, the policy says %.6g",
+                            terms.policy.delta, policy->delta);
+    if (status == TACIT_OK) {
+        terms.policy = *policy;
+        status = account_terms_write(account->db, &terms, err);
+    }
+    return change_end(account->db, own, status, err);
+}
+
+static tacit_status lineage_fits(tacit_account *account, const account_terms *terms,
+                                 const uint8_t lineage[16], double epsilon_cap, tacit_error *err)
+{
+    double others;
+    tacit_status status = account_lineage_others(account->db, lineage, &others, err);
+    if (status == TACIT_OK && !(others + epsilon_cap <= terms->policy.epsilon_cap))
+        status = tacit_fail(err, TACIT_REFUSED,
+                            "this lineage needs epsilon %.6g at delta %.6g; other lineages hold "
+                            "%.6g of this device's cap %.6g",
+                            epsilon_cap, terms->policy.delta, others, terms->policy.epsilon_cap);
+    return status;
+}
+
+tacit_status tacit_account_set_lineage_cap(tacit_account *account, const uint8_t lineage[16],
+                                           double epsilon_cap, tacit_error *err)
+{
+    account_terms terms;
+    account_lineage row;
+    bool own, found;
+    if (!isfinite(epsilon_cap) || epsilon_cap < 0)
+        return tacit_fail(err, TACIT_USAGE, "lineage cap %g is out of range", epsilon_cap);
+    tacit_status status = change_begin(account->db, &own, err);
+    if (status != TACIT_OK)
+        return status;
+    status = terms_need(account, &terms, err);
+    if (status == TACIT_OK)
+        status = account_lineage_read(account->db, lineage, &row, &found, err);
+    if (status == TACIT_OK && found && row.reserved)
+        status = tacit_fail(err, TACIT_CONFLICT, "this lineage has reserves, its cap stays %.6g",
+                            row.epsilon_cap);
+    if (status == TACIT_OK)
+        status = lineage_fits(account, &terms, lineage, epsilon_cap, err);
+    if (status == TACIT_OK) {
+        row = (account_lineage){.epsilon_cap = epsilon_cap};
+        status = account_lineage_write(account->db, lineage, &row, err);
+    }
+    return change_end(account->db, own, status, err);
+}
+
+/* --- chain --- */
+
+void tacit_reservation_free(tacit_reservation *r)
+{
+    free(r->entry);
+    *r = (tacit_reservation){0};
+}
+
+/* Signs `entry` as the chain's next, stores it and moves the head; *out gets a copy. */
+static tacit_status chain_append(tacit_account *account, account_terms *terms, Tacit__Entry *entry,
+                                 tacit_reservation *out, tacit_error *err)
+{
+    account_row row = {.sequence = terms->sequence + 1};
+    uint8_t previous[TACIT_HASH_BYTES];
+    memcpy(previous, terms->head, sizeof previous);
+    entry->sequence = row.sequence;
+    entry->time_ms = tacit_clock_wall_ms();
+    entry->previous = tacit_field_of(previous, terms->sequence ? sizeof previous : 0);
+    tacit_status status =
+        tacit_entry_sign(entry, account->id, &row.bytes, &row.size, row.leaf, err);
+    if (status != TACIT_OK)
+        return status;
+    terms->sequence = row.sequence;
+    memcpy(terms->head, row.leaf, sizeof terms->head);
+    status = account_entry_insert(account->db, &row, err);
+    if (status == TACIT_OK)
+        status = account_terms_write(account->db, terms, err);
+    *out =
+        (tacit_reservation){.entry = row.bytes, .entry_size = row.size, .sequence = row.sequence};
+    memcpy(out->hash, row.leaf, sizeof out->hash);
+    return status;
+}
+
+static tacit_status reservation_load(tacit_account *account, const uint8_t *leaf, uint64_t sequence,
+                                     tacit_reservation *out, tacit_error *err)
+{
+    account_row row;
+    tacit_entry e;
+    bool found;
+    *out = (tacit_reservation){0};
+    tacit_status status = account_entry_read(account->db, leaf, sequence, &row, &found, err);
+    if (status == TACIT_OK && !found)
+        status = tacit_fail(err, TACIT_NOT_FOUND, "account: no such entry");
+    if (status != TACIT_OK)
+        return status;
+    *out = (tacit_reservation){.entry = row.bytes,
+                               .entry_size = row.size,
+                               .sequence = row.sequence,
+                               .existed = true,
+                               .acknowledged = row.acknowledged};
+    memcpy(out->hash, row.leaf, sizeof out->hash);
+    memcpy(out->nonce, row.nonce, sizeof out->nonce);
+    status = tacit_entry_read(&e, row.bytes, row.size, err);
+    if (status == TACIT_OK && e.entry->body_case == TACIT__ENTRY__BODY_RESERVE)
+        out->epsilon_after = e.entry->reserve->epsilon_after;
+    tacit_entry_close(&e);
+    return status;
+}
+
+tacit_status tacit_account_entry(tacit_account *account, uint64_t sequence, tacit_reservation *out,
+                                 tacit_error *err)
+{
+    return reservation_load(account, NULL, sequence, out, err);
+}
+
+tacit_status tacit_account_find(tacit_account *account, const uint8_t plan_hash[TACIT_HASH_BYTES],
+                                tacit_reservation *out, tacit_error *err)
+{
+    account_reserve_row row;
+    bool found;
+    *out = (tacit_reservation){0};
+    tacit_status status = account_reserve_by_plan(account->db, plan_hash, &row, &found, err);
+    if (status == TACIT_OK && !found)
+        status = tacit_fail(err, TACIT_NOT_FOUND, "account: that plan was not reserved");
+    return status == TACIT_OK ? reservation_load(account, row.leaf, 0, out, err) : status;
+}
+
+/* --- reserve --- */
+
+typedef struct reserve_work {
+    Tacit__Plan *plan;
+    Tacit__Schedule *schedule;
+    uint8_t plan_hash[TACIT_HASH_BYTES], schedule_hash[TACIT_HASH_BYTES];
+    tacit_mechanism mechanism;
+} reserve_work;
+
+static void work_free(reserve_work *w)
+{
+    tacit_message_free(w->plan);
+    tacit_message_free(w->schedule);
+}
+
+static tacit_status work_open(reserve_work *w, const tacit_reserve_request *request,
+                              tacit_error *err)
+{
+    *w = (reserve_work){0};
+    tacit_status status;
+    TACIT_TRY(TACIT_UNPACK(&w->plan, tacit__plan, request->plan.data, request->plan.size,
+                           TACIT_MESSAGE_ENTRY_MAX, err),
+              done);
+    TACIT_TRY(TACIT_UNPACK(&w->schedule, tacit__schedule, request->schedule.data,
+                           request->schedule.size, TACIT_MESSAGE_ENTRY_MAX, err),
+              done);
+    tacit_digest(w->plan_hash, request->plan.data, request->plan.size);
+    tacit_digest(w->schedule_hash, request->schedule.data, request->schedule.size);
+    TACIT_TRY(tacit_schedule_validate(w->schedule, err), done);
+    TACIT_TRY(tacit_plan_validate(w->plan, err), done);
+    TACIT_TRY(tacit_plan_follows_schedule(w->plan, w->schedule, w->schedule_hash, err), done);
+    status = tacit_mechanism_from_plan(&w->mechanism, w->plan, err);
+done:
+    return status;
+}
+
+/* Adds every private round of the schedule: what it can cost at most. */
+static tacit_status add_schedule(tacit_budget *b, const reserve_work *w, bool *any,
+                                 tacit_error *err)
+{
+    *any = false;
+    for (size_t i = 0; i < w->schedule->n_rounds; i++) {
+        tacit_mechanism m;
+        tacit_event event;
+        tacit_status status =
+            tacit_mechanism_from_message(&m, w->schedule->rounds[i]->mechanism, err);
+        if (status != TACIT_OK)
+            return status;
+        if (m.kind == TACIT_MECHANISM_NONE)
+            continue;
+        status = tacit_event_from_mechanism(&event, &m, 1, err);
+        if (status == TACIT_OK)
+            status = tacit_budget_add(b, &event, w->plan->trainable_values, !*any, err);
+        if (status != TACIT_OK)
+            return status;
+        *any = true;
+    }
+    return TACIT_OK;
+}
+
+static tacit_status refuse_cap(double epsilon, const char *what, double cap,
+                               const account_terms *terms, tacit_error *err)
+{
+    return tacit_fail(err, TACIT_REFUSED,
+                      "%s needs epsilon %.6g in all at delta %.6g, this device's cap is %.6g; "
+                      "ask the operator for fewer steps, rounds or more noise",
+                      what, epsilon, terms->policy.delta, cap);
+}
+
+/* The first reserve of a lineage admits its whole schedule, so that skipping rounds is all that
+ * may still be decided (privacy/budget.h). */
+static tacit_status lineage_admit(tacit_account *account, const account_terms *terms,
+                                  const reserve_work *w, const account_lineage *row, bool has_cap,
+                                  tacit_error *err)
+{
+    bool any;
+    tacit_budget alone, all = terms->budget;
+    tacit_budget_open(&alone, terms->opening_cap, terms->policy.delta);
+    tacit_status status = add_schedule(&alone, w, &any, err);
+    if (status == TACIT_OK)
+        status = add_schedule(&all, w, &any, err);
+    if (status != TACIT_OK)
+        return status;
+    account_lineage admitted = {
+        .epsilon_cap = has_cap ? row->epsilon_cap : tacit_budget_epsilon(&alone), .reserved = true};
+    memcpy(admitted.schedule_hash, w->schedule_hash, TACIT_HASH_BYTES);
+    if (any && !(tacit_budget_epsilon(&alone) <= admitted.epsilon_cap))
+        return refuse_cap(tacit_budget_epsilon(&alone), "plan's schedule (sub-cap of its lineage)",
+                          admitted.epsilon_cap, terms, err);
+    if (any && !(tacit_budget_epsilon(&all) <= terms->policy.epsilon_cap))
+        return refuse_cap(tacit_budget_epsilon(&all), "plan's schedule", terms->policy.epsilon_cap,
+                          terms, err);
+    status = lineage_fits(account, terms, w->plan->lineage.data, admitted.epsilon_cap, err);
+    if (status == TACIT_OK)
+        status = account_lineage_write(account->db, w->plan->lineage.data, &admitted, err);
+    return status;
+}
+
+static tacit_status lineage_enter(tacit_account *account, const account_terms *terms,
+                                  const reserve_work *w, tacit_error *err)
+{
+    account_lineage row;
+    account_reserve_row other;
+    bool found, taken;
+    tacit_status status =
+        account_lineage_read(account->db, w->plan->lineage.data, &row, &found, err);
+    if (status != TACIT_OK)
+        return status;
+    if (!found || !row.reserved)
+        return lineage_admit(account, terms, w, &row, found, err);
+    if (memcmp(row.schedule_hash, w->schedule_hash, TACIT_HASH_BYTES) != 0)
+        return tacit_fail(
+            err, TACIT_INTEGRITY,
+            "plan's lineage was begun under another schedule; a lineage keeps the one "
+            "that was logged before its first reserve");
+    status = account_reserve_of_round(account->db, w->plan->lineage.data, w->plan->round_index,
+                                      &other, &taken, err);
+    if (status == TACIT_OK && taken)
+        status = tacit_fail(err, TACIT_REFUSED,
+                            "plan's round %u was reserved under another plan already",
+                            w->plan->round_index);
+    return status;
+}
+
+static tacit_status charge(tacit_account *account, account_terms *terms, const reserve_work *w,
+                           double *epsilon_after, tacit_error *err)
+{
+    tacit_event event;
+    bool seen;
+    if (w->mechanism.kind == TACIT_MECHANISM_NONE) {
+        tacit_budget_add_unprotected(&terms->budget);
+        *epsilon_after = INFINITY;
+        return TACIT_OK;
+    }
+    tacit_status status =
+        account_lineage_seen(account->db, w->plan->lineage.data, terms->sequence + 1, &seen, err);
+    if (status == TACIT_OK)
+        status = tacit_event_from_mechanism(&event, &w->mechanism, 1, err);
+    if (status == TACIT_OK)
+        status = tacit_budget_add(&terms->budget, &event, w->plan->trainable_values, !seen, err);
+    if (status != TACIT_OK)
+        return status;
+    *epsilon_after = tacit_budget_epsilon(&terms->budget);
+    if (!(*epsilon_after <= terms->policy.epsilon_cap))
+        return refuse_cap(*epsilon_after, "plan", terms->policy.epsilon_cap, terms, err);
+    return TACIT_OK;
+}
+
+static void fill_reserve(Tacit__Reserve *r, const reserve_work *w, const account_terms *terms,
+                         const tacit_reserve_request *request, double epsilon_after)
+{
+    static char version[] = TACIT_ACCOUNTANT_VERSION;
+    if (!request->local)
+        r->round_id = w->plan->round_id;
+    r->plan_hash = tacit_field_of(w->plan_hash, sizeof w->plan_hash);
+    r->lineage = w->plan->lineage;
+    r->kind = w->mechanism.kind;
+    r->unit = w->mechanism.unit;
+    r->neighbours = w->mechanism.neighbours;
+    r->b = w->mechanism.b;
+    r->q_num = w->mechanism.q_num;
+    r->steps = w->mechanism.steps;
+    r->clip_norm = w->mechanism.clip_norm;
+    r->values = w->plan->trainable_values;
+    r->delta = terms->policy.delta;
+    r->accountant = TACIT__ACCOUNTANT_KIND__ACCOUNTANT_RDP;
+    r->accountant_version = version;
+    r->epsilon_after = epsilon_after;
+    r->epsilon_cap = terms->policy.epsilon_cap;
+    r->insecure = request->insecure;
+}
+
+static tacit_status reserve_store(tacit_account *account, account_terms *terms,
+                                  const reserve_work *w, const tacit_reserve_request *request,
+                                  double epsilon_after, tacit_reservation *out, tacit_error *err)
+{
+    Tacit__Entry entry = TACIT__ENTRY__INIT;
+    Tacit__Reserve reserve = TACIT__RESERVE__INIT;
+    entry.device = tacit_field_of(request->device, TACIT_DEVICE_BYTES);
+    entry.body_case = TACIT__ENTRY__BODY_RESERVE;
+    entry.reserve = &reserve;
+    fill_reserve(&reserve, w, terms, request, epsilon_after);
+    tacit_status status = chain_append(account, terms, &entry, out, err);
+    if (status != TACIT_OK)
+        return status;
+    out->epsilon_after = epsilon_after;
+    account_reserve_row row = {.round_index = w->plan->round_index};
+    memcpy(row.leaf, out->hash, sizeof row.leaf);
+    memcpy(row.plan_hash, w->plan_hash, sizeof row.plan_hash);
+    memcpy(row.device, request->device, sizeof row.device);
+    memcpy(row.lineage, w->plan->lineage.data, sizeof row.lineage);
+    return account_reserve_insert(account->db, &row, err);
+}
+
+static tacit_status reserve_existing(tacit_account *account, const account_reserve_row *row,
+                                     tacit_reservation *out, tacit_error *err)
+{
+    if (row->spent || row->abandoned)
+        return tacit_fail(err, TACIT_CONFLICT, "account: the reserve of that plan was %s already",
+                          row->spent ? "spent" : "abandoned");
+    return reservation_load(account, row->leaf, 0, out, err);
+}
+
+static tacit_status reserve_locked(tacit_account *account, const reserve_work *w,
+                                   const tacit_reserve_request *request, tacit_reservation *out,
+                                   tacit_error *err)
+{
+    account_terms terms;
+    account_reserve_row existing;
+    bool found;
+    double epsilon_after;
+    tacit_status status = terms_need(account, &terms, err);
+    if (status == TACIT_OK)
+        status = refuse_lost(&terms, err);
+    if (status == TACIT_OK)
+        status = account_reserve_by_plan(account->db, w->plan_hash, &existing, &found, err);
+    if (status != TACIT_OK)
+        return status;
+    if (found)
+        return reserve_existing(account, &existing, out, err);
+    TACIT_TRY(tacit_policy_check(&terms.policy, w->plan, err), done);
+    TACIT_TRY(lineage_enter(account, &terms, w, err), done);
+    TACIT_TRY(charge(account, &terms, w, &epsilon_after, err), done);
+    TACIT_TRY(reserve_store(account, &terms, w, request, epsilon_after, out, err), done);
+done:
+    return status;
+}
+
+tacit_status tacit_account_reserve(tacit_account *account, const tacit_reserve_request *request,
+                                   tacit_reservation *out, tacit_error *err)
+{
+    reserve_work w;
+    bool own;
+    *out = (tacit_reservation){0};
+    tacit_status status = work_open(&w, request, err);
+    if (status == TACIT_OK)
+        status = change_begin(account->db, &own, err);
+    if (status == TACIT_OK) {
+        status = reserve_locked(account, &w, request, out, err);
+        status = change_end(account->db, own, status, err);
+    }
+    if (status != TACIT_OK)
+        tacit_reservation_free(out);
+    work_free(&w);
+    return status;
+}
+
+/* --- what follows a reserve --- */
+
+/* Opens an own reserve for its ending; *done when it has this very ending already. */
+static tacit_status ending_begin(tacit_account *account, const uint8_t reserve_hash[32],
+                                 const uint8_t *digest, account_reserve_row *row,
+                                 account_terms *terms, bool *done, tacit_error *err)
+{
+    bool found;
+    *done = false;
+    tacit_status status = terms_need(account, terms, err);
+    if (status == TACIT_OK)
+        status = account_reserve_by_leaf(account->db, reserve_hash, row, &found, err);
+    if (status == TACIT_OK && !found)
+        status = tacit_fail(err, TACIT_NOT_FOUND, "account: no such reserve");
+    if (status != TACIT_OK)
+        return status;
+    *done = digest ? row->spent && memcmp(row->update_digest, digest, TACIT_HASH_BYTES) == 0
+                   : row->abandoned;
+    if (*done)
+        return TACIT_OK;
+    if (digest && (row->spent || row->abandoned))
+        return tacit_fail(err, TACIT_CONFLICT,
+                          "account: that reserve was %s; only its own sealed bytes are ever sent",
+                          row->spent ? "spent on other bytes" : "abandoned");
+    return TACIT_OK;
+}
+
+static tacit_status ending_store(tacit_account *account, account_terms *terms,
+                                 const account_reserve_row *row, Tacit__Entry *entry,
+                                 const uint8_t *digest, tacit_reservation *out, tacit_error *err)
+{
+    entry->device = tacit_field_of(row->device, TACIT_DEVICE_BYTES);
+    tacit_status status = chain_append(account, terms, entry, out, err);
+    if (status == TACIT_OK)
+        status = account_reserve_end(account->db, row->leaf, out->hash, digest, err);
+    return status;
+}
+
+static tacit_status ending_run(tacit_account *account, const uint8_t reserve_hash[32],
+                               const uint8_t *digest, Tacit__Entry *entry, tacit_reservation *out,
+                               tacit_error *err)
+{
+    account_terms terms;
+    account_reserve_row row;
+    bool own, done;
+    *out = (tacit_reservation){0};
+    tacit_status status = change_begin(account->db, &own, err);
+    if (status != TACIT_OK)
+        return status;
+    status = ending_begin(account, reserve_hash, digest, &row, &terms, &done, err);
+    if (status == TACIT_OK && done)
+        status = reservation_load(account, digest ? row.spend_leaf : row.abandon_leaf, 0, out, err);
+    else if (status == TACIT_OK)
+        status = ending_store(account, &terms, &row, entry, digest, out, err);
+    status = change_end(account->db, own, status, err);
+    if (status != TACIT_OK)
+        tacit_reservation_free(out);
+    return status;
+}
+
+tacit_status tacit_account_spend(tacit_account *account, const uint8_t reserve_hash[32],
+                                 const uint8_t update_digest[32], tacit_reservation *out,
+                                 tacit_error *err)
+{
+    Tacit__Entry entry = TACIT__ENTRY__INIT;
+    Tacit__Spend spend = TACIT__SPEND__INIT;
+    entry.body_case = TACIT__ENTRY__BODY_SPEND;
+    entry.spend = &spend;
+    spend.reserve_hash = tacit_field_of(reserve_hash, TACIT_HASH_BYTES);
+    spend.update_digest = tacit_field_of(update_digest, TACIT_HASH_BYTES);
+    return ending_run(account, reserve_hash, update_digest, &entry, out, err);
+}
+
+tacit_status tacit_account_abandon(tacit_account *account, const uint8_t reserve_hash[32],
+                                   const char *reason, tacit_reservation *out, tacit_error *err)
+{
+    Tacit__Entry entry = TACIT__ENTRY__INIT;
+    Tacit__Abandon abandon = TACIT__ABANDON__INIT;
+    entry.body_case = TACIT__ENTRY__BODY_ABANDON;
+    entry.abandon = &abandon;
+    abandon.reserve_hash = tacit_field_of(reserve_hash, TACIT_HASH_BYTES);
+    abandon.reason = (char *)(uintptr_t)reason;
+    return ending_run(account, reserve_hash, NULL, &entry, out, err);
+}
+
+static tacit_status lost_store(tacit_account *account, account_terms *terms,
+                               const uint8_t device[TACIT_DEVICE_BYTES], uint64_t sequence,
+                               const uint8_t *head, tacit_reservation *out, tacit_error *err)
+{
+    Tacit__Entry entry = TACIT__ENTRY__INIT;
+    Tacit__AccountLost lost = TACIT__ACCOUNT_LOST__INIT;
+    if (!terms->lost)
+        return tacit_fail(err, TACIT_CONFLICT, "account: it is not lost");
+    if (sequence) {
+        terms->sequence = sequence - 1;
+        memset(terms->head, 0, sizeof terms->head);
+        if (sequence > 1)
+            memcpy(terms->head, head, sizeof terms->head);
+    }
+    entry.device = tacit_field_of(device, TACIT_DEVICE_BYTES);
+    entry.body_case = TACIT__ENTRY__BODY_ACCOUNT_LOST;
+    entry.account_lost = &lost;
+    lost.epsilon_counted = terms->policy.epsilon_cap;
+    return chain_append(account, terms, &entry, out, err);
+}
+
+tacit_status tacit_account_lost_entry(tacit_account *account,
+                                      const uint8_t device[TACIT_DEVICE_BYTES], uint64_t sequence,
+                                      const uint8_t *head, tacit_reservation *out, tacit_error *err)
+{
+    account_terms terms;
+    bool own;
+    *out = (tacit_reservation){0};
+    tacit_status status = change_begin(account->db, &own, err);
+    if (status != TACIT_OK)
+        return status;
+    status = terms_need(account, &terms, err);
+    if (status == TACIT_OK)
+        status = lost_store(account, &terms, device, sequence, head, out, err);
+    status = change_end(account->db, own, status, err);
+    if (status != TACIT_OK)
+        tacit_reservation_free(out);
+    return status;
+}
+
+/* --- checkpoints and receipts --- */
+
+static tacit_status checkpoint_follow(tacit_account *account, tacit_span note,
+                                      const tacit_proof *consistency, const tacit_note_key *log,
+                                      tacit_checkpoint *out, tacit_error *err)
+{
+    tacit_checkpoint held;
+    bool found;
+    tacit_status status = tacit_checkpoint_verify(out, note.data, note.size, log, err);
+    if (status == TACIT_OK)
+        status = account_checkpoint_read(account->db, 0, true, &held, NULL, &found, err);
+    if (status != TACIT_OK)
+        return status;
+    if (!found)
+        return account_checkpoint_insert(account->db, out, note, err);
+    if (out->size < held.size)
+        return tacit_fail(err, TACIT_INTEGRITY,
+                          "log: the checkpoint of %llu entries is older than the one of %llu that "
+                          "this device holds: the log was rolled back",
+                          (unsigned long long)out->size, (unsigned long long)held.size);
+    static const tacit_proof nothing;
+    status = tacit_merkle_verify_consistency(held.size, held.root, out->size, out->root,
+                                             out->size == held.size ? &nothing : consistency, err);
+    if (status == TACIT_OK && out->size > held.size)
+        status = account_checkpoint_insert(account->db, out, note, err);
+    return status;
+}
+
+tacit_status tacit_account_checkpoint(tacit_account *account, tacit_span note,
+                                      const tacit_proof *consistency, const tacit_note_key *log,
+                                      tacit_error *err)
+{
+    tacit_checkpoint checkpoint;
+    bool own;
+    tacit_status status = change_begin(account->db, &own, err);
+    if (status != TACIT_OK)
+        return status;
+    status = checkpoint_follow(account, note, consistency, log, &checkpoint, err);
+    return change_end(account->db, own, status, err);
+}
+
+tacit_status tacit_account_last_checkpoint(tacit_account *account, char **note, uint64_t *size,
+                                           tacit_error *err)
+{
+    tacit_checkpoint held;
+    bool found;
+    *note = NULL;
+    tacit_status status = account_checkpoint_read(account->db, 0, true, &held, note, &found, err);
+    if (status == TACIT_OK && !found)
+        status = tacit_fail(err, TACIT_NOT_FOUND, "account: no checkpoint is held yet");
+    *size = held.size;
+    return status;
+}
+
+/* The checkpoint of a receipt: a successor of the one held, or one that was verified earlier. */
+static tacit_status receipt_checkpoint(tacit_account *account, const tacit_receipt *receipt,
+                                       const tacit_proof *consistency, const tacit_note_key *log,
+                                       tacit_error *err)
+{
+    tacit_checkpoint stated, held, seen;
+    bool found;
+    tacit_status status = tacit_receipt_verify(receipt, log, &stated, err);
+    if (status == TACIT_OK)
+        status = account_checkpoint_read(account->db, 0, true, &held, NULL, &found, err);
+    if (status != TACIT_OK)
+        return status;
+    if (!found || stated.size >= held.size)
+        return checkpoint_follow(account, receipt->checkpoint, consistency, log, &stated, err);
+    status = account_checkpoint_read(account->db, stated.size, false, &seen, NULL, &found, err);
+    if (status != TACIT_OK)
+        return status;
+    if (!found)
+        return tacit_fail(err, TACIT_AGAIN,
+                          "log: the receipt is of an older checkpoint than the one held; ask for a "
+                          "fresh receipt");
+    if (memcmp(seen.root, stated.root, sizeof seen.root) != 0)
+        return tacit_fail(err, TACIT_INTEGRITY,
+                          "log: two checkpoints of %llu entries differ: the log is split",
+                          (unsigned long long)stated.size);
+    return TACIT_OK;
+}
+
+static tacit_status acknowledge_locked(tacit_account *account, const uint8_t entry_hash[32],
+                                       const tacit_receipt *receipt, const tacit_proof *consistency,
+                                       const tacit_note_key *log, const uint8_t *nonce,
+                                       tacit_error *err)
+{
+    account_row row;
+    bool found;
+    uint8_t *packed = NULL;
+    size_t packed_size;
+    tacit_status status = account_entry_read(account->db, entry_hash, 0, &row, &found, err);
+    if (status == TACIT_OK && !found)
+        status = tacit_fail(err, TACIT_NOT_FOUND, "account: the receipt is of no own entry");
+    if (status == TACIT_OK &&
+        (row.size != receipt->entry.size || memcmp(row.bytes, receipt->entry.data, row.size) != 0))
+        status = tacit_fail(err, TACIT_INTEGRITY, "log: the receipt is of other bytes");
+    free(row.bytes);
+    if (status == TACIT_OK)
+        status = receipt_checkpoint(account, receipt, consistency, log, err);
+    if (status == TACIT_OK)
+        status = tacit_receipt_pack(receipt, &packed, &packed_size, err);
+    if (status == TACIT_OK)
+        status = account_entry_acknowledge(account->db, entry_hash,
+                                           (tacit_span){packed, packed_size}, nonce, err);
+    free(packed);
+    return status;
+}
+
+tacit_status tacit_account_acknowledge(tacit_account *account, const uint8_t entry_hash[32],
+                                       const tacit_receipt *receipt, const tacit_proof *consistency,
+                                       const tacit_note_key *log, const uint8_t *nonce,
+                                       tacit_error *err)
+{
+    bool own;
+    tacit_status status = change_begin(account->db, &own, err);
+    if (status != TACIT_OK)
+        return status;
+    status = acknowledge_locked(account, entry_hash, receipt, consistency, log, nonce, err);
+    return change_end(account->db, own, status, err);
+}
+
+tacit_status tacit_account_receipt(tacit_account *account, const uint8_t entry_hash[32],
+                                   uint8_t **bytes, size_t *size, tacit_error *err)
+{
+    return account_entry_receipt(account->db, entry_hash, bytes, size, err);
+}

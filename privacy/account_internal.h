@@ -1,0 +1,107 @@
+/* Shared by the files of the account alone: account_store.c holds its rows, account.c its rules. */
+#ifndef TACIT_PRIVACY_ACCOUNT_INTERNAL_H
+#define TACIT_PRIVACY_ACCOUNT_INTERNAL_H
+
+#include "privacy/account.h"
+
+struct tacit_account {
+    tacit_database *db;
+    const tacit_identity *id;
+};
+
+/* The one row of the account. */
+typedef struct account_terms {
+    tacit_policy policy;
+    double opening_cap; /* what fixed the filter order */
+    tacit_budget budget;
+    uint64_t sequence; /* of the newest own entry */
+    uint8_t head[TACIT_HASH_BYTES];
+    bool lost;
+    char lost_reason[128];
+} account_terms;
+
+extern const tacit_migrations account_migrations;
+
+tacit_status account_terms_read(tacit_database *db, account_terms *out, bool *found,
+                                tacit_error *err) TACIT_MUST_CHECK;
+tacit_status account_terms_write(tacit_database *db, const account_terms *terms,
+                                 tacit_error *err) TACIT_MUST_CHECK;
+
+/* One own entry. `bytes` is malloc'ed by account_entry_read. */
+typedef struct account_row {
+    uint64_t sequence;
+    uint8_t leaf[TACIT_HASH_BYTES];
+    uint8_t *bytes;
+    size_t size;
+    bool acknowledged;
+    uint8_t nonce[32];
+} account_row;
+
+tacit_status account_entry_insert(tacit_database *db, const account_row *row,
+                                  tacit_error *err) TACIT_MUST_CHECK;
+/* By leaf hash, or by sequence when `leaf` is NULL. */
+tacit_status account_entry_read(tacit_database *db, const uint8_t *leaf, uint64_t sequence,
+                                account_row *out, bool *found, tacit_error *err) TACIT_MUST_CHECK;
+tacit_status account_entry_receipt(tacit_database *db, const uint8_t leaf[TACIT_HASH_BYTES],
+                                   uint8_t **bytes, size_t *size,
+                                   tacit_error *err) TACIT_MUST_CHECK;
+tacit_status account_entry_acknowledge(tacit_database *db, const uint8_t leaf[TACIT_HASH_BYTES],
+                                       tacit_span receipt, const uint8_t *nonce,
+                                       tacit_error *err) TACIT_MUST_CHECK;
+
+typedef struct account_reserve_row {
+    uint8_t leaf[TACIT_HASH_BYTES], plan_hash[TACIT_HASH_BYTES], device[TACIT_DEVICE_BYTES];
+    uint8_t lineage[16];
+    uint32_t round_index;
+    uint8_t spend_leaf[TACIT_HASH_BYTES], abandon_leaf[TACIT_HASH_BYTES];
+    uint8_t update_digest[TACIT_HASH_BYTES];
+    bool spent, abandoned;
+} account_reserve_row;
+
+tacit_status account_reserve_insert(tacit_database *db, const account_reserve_row *row,
+                                    tacit_error *err) TACIT_MUST_CHECK;
+tacit_status account_reserve_by_plan(tacit_database *db, const uint8_t plan_hash[TACIT_HASH_BYTES],
+                                     account_reserve_row *out, bool *found,
+                                     tacit_error *err) TACIT_MUST_CHECK;
+tacit_status account_reserve_by_leaf(tacit_database *db, const uint8_t leaf[TACIT_HASH_BYTES],
+                                     account_reserve_row *out, bool *found,
+                                     tacit_error *err) TACIT_MUST_CHECK;
+tacit_status account_reserve_of_round(tacit_database *db, const uint8_t lineage[16],
+                                      uint32_t round_index, account_reserve_row *out, bool *found,
+                                      tacit_error *err) TACIT_MUST_CHECK;
+/* The entry that ended a reserve: a spend with its digest, or an abandon (digest NULL). */
+tacit_status account_reserve_end(tacit_database *db, const uint8_t leaf[TACIT_HASH_BYTES],
+                                 const uint8_t ending[TACIT_HASH_BYTES], const uint8_t *digest,
+                                 tacit_error *err) TACIT_MUST_CHECK;
+
+typedef struct account_lineage {
+    double epsilon_cap;
+    bool reserved; /* schedule_hash is fixed */
+    uint8_t schedule_hash[TACIT_HASH_BYTES];
+} account_lineage;
+
+tacit_status account_lineage_read(tacit_database *db, const uint8_t lineage[16],
+                                  account_lineage *out, bool *found,
+                                  tacit_error *err) TACIT_MUST_CHECK;
+tacit_status account_lineage_write(tacit_database *db, const uint8_t lineage[16],
+                                   const account_lineage *row, tacit_error *err) TACIT_MUST_CHECK;
+/* Sum of the sub-caps of every other lineage. */
+tacit_status account_lineage_others(tacit_database *db, const uint8_t lineage[16], double *sum,
+                                    tacit_error *err) TACIT_MUST_CHECK;
+
+/* Whether the lineage has a reserve before the entry of this sequence. */
+tacit_status account_lineage_seen(tacit_database *db, const uint8_t lineage[16], uint64_t sequence,
+                                  bool *seen, tacit_error *err) TACIT_MUST_CHECK;
+
+/* Verified checkpoints, all of them: a repeated reply may carry an older one. */
+tacit_status account_checkpoint_read(tacit_database *db, uint64_t size, bool newest,
+                                     tacit_checkpoint *out, char **note, bool *found,
+                                     tacit_error *err) TACIT_MUST_CHECK;
+tacit_status account_checkpoint_insert(tacit_database *db, const tacit_checkpoint *checkpoint,
+                                       tacit_span note, tacit_error *err) TACIT_MUST_CHECK;
+
+/* reserves, spends, abandons, entries without a receipt. */
+tacit_status account_counts(tacit_database *db, uint64_t counts[4],
+                            tacit_error *err) TACIT_MUST_CHECK;
+
+#endif

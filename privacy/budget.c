@@ -1,0 +1,140 @@
+#include "privacy/budget.h"
+
+#include "common/bytes.h"
+#include "privacy/noise.h"
+
+#include <math.h>
+#include <string.h>
+
+void tacit_budget_open(tacit_budget *b, double epsilon_cap, double delta)
+{
+    *b = (tacit_budget){.delta = delta, .filter_order = tacit_rdp_filter_order(epsilon_cap, delta)};
+}
+
+tacit_status tacit_budget_add(tacit_budget *b, const tacit_event *event, uint64_t values,
+                              bool first_of_schedule, tacit_error *err)
+{
+    uint64_t drawn;
+    if (!tacit_mul_u64(values, event->count, &drawn) ||
+        !tacit_add_u64(b->noise_values, drawn, &drawn))
+        return tacit_fail(err, TACIT_REFUSED, "budget: too many noise values to account for");
+    tacit_status status = tacit_rdp_add(&b->spent, event, TACIT_RDP_TRUE, err);
+    if (status != TACIT_OK)
+        return status;
+    b->noise_values = drawn;
+    b->schedules += first_of_schedule;
+    return TACIT_OK;
+}
+
+void tacit_budget_add_unprotected(tacit_budget *b)
+{
+    b->unprotected++;
+}
+
+static double epsilon_of(const tacit_budget *b)
+{
+    double delta = b->delta - tacit_noise_delta(b->noise_values);
+    if (b->lost || delta <= 0)
+        return INFINITY;
+    return b->schedules > 1 ? tacit_rdp_epsilon_at(&b->spent, b->filter_order, delta)
+                            : tacit_rdp_epsilon(&b->spent, delta, NULL);
+}
+
+/* An account without private events costs nothing, whatever its delta. */
+double tacit_budget_epsilon(const tacit_budget *b)
+{
+    return b->noise_values || b->lost ? epsilon_of(b) : 0;
+}
+
+double tacit_budget_epsilon_times(const tacit_budget *b, uint32_t times)
+{
+    tacit_budget all = *b;
+    for (uint32_t i = 1; i < times && !all.lost; i++)
+        tacit_rdp_join(&all.spent, &b->spent);
+    if (!tacit_mul_u64(b->noise_values, times, &all.noise_values))
+        return INFINITY;
+    return tacit_budget_epsilon(&all);
+}
+
+tacit_status tacit_budget_event(tacit_event *out, const Tacit__Reserve *reserve, tacit_error *err)
+{
+    *out = (tacit_event){
+        .neighbours = (tacit_neighbours)reserve->neighbours,
+        .sigma = tacit_noise_multiplier(reserve->b),
+        .q = tacit_sampling_rate(reserve->q_num),
+        .count = reserve->steps,
+    };
+    return tacit_event_validate(out, err);
+}
+
+tacit_status tacit_budget_schedule_epsilon(double *epsilon, const Tacit__Schedule *schedule,
+                                           size_t rounds, uint64_t values, tacit_error *err)
+{
+    tacit_budget b;
+    tacit_budget_open(&b, 1, schedule->delta);
+    for (size_t i = 0; i < rounds && i < schedule->n_rounds; i++) {
+        tacit_mechanism m;
+        tacit_event event;
+        tacit_status status = tacit_mechanism_from_message(&m, schedule->rounds[i]->mechanism, err);
+        if (status != TACIT_OK)
+            return status;
+        if (m.kind == TACIT_MECHANISM_NONE) {
+            *epsilon = INFINITY;
+            return TACIT_OK;
+        }
+        status = tacit_event_from_mechanism(&event, &m, 1, err);
+        if (status == TACIT_OK)
+            status = tacit_budget_add(&b, &event, values, i == 0, err);
+        if (status != TACIT_OK)
+            return status;
+    }
+    *epsilon = tacit_budget_epsilon(&b);
+    return TACIT_OK;
+}
+
+#define BUDGET_FORMAT 1
+
+void tacit_budget_write(const tacit_budget *b, uint8_t out[TACIT_BUDGET_BYTES])
+{
+    uint64_t delta;
+    memcpy(&delta, &b->delta, sizeof delta);
+    tacit_store_u32(out, BUDGET_FORMAT);
+    tacit_store_u64(out + 4, delta);
+    tacit_store_u32(out + 12, (uint32_t)b->filter_order);
+    tacit_store_u64(out + 16, b->noise_values);
+    tacit_store_u32(out + 24, b->schedules);
+    tacit_store_u32(out + 28, b->unprotected);
+    tacit_store_u32(out + 32, b->lost);
+    for (size_t i = 0; i < TACIT_RDP_ORDERS; i++) {
+        tacit_store_u64(out + 36 + 16 * i, (uint64_t)b->spent.rho[i]);
+        tacit_store_u64(out + 44 + 16 * i, (uint64_t)(b->spent.rho[i] >> 64));
+    }
+}
+
+tacit_status tacit_budget_read(tacit_budget *out, const void *bytes, size_t size, tacit_error *err)
+{
+    tacit_cursor c = tacit_cursor_over(bytes, size);
+    uint32_t format = tacit_cursor_u32(&c);
+    *out = (tacit_budget){.delta = tacit_cursor_f64(&c)};
+    out->filter_order = tacit_cursor_u32(&c);
+    out->noise_values = tacit_cursor_u64(&c);
+    out->schedules = tacit_cursor_u32(&c);
+    out->unprotected = tacit_cursor_u32(&c);
+    uint32_t lost = tacit_cursor_u32(&c);
+    out->lost = lost == 1;
+    for (size_t i = 0; i < TACIT_RDP_ORDERS; i++) {
+        uint64_t low = tacit_cursor_u64(&c);
+        out->spent.rho[i] = (unsigned __int128)tacit_cursor_u64(&c) << 64 | low;
+    }
+    if (c.failed || size != TACIT_BUDGET_BYTES || format != BUDGET_FORMAT || lost > 1 ||
+        out->filter_order >= TACIT_RDP_ORDERS || !(out->delta > 0 && out->delta < 1))
+        return tacit_fail(err, TACIT_BAD_INPUT, "stored budget: malformed");
+    return TACIT_OK;
+}
+
+bool tacit_budget_same(double a, double b)
+{
+    if (isinf(a) || isinf(b))
+        return a == b;
+    return fabs(a - b) <= 1e-9 * fmax(fabs(a), fabs(b));
+}

@@ -1,0 +1,331 @@
+#include "privacy/policy.h"
+
+#include "common/digest.h"
+#include "common/message.h"
+#include "privacy/entry.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define POLICY_FORMAT 1
+#define PLAN_FORMAT 1
+#define SCHEDULE_FORMAT 1
+#define SCHEDULE_ROUNDS_MAX 10000
+#define PLAN_TARGETS_MAX 64
+
+/* --- the policy itself --- */
+
+tacit_status tacit_policy_validate(const tacit_policy *p, tacit_error *err)
+{
+    const struct {
+        const char *name;
+        bool good;
+        double found;
+    } rules[] = {
+        {"epsilon", isfinite(p->epsilon_cap) && p->epsilon_cap > 0 && p->epsilon_cap <= 1e6,
+         p->epsilon_cap},
+        {"delta", p->delta >= 1e-300 && p->delta < 1, p->delta},
+        {"unit", p->minimum_unit >= TACIT_UNIT_RECORD && p->minimum_unit <= TACIT_UNIT_DEVICE,
+         (double)p->minimum_unit},
+        {"minimum_noise_multiplier",
+         isfinite(p->minimum_noise_multiplier) && p->minimum_noise_multiplier >= 0,
+         p->minimum_noise_multiplier},
+        {"devices_per_subject", p->devices_per_subject >= 1 && p->devices_per_subject <= 1000000,
+         (double)p->devices_per_subject},
+    };
+    for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++)
+        if (!rules[i].good)
+            return tacit_fail(err, TACIT_BAD_INPUT, "policy: %s %g is out of range", rules[i].name,
+                              rules[i].found);
+    return TACIT_OK;
+}
+
+tacit_status tacit_policy_pack(const tacit_policy *policy, uint8_t **bytes, size_t *size,
+                               tacit_error *err)
+{
+    tacit_status status = tacit_policy_validate(policy, err);
+    if (status != TACIT_OK)
+        return status;
+    Tacit__DevicePolicy m = TACIT__DEVICE_POLICY__INIT;
+    m.format = POLICY_FORMAT;
+    m.epsilon_cap = policy->epsilon_cap;
+    m.delta = policy->delta;
+    m.minimum_unit = policy->minimum_unit;
+    m.minimum_noise_multiplier = policy->minimum_noise_multiplier;
+    m.minimum_cohort = policy->minimum_cohort;
+    m.minimum_quorum = policy->minimum_quorum;
+    m.allow_non_private = policy->allow_non_private;
+    m.devices_per_subject = policy->devices_per_subject;
+    return tacit_message_pack(&m, TACIT_POLICY_MAX_BYTES, bytes, size, err);
+}
+
+tacit_status tacit_policy_unpack(tacit_policy *out, const void *bytes, size_t size,
+                                 tacit_error *err)
+{
+    Tacit__DevicePolicy *m;
+    tacit_status status =
+        TACIT_UNPACK(&m, tacit__device_policy, bytes, size, TACIT_POLICY_MAX_BYTES, err);
+    if (status != TACIT_OK)
+        return status;
+    *out = (tacit_policy){
+        .epsilon_cap = m->epsilon_cap,
+        .delta = m->delta,
+        .minimum_unit = (tacit_privacy_unit)m->minimum_unit,
+        .minimum_noise_multiplier = m->minimum_noise_multiplier,
+        .minimum_cohort = m->minimum_cohort,
+        .minimum_quorum = m->minimum_quorum,
+        .allow_non_private = m->allow_non_private,
+        .devices_per_subject = m->devices_per_subject,
+    };
+    uint32_t format = m->format;
+    tacit_message_free(m);
+    if (format != POLICY_FORMAT)
+        return tacit_fail(err, TACIT_BAD_INPUT, "policy: expected format %d, found %u",
+                          POLICY_FORMAT, format);
+    return tacit_policy_validate(out, err);
+}
+
+tacit_status tacit_policy_sign(const void *bytes, size_t size, const tacit_identity *id,
+                               uint8_t signature[TACIT_SIGNATURE_BYTES], tacit_error *err)
+{
+    return tacit_identity_sign(id, TACIT_POLICY_DOMAIN, bytes, size, signature, err);
+}
+
+bool tacit_policy_weakens(const tacit_policy *from, const tacit_policy *to)
+{
+    return to->epsilon_cap > from->epsilon_cap || to->delta != from->delta ||
+           to->minimum_unit < from->minimum_unit ||
+           to->minimum_noise_multiplier < from->minimum_noise_multiplier ||
+           to->minimum_cohort < from->minimum_cohort || to->minimum_quorum < from->minimum_quorum ||
+           to->allow_non_private > from->allow_non_private ||
+           to->devices_per_subject < from->devices_per_subject;
+}
+
+/* --- a plan against a policy --- */
+
+static tacit_status check_protection(const tacit_policy *policy, const tacit_mechanism *m,
+                                     double delta, tacit_error *err)
+{
+    if (m->kind == TACIT_MECHANISM_NONE) {
+        if (policy->allow_non_private)
+            return TACIT_OK;
+        return tacit_fail(err, TACIT_REFUSED,
+                          "plan's mechanism is none, which this device refuses; set "
+                          "allow_non_private in its policy if nothing on it is private");
+    }
+    double z = tacit_noise_multiplier(m->b);
+    if (m->unit < policy->minimum_unit)
+        return tacit_fail(err, TACIT_REFUSED, "plan's unit %s is below this device's minimum %s",
+                          tacit_privacy_unit_name(m->unit),
+                          tacit_privacy_unit_name(policy->minimum_unit));
+    if (z < policy->minimum_noise_multiplier)
+        return tacit_fail(err, TACIT_REFUSED,
+                          "plan's noise multiplier %.6g is below this device's minimum %.6g", z,
+                          policy->minimum_noise_multiplier);
+    if (delta > policy->delta)
+        return tacit_fail(err, TACIT_REFUSED, "plan's delta %.6g is above this device's %.6g",
+                          delta, policy->delta);
+    return TACIT_OK;
+}
+
+tacit_status tacit_policy_check(const tacit_policy *policy, const Tacit__Plan *plan,
+                                tacit_error *err)
+{
+    tacit_mechanism m;
+    tacit_status status = tacit_mechanism_from_plan(&m, plan, err);
+    if (status == TACIT_OK)
+        status = check_protection(policy, &m, plan->delta, err);
+    if (status != TACIT_OK)
+        return status;
+    if (plan->cohort < policy->minimum_cohort)
+        return tacit_fail(err, TACIT_REFUSED, "plan's cohort %u is below this device's minimum %u",
+                          plan->cohort, policy->minimum_cohort);
+    if (plan->quorum < policy->minimum_quorum)
+        return tacit_fail(err, TACIT_REFUSED, "plan's quorum %u is below this device's minimum %u",
+                          plan->quorum, policy->minimum_quorum);
+    return TACIT_OK;
+}
+
+/* --- structure --- */
+
+static const char *adapter_complaint(const Tacit__AdapterSpec *a)
+{
+    if (!a || a->kind == TACIT__ADAPTER_KIND__ADAPTER_UNSPECIFIED)
+        return "adapter is missing";
+    if (a->n_targets < 1 || a->n_targets > PLAN_TARGETS_MAX)
+        return "adapter targets are missing or too many";
+    if (a->rank < 1 || a->rank > 65536 || !isfinite(a->alpha) || a->alpha <= 0)
+        return "adapter rank or alpha is out of range";
+    return a->lineage_seed.len == 32 ? NULL : "adapter lineage_seed has not 32 bytes";
+}
+
+static bool delta_fits(double delta, bool all_none)
+{
+    return all_none ? delta >= 0 && delta < 1 : delta > 0 && delta < 1;
+}
+
+tacit_status tacit_schedule_validate(const Tacit__Schedule *s, tacit_error *err)
+{
+    const char *complaint = NULL;
+    size_t none = 0;
+    if (s->format != SCHEDULE_FORMAT)
+        complaint = "format is unknown";
+    else if (s->lineage.len != 16 || s->base_digest.len != 32)
+        complaint = "lineage or base_digest has a wrong length";
+    else if (s->n_rounds < 1 || s->n_rounds > SCHEDULE_ROUNDS_MAX)
+        complaint = "rounds are missing or too many";
+    else if (s->accountant == TACIT__ACCOUNTANT_KIND__ACCOUNTANT_UNSPECIFIED)
+        complaint = "accountant is missing";
+    else if (s->initial_adapter.len != 0 && s->initial_adapter.len != 32)
+        complaint = "initial_adapter has neither 0 nor 32 bytes";
+    else
+        complaint = adapter_complaint(s->adapter);
+    for (size_t i = 0; i < s->n_rounds && !complaint; i++) {
+        tacit_mechanism m;
+        tacit_status status = tacit_mechanism_from_message(&m, s->rounds[i]->mechanism, err);
+        if (status != TACIT_OK)
+            return tacit_fail_context(err, "schedule round %zu", i);
+        none += m.kind == TACIT_MECHANISM_NONE;
+    }
+    if (!complaint && none && none != s->n_rounds)
+        complaint = "rounds of mechanism none are mixed with private ones";
+    if (!complaint && !delta_fits(s->delta, none > 0))
+        complaint = "delta is out of range";
+    if (complaint)
+        return tacit_fail(err, TACIT_BAD_INPUT, "schedule: %s", complaint);
+    return TACIT_OK;
+}
+
+static const char *plan_complaint(const Tacit__Plan *p)
+{
+    const struct {
+        bool good;
+        const char *complaint;
+    } rules[] = {
+        {p->format == PLAN_FORMAT, "format is unknown"},
+        {p->round_id.len == 16 && p->lineage.len == 16, "round_id or lineage has not 16 bytes"},
+        {p->schedule_hash.len == 32 && p->base_digest.len == 32,
+         "schedule_hash or base_digest has not 32 bytes"},
+        {p->parent_digest.len == (p->parent_version ? 32u : 0u), "parent_digest is wrong"},
+        {p->trainable_values >= 1, "trainable_values is missing"},
+        {p->optimizer && p->optimizer->kind != TACIT__OPTIMIZER_KIND__OPTIMIZER_UNSPECIFIED,
+         "optimizer is missing"},
+        {p->accountant != TACIT__ACCOUNTANT_KIND__ACCOUNTANT_UNSPECIFIED, "accountant is missing"},
+        {isfinite(p->norm_bound) && p->norm_bound > 0, "norm_bound is out of range"},
+        {isfinite(p->update_scale) && p->update_scale > 0, "update_scale is out of range"},
+        {p->cohort >= 1 && p->quorum >= 1 && p->quorum <= p->cohort,
+         "quorum is not within 1 and cohort"},
+        {p->aggregator_key.len == 32, "aggregator_key has not 32 bytes"},
+        {p->max_tokens >= 1, "max_tokens is missing"},
+    };
+    for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++)
+        if (!rules[i].good)
+            return rules[i].complaint;
+    return adapter_complaint(p->adapter);
+}
+
+tacit_status tacit_plan_validate(const Tacit__Plan *plan, tacit_error *err)
+{
+    const char *complaint = plan_complaint(plan);
+    if (complaint)
+        return tacit_fail(err, TACIT_BAD_INPUT, "plan: %s", complaint);
+    tacit_mechanism m;
+    tacit_status status = tacit_mechanism_from_plan(&m, plan, err);
+    if (status != TACIT_OK)
+        return tacit_fail_context(err, "plan");
+    if (!delta_fits(plan->delta, m.kind == TACIT_MECHANISM_NONE))
+        return tacit_fail(err, TACIT_BAD_INPUT, "plan: delta %g is out of range", plan->delta);
+    return TACIT_OK;
+}
+
+/* --- equality --- */
+
+static bool fields_equal(ProtobufCBinaryData a, ProtobufCBinaryData b)
+{
+    return a.len == b.len && (a.len == 0 || memcmp(a.data, b.data, a.len) == 0);
+}
+
+static bool field_is(ProtobufCBinaryData a, const uint8_t *bytes, size_t size)
+{
+    return a.len == size && memcmp(a.data, bytes, size) == 0;
+}
+
+static bool adapters_equal(const Tacit__AdapterSpec *a, const Tacit__AdapterSpec *b)
+{
+    bool equal = a->kind == b->kind && a->n_targets == b->n_targets && a->rank == b->rank &&
+                 a->alpha == b->alpha && fields_equal(a->lineage_seed, b->lineage_seed);
+    for (size_t i = 0; equal && i < a->n_targets; i++)
+        equal = strcmp(a->targets[i], b->targets[i]) == 0;
+    return equal;
+}
+
+static tacit_status differs(const char *who, const char *field, tacit_error *err)
+{
+    return tacit_fail(err, TACIT_INTEGRITY, "%s: %s differs", who, field);
+}
+
+static bool round_mechanism_equal(const Tacit__Plan *plan, const Tacit__Schedule *schedule)
+{
+    tacit_mechanism planned, scheduled;
+    return tacit_mechanism_from_plan(&planned, plan, NULL) == TACIT_OK &&
+           tacit_mechanism_from_message(&scheduled, schedule->rounds[plan->round_index]->mechanism,
+                                        NULL) == TACIT_OK &&
+           tacit_mechanism_equal(&planned, &scheduled);
+}
+
+tacit_status tacit_plan_follows_schedule(const Tacit__Plan *plan, const Tacit__Schedule *schedule,
+                                         const uint8_t schedule_hash[32], tacit_error *err)
+{
+    static const char who[] = "plan against its schedule";
+    if (!field_is(plan->schedule_hash, schedule_hash, 32))
+        return differs(who, "schedule_hash", err);
+    if (plan->round_index >= schedule->n_rounds)
+        return tacit_fail(err, TACIT_INTEGRITY, "%s: round %u of %zu", who, plan->round_index,
+                          schedule->n_rounds);
+    const struct {
+        const char *field;
+        bool equal;
+    } rules[] = {
+        {"lineage", fields_equal(plan->lineage, schedule->lineage)},
+        {"base_digest", fields_equal(plan->base_digest, schedule->base_digest)},
+        {"adapter",
+         plan->adapter && schedule->adapter && adapters_equal(plan->adapter, schedule->adapter)},
+        {"delta", plan->delta == schedule->delta},
+        {"accountant", plan->accountant == schedule->accountant},
+        {"mechanism", round_mechanism_equal(plan, schedule)},
+    };
+    for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++)
+        if (!rules[i].equal)
+            return differs(who, rules[i].field, err);
+    return TACIT_OK;
+}
+
+tacit_status tacit_reserve_follows_plan(const Tacit__Reserve *reserve, const Tacit__Plan *plan,
+                                        const uint8_t plan_hash[32], tacit_error *err)
+{
+    tacit_mechanism m;
+    tacit_status status = tacit_mechanism_from_plan(&m, plan, err);
+    if (status != TACIT_OK)
+        return status;
+    const struct {
+        const char *field;
+        bool equal;
+    } rules[] = {
+        {"plan_hash", field_is(reserve->plan_hash, plan_hash, 32)},
+        {"round_id", reserve->round_id.len == 0 || fields_equal(reserve->round_id, plan->round_id)},
+        {"lineage", fields_equal(reserve->lineage, plan->lineage)},
+        {"kind", reserve->kind == (uint32_t)m.kind},
+        {"unit", reserve->unit == (uint32_t)m.unit},
+        {"neighbours", reserve->neighbours == (uint32_t)m.neighbours},
+        {"b", reserve->b == m.b},
+        {"q_num", reserve->q_num == m.q_num},
+        {"steps", reserve->steps == m.steps},
+        {"clip_norm", reserve->clip_norm == m.clip_norm},
+        {"values", reserve->values == plan->trainable_values},
+    };
+    for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++)
+        if (!rules[i].equal)
+            return differs("reserve against its plan", rules[i].field, err);
+    return TACIT_OK;
+}

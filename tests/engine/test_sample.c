@@ -1,0 +1,137 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "engine/sample.h"
+
+#include <math.h>
+#include <string.h>
+
+#define VOCAB 6
+
+/* Softmax at temperature 1: 0.4, 0.1, 0.2, 0.25, 0.05 and never. */
+static float logits[VOCAB];
+
+static int set_up(void **state)
+{
+    (void)state;
+    const double p[VOCAB] = {0.4, 0.1, 0.2, 0.25, 0.05, 0};
+    for (size_t i = 0; i < VOCAB; i++)
+        logits[i] = (float)log(p[i]);
+    logits[5] = NAN;
+    return 0;
+}
+
+static tacit_sampler new_sampler(double temperature, size_t top_k, double top_p, uint64_t seed)
+{
+    const tacit_sampler_spec spec = {temperature, top_k, top_p, seed};
+    tacit_sampler s;
+    tacit_error err;
+    assert_int_equal(tacit_sampler_init(&s, &spec, VOCAB, &err), TACIT_OK);
+    return s;
+}
+
+/* Frequencies of many draws against the exact probabilities, within five standard deviations. */
+static void check_frequencies(double temperature, size_t top_k, double top_p,
+                              const double expected[VOCAB])
+{
+    enum { DRAWS = 20000 };
+    tacit_sampler s = new_sampler(temperature, top_k, top_p, 42);
+    size_t count[VOCAB] = {0};
+    for (size_t i = 0; i < DRAWS; i++) {
+        int32_t id = tacit_sampler_next(&s, logits);
+        assert_in_range(id, 0, VOCAB - 1);
+        count[id]++;
+    }
+    for (size_t i = 0; i < VOCAB; i++) {
+        double p = expected[i], sd = sqrt(p * (1 - p) / DRAWS);
+        if (!(fabs((double)count[i] / DRAWS - p) <= 5 * sd))
+            fail_msg("token %zu: %zu of %d draws, expected %g", i, count[i], DRAWS, p);
+    }
+    tacit_sampler_fini(&s);
+}
+
+static void test_frequencies(void **state)
+{
+    (void)state;
+    check_frequencies(1, 0, 1, (const double[]){0.4, 0.1, 0.2, 0.25, 0.05, 0});
+    check_frequencies(1, 2, 0, (const double[]){0.4 / 0.65, 0, 0, 0.25 / 0.65, 0, 0});
+    /* 0.4 + 0.25 reach 0.6; one alone reaches 0.3. */
+    check_frequencies(1, 0, 0.6, (const double[]){0.4 / 0.65, 0, 0, 0.25 / 0.65, 0, 0});
+    check_frequencies(1, 0, 0.3, (const double[]){1, 0, 0, 0, 0, 0});
+    /* At temperature 1/2 probabilities are squared. */
+    check_frequencies(0.5, 0, 0,
+                      (const double[]){0.16 / 0.275, 0.01 / 0.275, 0.04 / 0.275, 0.0625 / 0.275,
+                                       0.0025 / 0.275, 0});
+}
+
+static void test_seed_repeats(void **state)
+{
+    (void)state;
+    tacit_sampler a = new_sampler(1, 0, 0, 7), b = new_sampler(1, 0, 0, 7);
+    tacit_sampler c = new_sampler(1, 0, 0, 8);
+    int different = 0;
+    for (int i = 0; i < 200; i++) {
+        int32_t id = tacit_sampler_next(&a, logits);
+        assert_int_equal(tacit_sampler_next(&b, logits), id);
+        different += tacit_sampler_next(&c, logits) != id;
+    }
+    assert_true(different > 50);
+    tacit_sampler_fini(&a);
+    tacit_sampler_fini(&b);
+    tacit_sampler_fini(&c);
+}
+
+static void test_greedy_and_top(void **state)
+{
+    (void)state;
+    tacit_sampler s = new_sampler(0, 0, 0, 1);
+    sample_candidate best[VOCAB];
+    assert_int_equal(tacit_sampler_next(&s, logits), 0);
+    assert_int_equal(tacit_sampler_top(&s, logits, 3, best), 3);
+    assert_int_equal(best[0].id, 0);
+    assert_int_equal(best[1].id, 3);
+    assert_int_equal(best[2].id, 2);
+    assert_int_equal(tacit_sampler_top(&s, logits, VOCAB, best), VOCAB - 1);
+    const float tie[VOCAB] = {NAN, 1, 3, 3, -INFINITY, 2};
+    assert_int_equal(tacit_argmax(tie, VOCAB), 2);
+    assert_int_equal(tacit_sampler_top(&s, tie, 2, best), 2);
+    assert_int_equal(best[0].id, 2);
+    assert_int_equal(best[1].id, 3);
+    const float nothing[VOCAB] = {NAN, NAN, NAN, NAN, NAN, NAN};
+    assert_int_equal(tacit_argmax(nothing, VOCAB), -1);
+    assert_int_equal(tacit_sampler_next(&s, nothing), -1);
+    tacit_sampler_fini(&s);
+    s = new_sampler(1, 0, 0, 1);
+    assert_int_equal(tacit_sampler_next(&s, nothing), -1);
+    tacit_sampler_fini(&s);
+}
+
+static void test_bad_numbers(void **state)
+{
+    (void)state;
+    const tacit_sampler_spec bad[] = {{.temperature = -1},
+                                      {.temperature = NAN},
+                                      {.temperature = INFINITY},
+                                      {.top_p = 1.5},
+                                      {.top_p = NAN}};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        tacit_sampler s;
+        tacit_error err;
+        assert_int_equal(tacit_sampler_init(&s, &bad[i], VOCAB, &err), TACIT_USAGE);
+        tacit_sampler_fini(&s);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_frequencies),
+        cmocka_unit_test(test_seed_repeats),
+        cmocka_unit_test(test_greedy_and_top),
+        cmocka_unit_test(test_bad_numbers),
+    };
+    return cmocka_run_group_tests(tests, set_up, NULL);
+}

@@ -1,0 +1,670 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "common/database.h"
+#include "privacy/ledger.h"
+#include "world.h"
+
+#include <unistd.h>
+
+typedef struct fixture {
+    world w;
+    char dir[64], path[128];
+    tacit_database *db;
+    tacit_ledger *ledger;
+    tacit_error err;
+} fixture;
+
+static void ledger_reopen(fixture *f)
+{
+    tacit_ledger_close(f->ledger);
+    tacit_database_close(f->db);
+    OK(tacit_database_open(&f->db, f->path, &f->err));
+    OK(tacit_ledger_open(&f->ledger, f->db, WORLD_ORIGIN, f->w.log, &f->err));
+}
+
+static int set_up(void **state)
+{
+    fixture *f = calloc(1, sizeof *f);
+    world_init(&f->w);
+    snprintf(f->dir, sizeof f->dir, "/tmp/tacit-ledger-XXXXXX");
+    assert_non_null(mkdtemp(f->dir));
+    snprintf(f->path, sizeof f->path, "%s/server.db", f->dir);
+    OK(tacit_database_open(&f->db, f->path, &f->err));
+    OK(tacit_ledger_open(&f->ledger, f->db, WORLD_ORIGIN, f->w.log, &f->err));
+    *state = f;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    fixture *f = *state;
+    char command[128];
+    tacit_ledger_close(f->ledger);
+    tacit_database_close(f->db);
+    snprintf(command, sizeof command, "rm -rf %s", f->dir);
+    assert_int_equal(system(command), 0);
+    world_free(&f->w);
+    free(f);
+    return 0;
+}
+
+/* One append between marks of the open transaction; on failure nothing of it stays. */
+static tacit_status append_one(fixture *f, size_t i, uint64_t *index)
+{
+    uint8_t leaf[TACIT_HASH_BYTES];
+    bool own = !tacit_database_in_transaction(f->db);
+    if (own)
+        OK(tacit_database_begin(f->db, &f->err));
+    OK(tacit_database_mark(f->db, &f->err));
+    tacit_status status = tacit_ledger_append(f->ledger, f->w.entry[i].bytes, f->w.entry[i].size,
+                                              index, leaf, &f->err);
+    if (status == TACIT_OK)
+        OK(tacit_database_keep(f->db, &f->err));
+    else
+        tacit_database_undo(f->db);
+    if (own)
+        OK(tacit_database_commit(f->db, &(tacit_error){0}));
+    return status;
+}
+
+static void append_until(fixture *f, size_t n)
+{
+    OK(tacit_database_begin(f->db, &f->err));
+    for (size_t i = 0; i < n; i++) {
+        uint64_t index;
+        tacit_status status = append_one(f, i, &index);
+        if (status != TACIT_OK)
+            print_error("entry %zu: %s\n", i, f->err.message);
+        assert_int_equal(status, TACIT_OK);
+        assert_int_equal(index, i);
+    }
+    OK(tacit_database_commit(f->db, &f->err));
+}
+
+static void standard(fixture *f)
+{
+    world_plan_all(&f->w);
+    world_log(&f->w);
+}
+
+static void test_the_standard_log_has_the_naive_root(void **state)
+{
+    fixture *f = *state;
+    uint8_t root[TACIT_HASH_BYTES], expected[TACIT_HASH_BYTES];
+    tacit_merkle_store store = tacit_merkle_memory_store(&f->w.tree);
+    uint64_t size;
+    standard(f);
+    append_until(f, f->w.count);
+    OK(tacit_ledger_size(f->ledger, &size, &f->err));
+    assert_int_equal(size, f->w.count);
+    for (uint64_t n = 0; n <= size; n++) {
+        OK(tacit_ledger_root(f->ledger, n, root, &f->err));
+        OK(tacit_merkle_root(&store, n, expected, &f->err));
+        assert_memory_equal(root, expected, sizeof root);
+    }
+}
+
+static void test_checkpoints_and_proofs_verify(void **state)
+{
+    fixture *f = *state;
+    char note[TACIT_CHECKPOINT_MAX], again[TACIT_CHECKPOINT_MAX];
+    uint64_t size;
+    tacit_checkpoint c;
+    tacit_proof proof;
+    standard(f);
+    append_until(f, f->w.count);
+    assert_int_equal(tacit_ledger_last_checkpoint(f->ledger, note, &size, &f->err),
+                     TACIT_NOT_FOUND);
+    OK(tacit_database_begin(f->db, &f->err));
+    OK(tacit_ledger_checkpoint(f->ledger, note, &size, &f->err));
+    OK(tacit_database_commit(f->db, &f->err));
+    OK(tacit_checkpoint_verify(&c, note, strlen(note), tacit_ledger_key(f->ledger), &f->err));
+    assert_int_equal(c.size, f->w.count);
+    OK(tacit_ledger_checkpoint(f->ledger, again, &size, &f->err));
+    assert_string_equal(note, again);
+    for (uint64_t i = 0; i < c.size; i++) {
+        uint8_t leaf[TACIT_HASH_BYTES];
+        tacit_merkle_leaf(leaf, f->w.entry[i].bytes, f->w.entry[i].size);
+        OK(tacit_ledger_inclusion(f->ledger, i, c.size, &proof, &f->err));
+        OK(tacit_merkle_verify_inclusion(leaf, i, c.size, &proof, c.root, &f->err));
+    }
+    uint8_t old_root[TACIT_HASH_BYTES];
+    OK(tacit_ledger_root(f->ledger, 7, old_root, &f->err));
+    OK(tacit_ledger_consistency(f->ledger, 7, c.size, &proof, &f->err));
+    OK(tacit_merkle_verify_consistency(7, old_root, c.size, c.root, &proof, &f->err));
+    ledger_reopen(f);
+}
+
+static void test_the_same_bytes_again_change_nothing(void **state)
+{
+    fixture *f = *state;
+    uint64_t index, size;
+    standard(f);
+    append_until(f, f->w.count);
+    for (size_t i = 0; i < f->w.count; i++) {
+        OK(append_one(f, i, &index));
+        assert_int_equal(index, i);
+    }
+    OK(tacit_ledger_size(f->ledger, &size, &f->err));
+    assert_int_equal(size, f->w.count);
+}
+
+static void test_a_rollback_takes_the_log_back(void **state)
+{
+    fixture *f = *state;
+    uint64_t index, size;
+    uint8_t before[TACIT_HASH_BYTES], after[TACIT_HASH_BYTES], leaf[TACIT_HASH_BYTES];
+    standard(f);
+    append_until(f, 7);
+    OK(tacit_ledger_root(f->ledger, 7, before, &f->err));
+    OK(tacit_database_begin(f->db, &f->err));
+    for (size_t i = 7; i < 12; i++)
+        OK(tacit_ledger_append(f->ledger, f->w.entry[i].bytes, f->w.entry[i].size, &index, leaf,
+                               &f->err));
+    tacit_database_rollback(f->db);
+    OK(tacit_ledger_size(f->ledger, &size, &f->err));
+    assert_int_equal(size, 7);
+    OK(tacit_ledger_root(f->ledger, 7, after, &f->err));
+    assert_memory_equal(before, after, sizeof before);
+    /* And the chain state with it: the same entries fit again. */
+    for (size_t i = 7; i < f->w.count; i++) {
+        OK(append_one(f, i, &index));
+        assert_int_equal(index, i);
+    }
+    assert_int_equal(tacit_ledger_append(f->ledger, f->w.entry[0].bytes, f->w.entry[0].size, &index,
+                                         leaf, &f->err),
+                     TACIT_USAGE);
+}
+
+static void test_a_device_is_what_its_entries_say(void **state)
+{
+    fixture *f = *state;
+    tacit_ledger_device d;
+    standard(f);
+    append_until(f, f->w.count);
+    OK(tacit_ledger_device_get(f->ledger, f->w.device[1].name, &d, &f->err));
+    assert_int_equal(d.next_sequence, 2 * WORLD_ROUNDS + 1);
+    assert_memory_equal(d.head, f->w.device[1].head, TACIT_HASH_BYTES);
+    /* Thirty runs of one event, straight from the accountant. */
+    tacit_rdp rdp = {0};
+    tacit_event event = {TACIT_ADD_REMOVE, tacit_noise_multiplier(100000),
+                         tacit_sampling_rate(TACIT_Q_ONE / 20), 30};
+    OK(tacit_rdp_add(&rdp, &event, TACIT_RDP_TRUE, &f->err));
+    assert_true(fabs(d.epsilon - tacit_rdp_epsilon(&rdp, 1e-5, NULL)) < 1e-6);
+    assert_false(d.revoked || d.frozen || d.non_private);
+    tacit_ledger_reserve r;
+    OK(tacit_ledger_reserve_get(f->ledger, f->w.device[1].reserve[2], &r, &f->err));
+    assert_true(r.spent && r.decided && r.accepted && !r.abandoned);
+    assert_memory_equal(r.plan_hash, f->w.plan_hash[2], TACIT_HASH_BYTES);
+}
+
+/* --- entries that the ledger refuses: the hook spoils one, everything before it is fine --- */
+
+static bool is(const Tacit__Entry *e, Tacit__Entry__BodyCase kind)
+{
+    return e->body_case == kind;
+}
+
+static bool at(const Tacit__Entry *e, Tacit__Entry__BodyCase kind, int round, int device, int r,
+               int d)
+{
+    return is(e, kind) && round == r && device == d;
+}
+
+static uint8_t scratch[64];
+
+static bool gap(world *w, Tacit__Entry *e, int round, int device)
+{
+    (void)w;
+    if (at(e, TACIT__ENTRY__BODY_SPEND, round, device, 0, 1))
+        e->sequence += 1;
+    return true;
+}
+
+static bool fork_sequence(world *w, Tacit__Entry *e, int round, int device)
+{
+    (void)w;
+    if (at(e, TACIT__ENTRY__BODY_SPEND, round, device, 1, 1))
+        e->sequence -= 1;
+    return true;
+}
+
+static bool fork_previous(world *w, Tacit__Entry *e, int round, int device)
+{
+    (void)w;
+    if (at(e, TACIT__ENTRY__BODY_SPEND, round, device, 0, 1))
+        e->previous = filled(scratch, 32, 1);
+    return true;
+}
+
+static bool by_stranger(world *w, Tacit__Entry *e, int round, int device)
+{
+    uint8_t leaf[TACIT_HASH_BYTES];
+    if (!at(e, TACIT__ENTRY__BODY_RESERVE, round, device, 0, 0))
+        return true;
+    world_push(w, e, w->stranger, leaf);
+    return false;
+}
+
+static bool server_by_stranger(world *w, Tacit__Entry *e, int round, int device)
+{
+    uint8_t leaf[TACIT_HASH_BYTES];
+    if (!at(e, TACIT__ENTRY__BODY_PLAN, round, device, 0, -1))
+        return true;
+    world_push(w, e, w->stranger, leaf);
+    return false;
+}
+
+static bool no_enrolment(world *w, Tacit__Entry *e, int round, int device)
+{
+    (void)w;
+    return !at(e, TACIT__ENTRY__BODY_ENROL, round, device, -1, 0);
+}
+
+static bool other_policy(world *w, Tacit__Entry *e, int round, int device)
+{
+    (void)w;
+    if (at(e, TACIT__ENTRY__BODY_ENROL, round, device, -1, 0))
+        e->enrol->policy_signature.data[5] ^= 1;
+    return true;
+}
+
+static bool wrong_epsilon(world *w, Tacit__Entry *e, int round, int device)
+{
+    (void)w;
+    if (at(e, TACIT__ENTRY__BODY_RESERVE, round, device, 1, 0))
+        e->reserve->epsilon_after *= 0.999;
+    return true;
+}
+
+static bool higher_cap(world *w, Tacit__Entry *e, int round, int device)
+{
+    (void)w;
+    if (at(e, TACIT__ENTRY__BODY_RESERVE, round, device, 0, 0))
+        e->reserve->epsilon_cap *= 2;
+    return true;
+}
+
+static bool fewer_steps(world *w, Tacit__Entry *e, int round, int device)
+{
+    (void)w;
+    if (at(e, TACIT__ENTRY__BODY_RESERVE, round, device, 0, 0))
+        e->reserve->steps -= 1;
+    return true;
+}
+
+static bool no_plan(world *w, Tacit__Entry *e, int round, int device)
+{
+    (void)w;
+    return !at(e, TACIT__ENTRY__BODY_PLAN, round, device, 0, -1);
+}
+
+static bool no_schedule(world *w, Tacit__Entry *e, int round, int device)
+{
+    (void)w;
+    (void)round;
+    (void)device;
+    return !is(e, TACIT__ENTRY__BODY_SCHEDULE);
+}
+
+static bool digest_twice(world *w, Tacit__Entry *e, int round, int device)
+{
+    (void)w;
+    if (at(e, TACIT__ENTRY__BODY_SPEND, round, device, 0, 1))
+        e->spend->update_digest = filled(scratch, 32, 0x40);
+    return true;
+}
+
+static bool others_reserve(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (at(e, TACIT__ENTRY__BODY_SPEND, round, device, 0, 1))
+        e->spend->reserve_hash = tacit_field_of(w->device[0].reserve[0], 32);
+    return true;
+}
+
+static bool decided_twice(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (at(e, TACIT__ENTRY__BODY_UPDATE, round, device, 0, 1)) {
+        e->device = tacit_field_of(w->device[0].name, TACIT_DEVICE_BYTES);
+        e->update->reserve_hash = tacit_field_of(w->device[0].reserve[0], 32);
+        e->update->update_digest = tacit_field_of(w->device[0].digest[0], 32);
+        e->update->accepted = false;
+        e->update->reason = (char *)(uintptr_t) "norm";
+    }
+    return true;
+}
+
+static bool other_digest(world *w, Tacit__Entry *e, int round, int device)
+{
+    (void)w;
+    if (at(e, TACIT__ENTRY__BODY_UPDATE, round, device, 0, 1))
+        e->update->update_digest = filled(scratch, 32, 7);
+    return true;
+}
+
+static bool unspent_decision(world *w, Tacit__Entry *e, int round, int device)
+{
+    (void)w;
+    return !at(e, TACIT__ENTRY__BODY_SPEND, round, device, 0, 1);
+}
+
+static bool revoked(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (at(e, TACIT__ENTRY__BODY_RESERVE, round, device, 1, 1)) {
+        Tacit__Entry r = TACIT__ENTRY__INIT;
+        Tacit__Revoke b = TACIT__REVOKE__INIT;
+        r.device = tacit_field_of(w->device[1].name, TACIT_DEVICE_BYTES);
+        r.body_case = TACIT__ENTRY__BODY_REVOKE;
+        r.revoke = &b;
+        b.reason = (char *)(uintptr_t) "stolen";
+        world_push(w, &r, w->log, NULL);
+    }
+    return true;
+}
+
+static bool frozen(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (at(e, TACIT__ENTRY__BODY_RESERVE, round, device, 1, 1)) {
+        Tacit__Entry r = TACIT__ENTRY__INIT;
+        Tacit__CloneSuspected b = TACIT__CLONE_SUSPECTED__INIT;
+        r.device = tacit_field_of(w->device[1].name, TACIT_DEVICE_BYTES);
+        r.body_case = TACIT__ENTRY__BODY_CLONE_SUSPECTED;
+        r.clone_suspected = &b;
+        b.evidence = (char *)(uintptr_t) "sequence 3 came with two bodies";
+        world_push(w, &r, w->log, NULL);
+    }
+    return true;
+}
+
+static bool lost_account(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (at(e, TACIT__ENTRY__BODY_SPEND, round, device, 0, 2)) {
+        e->body_case = TACIT__ENTRY__BODY_ACCOUNT_LOST;
+        static Tacit__AccountLost lost;
+        lost = (Tacit__AccountLost)TACIT__ACCOUNT_LOST__INIT;
+        lost.epsilon_counted = w->policy.epsilon_cap;
+        e->account_lost = &lost;
+    }
+    return !at(e, TACIT__ENTRY__BODY_UPDATE, round, device, 0, 2);
+}
+
+/* A policy change before round 1; `signer` NULL leaves it unsigned. */
+static void push_policy(world *w, int d, double cap, const tacit_identity *signer)
+{
+    static uint8_t signature[TACIT_SIGNATURE_BYTES];
+    Tacit__Entry e = TACIT__ENTRY__INIT;
+    Tacit__PolicyChanged b = TACIT__POLICY_CHANGED__INIT;
+    tacit_policy policy = w->policy;
+    policy.epsilon_cap = cap;
+    uint8_t *bytes;
+    size_t size;
+    OK(tacit_policy_pack(&policy, &bytes, &size, &w->err));
+    e.device = tacit_field_of(w->device[d].name, TACIT_DEVICE_BYTES);
+    e.body_case = TACIT__ENTRY__BODY_POLICY_CHANGED;
+    e.policy_changed = &b;
+    b.who = b.role = b.meaning = b.reason = (char *)(uintptr_t) "test";
+    b.policy = tacit_field_of(bytes, size);
+    if (signer) {
+        OK(tacit_policy_sign(bytes, size, signer, signature, &w->err));
+        b.signature = tacit_field_of(signature, sizeof signature);
+    }
+    world_push(w, &e, w->log, NULL);
+    free(bytes);
+}
+
+static bool cap_lowered(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (at(e, TACIT__ENTRY__BODY_PLAN, round, device, 1, -1))
+        push_policy(w, 0, 0.1, NULL);
+    if (at(e, TACIT__ENTRY__BODY_RESERVE, round, device, 1, 0))
+        e->reserve->epsilon_cap = 0.1;
+    return true;
+}
+
+static bool cap_raised_unsigned(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (at(e, TACIT__ENTRY__BODY_PLAN, round, device, 1, -1))
+        push_policy(w, 0, 30, NULL);
+    return true;
+}
+
+static bool cap_raised_by_stranger(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (at(e, TACIT__ENTRY__BODY_PLAN, round, device, 1, -1))
+        push_policy(w, 0, 30, w->stranger);
+    return true;
+}
+
+static bool cap_raised_by_policy_key(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (at(e, TACIT__ENTRY__BODY_PLAN, round, device, 1, -1))
+        push_policy(w, 0, 30, w->policy_key);
+    return true;
+}
+
+static bool cap_raised_by_device(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (at(e, TACIT__ENTRY__BODY_PLAN, round, device, 1, -1))
+        push_policy(w, 0, 30, w->device[0].id);
+    return true;
+}
+
+static void quiet_plan(Tacit__Plan *p, int round)
+{
+    if (round == 1)
+        p->mechanism->b = 60000;
+}
+
+static void small_cohort(Tacit__Plan *p, int round)
+{
+    (void)round;
+    p->cohort = 1;
+    p->quorum = 1;
+}
+
+static void same_round(Tacit__Plan *p, int round)
+{
+    if (round == 1)
+        p->round_id.data[0] = 0xa0;
+    if (round == 1)
+        memset(p->round_id.data, 0xa0, 16);
+}
+
+static const struct {
+    const char *what;
+    world_hook *hook;
+    void (*edit_plan)(Tacit__Plan *, int);
+    double cap;
+    bool none;
+    tacit_status status;
+    const char *says;
+} refusals[] = {
+    {"gap in a chain", gap, NULL, 3, false, TACIT_CONFLICT, "send entry 2 first"},
+    {"sequence used twice", fork_sequence, NULL, 3, false, TACIT_INTEGRITY, "clone"},
+    {"another head", fork_previous, NULL, 3, false, TACIT_INTEGRITY, "clone"},
+    {"reserve by a stranger", by_stranger, NULL, 3, false, TACIT_INTEGRITY, "not signed"},
+    {"plan by a stranger", server_by_stranger, NULL, 3, false, TACIT_INTEGRITY, "log's key"},
+    {"unknown device", no_enrolment, NULL, 3, false, TACIT_REFUSED, "unknown device"},
+    {"policy not signed", other_policy, NULL, 3, false, TACIT_INTEGRITY, "sign its policy"},
+    {"wrong epsilon", wrong_epsilon, NULL, 3, false, TACIT_INTEGRITY, "states epsilon"},
+    {"cap above the policy's", higher_cap, NULL, 3, false, TACIT_REFUSED, "cap is 3"},
+    {"over the cap", NULL, NULL, 0.8, false, TACIT_REFUSED, "cap is 0.8"},
+    {"steps not the plan's", fewer_steps, NULL, 3, false, TACIT_INTEGRITY, "steps differs"},
+    {"plan not logged", no_plan, NULL, 3, false, TACIT_NOT_FOUND, "plan"},
+    {"schedule not logged", no_schedule, NULL, 3, false, TACIT_NOT_FOUND, "schedule"},
+    {"update digest twice", digest_twice, NULL, 3, false, TACIT_CONFLICT, "UNIQUE"},
+    {"another device's reserve", others_reserve, NULL, 3, false, TACIT_INTEGRITY, "another device"},
+    {"decided twice", decided_twice, NULL, 3, false, TACIT_CONFLICT, "decided already"},
+    {"digest not the spend's", other_digest, NULL, 3, false, TACIT_INTEGRITY, "digest"},
+    {"accepted without spend", unspent_decision, NULL, 3, false, TACIT_NOT_FOUND, "no spend"},
+    {"revoked device", revoked, NULL, 3, false, TACIT_REFUSED, "revoked"},
+    {"frozen device", frozen, NULL, 3, false, TACIT_REFUSED, "clone"},
+    {"lost account", lost_account, NULL, 3, false, TACIT_REFUSED, "cap is 3"},
+    {"cap lowered below", cap_lowered, NULL, 3, false, TACIT_REFUSED, "cap is 0.1"},
+    {"cap raised unsigned", cap_raised_unsigned, NULL, 3, false, TACIT_REFUSED, "signed"},
+    {"cap raised by a stranger", cap_raised_by_stranger, NULL, 3, false, TACIT_REFUSED, "signed"},
+    {"plan off its schedule", NULL, quiet_plan, 3, false, TACIT_INTEGRITY, "mechanism differs"},
+    {"cohort under policy", NULL, small_cohort, 3, false, TACIT_REFUSED, "cohort 1 is below"},
+    {"round id twice", NULL, same_round, 3, false, TACIT_CONFLICT, "UNIQUE"},
+    {"mechanism none", NULL, NULL, 3, true, TACIT_REFUSED, "none"},
+};
+
+/* Builds the log with one fault; the ledger must take everything before it and refuse it. */
+static void check_refusal(size_t k)
+{
+    void *state;
+    set_up(&state);
+    fixture *f = state;
+    tacit_status status = TACIT_OK;
+    uint64_t index, before, after;
+    f->w.hook = refusals[k].hook;
+    f->w.edit_plan = refusals[k].edit_plan;
+    f->w.policy.epsilon_cap = refusals[k].cap;
+    f->w.none = refusals[k].none;
+    standard(f);
+    size_t i = 0;
+    OK(tacit_database_begin(f->db, &f->err));
+    while (i < f->w.count && status == TACIT_OK) {
+        OK(tacit_ledger_size(f->ledger, &before, &f->err));
+        status = append_one(f, i++, &index);
+    }
+    OK(tacit_ledger_size(f->ledger, &after, &(tacit_error){0}));
+    if (status != refusals[k].status || !strstr(f->err.message, refusals[k].says))
+        print_error("%s: entry %zu: %d %s\n", refusals[k].what, i, status, f->err.message);
+    assert_int_equal(status, refusals[k].status);
+    assert_non_null(strstr(f->err.message, refusals[k].says));
+    assert_int_equal(before, after);
+    tear_down(&state);
+}
+
+static void test_faulty_entries_are_refused(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < sizeof refusals / sizeof refusals[0]; k++)
+        check_refusal(k);
+}
+
+static void test_caps_are_raised_by_the_right_keys(void **state)
+{
+    fixture *f = *state;
+    tacit_ledger_device d;
+    f->w.hook = cap_raised_by_policy_key;
+    standard(f);
+    append_until(f, f->w.count);
+    OK(tacit_ledger_device_get(f->ledger, f->w.device[0].name, &d, &f->err));
+    assert_true(d.policy.epsilon_cap == 30);
+}
+
+static void test_the_device_itself_may_raise_its_cap(void **state)
+{
+    fixture *f = *state;
+    f->w.hook = cap_raised_by_device;
+    standard(f);
+    append_until(f, f->w.count);
+}
+
+static void test_signatures_are_checked(void **state)
+{
+    fixture *f = *state;
+    uint64_t index;
+    standard(f);
+    append_until(f, 5);
+    f->w.entry[5].bytes[f->w.entry[5].size - 3] ^= 4;
+    assert_int_equal(append_one(f, 5, &index), TACIT_INTEGRITY);
+    f->w.entry[5].bytes[f->w.entry[5].size - 3] ^= 4;
+    OK(append_one(f, 5, &index));
+}
+
+static void test_damage_is_found_when_opening(void **state)
+{
+    fixture *f = *state;
+    static const char *const damage[] = {
+        "UPDATE ledger_entry SET bytes = zeroblob(100) WHERE idx = 43",
+        "DELETE FROM ledger_entry WHERE idx >= 30",
+        "UPDATE ledger_node SET hash = zeroblob(32) WHERE level = 5 AND idx = 0",
+        "DELETE FROM ledger_node WHERE level = 4",
+        "UPDATE ledger_checkpoint SET note = replace(note, '44', '43')",
+        "UPDATE ledger_checkpoint SET note = 'nothing'",
+    };
+    char note[TACIT_CHECKPOINT_MAX];
+    uint64_t size;
+    standard(f);
+    append_until(f, f->w.count);
+    OK(tacit_database_begin(f->db, &f->err));
+    OK(tacit_ledger_checkpoint(f->ledger, note, &size, &f->err));
+    OK(tacit_database_commit(f->db, &f->err));
+    for (size_t i = 0; i < sizeof damage / sizeof damage[0]; i++) {
+        tacit_ledger *other;
+        OK(tacit_database_begin(f->db, &f->err));
+        OK(tacit_database_run(f->db, damage[i], &f->err));
+        OK(tacit_database_commit(f->db, &f->err));
+        tacit_status status = tacit_ledger_open(&other, f->db, WORLD_ORIGIN, f->w.log, &f->err);
+        if (status != TACIT_INTEGRITY && status != TACIT_BAD_INPUT && status != TACIT_NOT_FOUND)
+            print_error("%s: %d\n", damage[i], status);
+        assert_int_not_equal(status, TACIT_OK);
+        tear_down(state);
+        set_up(state);
+        f = *state;
+        standard(f);
+        append_until(f, f->w.count);
+        OK(tacit_database_begin(f->db, &f->err));
+        OK(tacit_ledger_checkpoint(f->ledger, note, &size, &f->err));
+        OK(tacit_database_commit(f->db, &f->err));
+    }
+}
+
+static void test_another_origin_or_key_is_refused(void **state)
+{
+    fixture *f = *state;
+    tacit_ledger *other;
+    assert_int_equal(tacit_ledger_open(&other, f->db, "other.example", f->w.log, &f->err),
+                     TACIT_INTEGRITY);
+    assert_int_equal(tacit_ledger_open(&other, f->db, WORLD_ORIGIN, f->w.stranger, &f->err),
+                     TACIT_INTEGRITY);
+}
+
+static void test_the_log_key_rotates(void **state)
+{
+    fixture *f = *state;
+    tacit_ledger *other;
+    uint64_t size;
+    char note[TACIT_CHECKPOINT_MAX];
+    tacit_checkpoint c;
+    standard(f);
+    append_until(f, 6);
+    OK(tacit_database_begin(f->db, &f->err));
+    OK(tacit_ledger_rotate(f->ledger, f->w.stranger, &f->err));
+    OK(tacit_database_commit(f->db, &f->err));
+    OK(tacit_ledger_last_checkpoint(f->ledger, note, &size, &f->err));
+    assert_int_equal(size, 7);
+    OK(tacit_checkpoint_verify(&c, note, strlen(note), tacit_ledger_key(f->ledger), &f->err));
+    OK(tacit_ledger_open(&other, f->db, WORLD_ORIGIN, f->w.stranger, &f->err));
+    tacit_ledger_close(other);
+    assert_int_equal(tacit_ledger_open(&other, f->db, WORLD_ORIGIN, f->w.log, &f->err),
+                     TACIT_INTEGRITY);
+}
+
+#define WITH(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        WITH(test_the_standard_log_has_the_naive_root),
+        WITH(test_checkpoints_and_proofs_verify),
+        WITH(test_the_same_bytes_again_change_nothing),
+        WITH(test_a_rollback_takes_the_log_back),
+        WITH(test_a_device_is_what_its_entries_say),
+        cmocka_unit_test(test_faulty_entries_are_refused),
+        WITH(test_caps_are_raised_by_the_right_keys),
+        WITH(test_the_device_itself_may_raise_its_cap),
+        WITH(test_signatures_are_checked),
+        WITH(test_damage_is_found_when_opening),
+        WITH(test_another_origin_or_key_is_refused),
+        WITH(test_the_log_key_rotates),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

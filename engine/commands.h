@@ -6,6 +6,7 @@
 #include "common/status.h"
 
 tacit_status cmd_embed(int argc, char **argv, tacit_error *err);
+tacit_status cmd_inspect(int argc, char **argv, tacit_error *err);
 tacit_status cmd_tokenize(int argc, char **argv, tacit_error *err);
 
 #endif

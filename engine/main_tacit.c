@@ -4,6 +4,7 @@
 
 static const tacit_command commands[] = {
     {"embed", "prints the rows that a picture becomes", cmd_embed},
+    {"inspect", "shows what a model file holds and what of it is not supported", cmd_inspect},
     {"tokenize", "prints the token ids of a text", cmd_tokenize},
     {NULL, NULL, NULL},
 };

@@ -16,15 +16,15 @@ bool fast_input_init(fast_input *in, size_t max_rows, size_t max_n_in)
     size_t blocks = (max_n_in + FAST_BLOCK - 1) / FAST_BLOCK;
     *in = (fast_input){.max_rows = max_rows, .max_n_in = max_n_in};
     in->q = malloc(max_rows * blocks * FAST_BLOCK);
-    in->scale = malloc(max_rows * blocks * sizeof *in->scale);
+    in->meta = malloc(2 * max_rows * blocks * sizeof *in->meta);
     in->total = malloc(max_rows * blocks * sizeof *in->total);
-    return in->q && in->scale && in->total;
+    return in->q && in->meta && in->total;
 }
 
 void fast_input_fini(fast_input *in)
 {
     free(in->q);
-    free(in->scale);
+    free(in->meta);
     free(in->total);
     memset(in, 0, sizeof *in);
 }
@@ -41,7 +41,7 @@ static void quantize_rows(void *ctx, size_t i, size_t thread)
     fast_input *in = job->in;
     size_t end = (i + 1) * QUANTIZE_ROWS < in->rows ? (i + 1) * QUANTIZE_ROWS : in->rows;
     for (size_t r = i * QUANTIZE_ROWS; r < end; r++)
-        kernels()->fast->quantize(in->q + r * in->n_in, in->scale + r * in->blocks,
+        kernels()->fast->quantize(in->q + r * in->n_in, in->meta + 2 * r * in->blocks,
                                   in->total + r * in->blocks, job->x + r * in->n_in, in->blocks);
 }
 
@@ -93,7 +93,7 @@ static void dot_task(void *ctx, size_t i, size_t thread)
         for (size_t r = 0; r < job->rows; r++)
             job->y[r * l->n_out + c] = kernels()->fast->dot[job->type](
                 (const uint8_t *)l->weight + c * l->row_bytes, in->q + r * in->n_in,
-                in->scale + r * in->blocks, in->total + r * in->blocks, in->blocks);
+                in->meta + 2 * r * in->blocks, in->blocks);
 }
 
 /* Floats that a panel of this width takes: one byte a weight, two fp32 a block, and alignment. */
@@ -123,14 +123,14 @@ static void panel_task(void *ctx, size_t i, size_t thread)
     for (size_t r = 0; r < FAST_PANEL; r++)
         row[r] = (const uint8_t *)l->weight + (first + (r < left ? r : left - 1)) * l->row_bytes;
     kernels()->fast->pack[job->type](&p, row, in->blocks);
-    fast_rows a = {in->q, in->scale, in->total, in->blocks};
+    fast_rows a = {in->q, in->meta, in->total, in->blocks};
     if (left >= FAST_PANEL) {
         kernels()->fast->multiply(job->y + first, l->n_out, &p, &a, job->rows);
         return;
     }
     for (size_t r = 0; r < job->rows; r++) {
         float part[FAST_PANEL];
-        fast_rows one = {in->q + r * in->n_in, in->scale + r * in->blocks,
+        fast_rows one = {in->q + r * in->n_in, in->meta + 2 * r * in->blocks,
                          in->total + r * in->blocks, in->blocks};
         kernels()->fast->multiply(part, FAST_PANEL, &p, &one, 1);
         memcpy(job->y + r * l->n_out + first, part, left * sizeof *part);

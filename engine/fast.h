@@ -12,10 +12,10 @@
 #define FAST_BLOCK 32
 
 /* Activations of up to max_rows rows, quantized. Row r, block b: quanta at q + r * n_in + 32 b,
- * scale[r * blocks + b], total[r * blocks + b] = the sum of the quanta. */
+ * meta[2 (r * blocks + b)] = scale and scale times the sum, total = the sum of the quanta. */
 typedef struct fast_input {
     int8_t *q;
-    float *scale;
+    float *meta;
     int32_t *total;
     size_t rows, n_in, blocks;
     size_t max_rows, max_n_in;

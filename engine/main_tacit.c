@@ -8,6 +8,7 @@ static const tacit_command commands[] = {
     {"bench", "measures tokens per second and memory", cmd_bench},
     {"embed", "prints the rows that a picture becomes", cmd_embed},
     {"inspect", "shows what a model file holds and what of it is not supported", cmd_inspect},
+    {"eval", "exact match, loss and perplexity on a dataset", cmd_eval},
     {"tokenize", "prints the token ids of a text", cmd_tokenize},
     {NULL, NULL, NULL},
 };

@@ -10,6 +10,7 @@ static const tacit_command commands[] = {
     {"inspect", "shows what a model file holds and what of it is not supported", cmd_inspect},
     {"eval", "exact match, loss and perplexity on a dataset", cmd_eval},
     {"tokenize", "prints the token ids of a text", cmd_tokenize},
+    {"train", "fine-tunes on a dataset, without privacy", cmd_train},
     {NULL, NULL, NULL},
 };
 

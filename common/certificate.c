@@ -18,12 +18,18 @@
 #include <unistd.h>
 
 #define DEVICE_URI "urn:tacit:device:"
-enum { DEVICE_URI_BYTES = sizeof DEVICE_URI - 1, SERVER_NAMES_MAX = 16, COMMON_NAME_MAX = 64 };
+enum {
+    DEVICE_URI_BYTES = sizeof DEVICE_URI - 1,
+    SERVER_NAMES_MAX = 16,
+    COMMON_NAME_MAX = 64,
+    DAYS_MAX = 398
+};
 
 struct tacit_ca {
     X509 *certificate;
     EVP_PKEY *key;
     char *root_pem;
+    unsigned days; /* life of what it issues */
 };
 
 /* --- PEM out --- */
@@ -337,8 +343,7 @@ tacit_status tacit_ca_issue_server(tacit_ca *ca, const char *key_pem, const char
     for (size_t i = 0; i < count; i++)
         TACIT_TRY(push_server_name(alternative, names[i], err), done);
     TACIT_TRY(pem_private_key(key_pem, &key, err), done);
-    made = start_certificate(ca->certificate, key, "tacit-server", TACIT_CERTIFICATE_DAYS,
-                             server_extensions);
+    made = start_certificate(ca->certificate, key, "tacit-server", ca->days, server_extensions);
     TACIT_TRY(finish_certificate(ca, made, alternative, true, chain, err), done);
 done:
     GENERAL_NAMES_free(alternative);
@@ -361,8 +366,8 @@ tacit_status tacit_ca_issue_device(tacit_ca *ca, const uint8_t *csr, size_t size
     tacit_hex(uri + DEVICE_URI_BYTES, device, TACIT_DEVICE_BYTES);
     GENERAL_NAMES *names = GENERAL_NAMES_new();
     if (names && push_name(names, GEN_URI, ia5(uri)))
-        made = start_certificate(ca->certificate, key, uri + DEVICE_URI_BYTES,
-                                 TACIT_CERTIFICATE_DAYS, device_extensions);
+        made = start_certificate(ca->certificate, key, uri + DEVICE_URI_BYTES, ca->days,
+                                 device_extensions);
     status = finish_certificate(ca, made, names, false, chain, err);
     GENERAL_NAMES_free(names);
     X509_free(made);
@@ -465,6 +470,7 @@ tacit_status tacit_ca_load(tacit_ca **out, const char *dir, tacit_error *err)
     tacit_ca *ca = calloc(1, sizeof *ca);
     if (!ca)
         return tacit_fail(err, TACIT_NO_MEMORY, "no memory for the root");
+    ca->days = TACIT_CERTIFICATE_DAYS;
     status = ca_read(ca, &paths, err);
     if (status != TACIT_OK) {
         tacit_ca_free(ca);

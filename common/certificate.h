@@ -49,6 +49,9 @@ tacit_status tacit_ca_create(const char *dir, const char *name, tacit_error *err
 tacit_status tacit_ca_load(tacit_ca **out, const char *dir, tacit_error *err) TACIT_MUST_CHECK;
 void tacit_ca_free(tacit_ca *ca);
 
+/* Life of the certificates issued from now on, 1 to 398 days; TACIT_CERTIFICATE_DAYS at first. */
+void tacit_ca_set_days(tacit_ca *ca, unsigned days);
+
 const char *tacit_ca_root_pem(const tacit_ca *ca); /* valid as long as `ca` */
 
 /* The root's fingerprint that an enrolment token carries: SHA-256 of its DER bytes, as

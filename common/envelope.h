@@ -8,6 +8,8 @@
  *   SignedRequest{Request}    ----------------------->    parse, signature, judge, act
  *            <----------------------- SignedReply{Reply{request_hash, next nonce, body}}
  *
+ * HELLO is not signed; it names the device where there is one, so that the nonce is the device's.
+ * ENROL carries its own signature in its body. CONTROL travels over the local socket alone.
  * All functions are pure and thread-safe except tacit_caller_*. */
 #ifndef TACIT_COMMON_ENVELOPE_H
 #define TACIT_COMMON_ENVELOPE_H
@@ -68,6 +70,11 @@ void tacit_received_free(tacit_received *r);
 tacit_status tacit_request_verify(const tacit_received *r, const uint8_t key[TACIT_SIGN_KEY_BYTES],
                                   tacit_error *err) TACIT_MUST_CHECK;
 
+/* TACIT_REFUSED with both versions when the request speaks a protocol that this program does not;
+ * HELLO always passes. Answer with it, signed, so that the device can say what to do. */
+tacit_status tacit_request_check_protocol(const tacit_received *r,
+                                          tacit_error *err) TACIT_MUST_CHECK;
+
 /* --- Server's nonce: HMAC-SHA-256 over device and hour, nothing is stored --- */
 
 #define TACIT_NONCE_KEY_BYTES 32
@@ -113,7 +120,7 @@ typedef struct tacit_reply {
 
 /* A reply to `r`: device, counter and request hash are taken from it. `signer` NULL only on the
  * control socket. A message is cut at 900 bytes. */
-tacit_status tacit_reply_build(const tacit_received *r, tacit_status status, const char *message,
+tacit_status tacit_reply_build(const tacit_received *r, tacit_status result, const char *message,
                                const uint8_t *nonce, tacit_span body, const tacit_identity *signer,
                                tacit_buffer *out, tacit_error *err) TACIT_MUST_CHECK;
 

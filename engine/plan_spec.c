@@ -1,0 +1,67 @@
+#include "engine/plan_spec.h"
+
+#include <math.h>
+#include <string.h>
+
+tacit_status tacit_trainable_spec_from_message(tacit_trainable_spec *out,
+                                               const Tacit__AdapterSpec *adapter, tacit_error *err)
+{
+    if (!adapter || adapter->kind != TACIT__ADAPTER_KIND__ADAPTER_LORA_FFA)
+        return tacit_fail(err, TACIT_BAD_INPUT, "plan: expected an adapter of kind lora-ffa");
+    if (adapter->n_targets < 1 || adapter->n_targets > TACIT_TRAINABLE_TARGETS_MAX)
+        return tacit_fail(err, TACIT_BAD_INPUT, "plan: expected 1 to %d targets, found %zu",
+                          TACIT_TRAINABLE_TARGETS_MAX, adapter->n_targets);
+    if (adapter->rank < 1 || adapter->rank > 1024)
+        return tacit_fail(err, TACIT_BAD_INPUT, "plan: expected a rank from 1 to 1024, found %u",
+                          adapter->rank);
+    if (!(adapter->alpha > 0) || !isfinite(adapter->alpha) || adapter->alpha > 1e6)
+        return tacit_fail(err, TACIT_BAD_INPUT, "plan: expected alpha above 0, found %g",
+                          adapter->alpha);
+    if (adapter->lineage_seed.len != sizeof out->seed)
+        return tacit_fail(err, TACIT_BAD_INPUT, "plan: expected a seed of 32 bytes, found %zu",
+                          adapter->lineage_seed.len);
+    *out = (tacit_trainable_spec){.kind = TACIT_TRAIN_LORA_FFA,
+                                  .n_targets = adapter->n_targets,
+                                  .rank = adapter->rank,
+                                  .alpha = adapter->alpha};
+    for (size_t i = 0; i < adapter->n_targets; i++)
+        out->target[i] = adapter->targets[i];
+    memcpy(out->seed, adapter->lineage_seed.data, sizeof out->seed);
+    return TACIT_OK;
+}
+
+/* One row per number of an optimizer; a kind that does not use it wants zero. */
+static tacit_status check_number(const char *name, double v, bool used, double min, double max,
+                                 tacit_error *err)
+{
+    if (used ? v >= min && v <= max : v == 0)
+        return TACIT_OK;
+    return tacit_fail(err, TACIT_BAD_INPUT, "plan: optimizer's %s: expected %g to %g, found %g",
+                      name, used ? min : 0.0, used ? max : 0.0, v);
+}
+
+tacit_status tacit_optimizer_spec_from_message(tacit_optimizer_spec *out, const Tacit__Optimizer *o,
+                                               tacit_error *err)
+{
+    if (!o || (o->kind != TACIT__OPTIMIZER_KIND__OPTIMIZER_SGD &&
+               o->kind != TACIT__OPTIMIZER_KIND__OPTIMIZER_ADAM))
+        return tacit_fail(err, TACIT_BAD_INPUT, "plan: expected optimizer sgd or adam");
+    bool adam = o->kind == TACIT__OPTIMIZER_KIND__OPTIMIZER_ADAM;
+    tacit_status status = check_number("learning rate", o->learning_rate, true, 1e-12, 1e6, err);
+    if (status == TACIT_OK)
+        status = check_number("momentum", o->momentum, !adam, 0, 0.9999, err);
+    if (status == TACIT_OK)
+        status = check_number("beta1", o->beta1, adam, 0, 0.9999, err);
+    if (status == TACIT_OK)
+        status = check_number("beta2", o->beta2, adam, 0, 0.999999, err);
+    if (status == TACIT_OK)
+        status = check_number("epsilon", o->epsilon, adam, 1e-16, 1, err);
+    if (status == TACIT_OK)
+        *out = (tacit_optimizer_spec){.kind = adam ? TACIT_ADAM : TACIT_SGD,
+                                      .learning_rate = o->learning_rate,
+                                      .momentum = o->momentum,
+                                      .beta1 = o->beta1,
+                                      .beta2 = o->beta2,
+                                      .epsilon = o->epsilon};
+    return status;
+}

@@ -1,0 +1,20 @@
+/* What a plan says to the engine: which values are trained and by which optimizer. */
+#ifndef TACIT_ENGINE_PLAN_SPEC_H
+#define TACIT_ENGINE_PLAN_SPEC_H
+
+#include "engine/optimizer.h"
+#include "engine/trainable.h"
+#include "proto/plan.pb-c.h"
+
+/* Targets point into `adapter`, which outlives the spec. TACIT_BAD_INPUT names the field: kind,
+ * number of targets (1 to TACIT_TRAINABLE_TARGETS_MAX), rank (1 to 1,024), alpha, seed. */
+tacit_status tacit_trainable_spec_from_message(tacit_trainable_spec *out,
+                                               const Tacit__AdapterSpec *adapter,
+                                               tacit_error *err) TACIT_MUST_CHECK;
+
+/* TACIT_BAD_INPUT names the field: kind, learning rate, momentum, betas, epsilon. */
+tacit_status tacit_optimizer_spec_from_message(tacit_optimizer_spec *out,
+                                               const Tacit__Optimizer *optimizer,
+                                               tacit_error *err) TACIT_MUST_CHECK;
+
+#endif

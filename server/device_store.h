@@ -1,0 +1,79 @@
+/* Enrolled devices: keys, the newest request and its reply, states that end a device. Tables
+ * `server_device` and `server_token`. Everything here runs on the writer's thread. */
+#ifndef TACIT_SERVER_DEVICE_STORE_H
+#define TACIT_SERVER_DEVICE_STORE_H
+
+#include "common/database.h"
+#include "common/digest.h"
+#include "common/identity.h"
+
+#define DEVICE_NAME_MAX 64 /* bytes of the operator's name for a device, NUL not counted */
+
+/* Creates or migrates the tables. */
+tacit_status device_store_open(tacit_database *db, tacit_error *err) TACIT_MUST_CHECK;
+
+typedef struct device_row {
+    uint8_t device[TACIT_DEVICE_BYTES];
+    char name[DEVICE_NAME_MAX + 1]; /* for the operator alone: never in the ledger */
+    uint8_t identity_key[TACIT_SIGN_KEY_BYTES];
+    uint64_t counter;                   /* of the newest request that changed state */
+    uint8_t action[TACIT_DIGEST_BYTES]; /* what it asked for */
+    uint64_t enrolled_ms, seen_ms, certificate_until_ms;
+    uint64_t active_version; /* of the adapter that it fetched last */
+    bool revoked, frozen;
+} device_row;
+
+/* TACIT_REFUSED "unknown device" when there is none. */
+tacit_status device_get(tacit_database *db, const uint8_t device[TACIT_DEVICE_BYTES],
+                        device_row *out, tacit_error *err) TACIT_MUST_CHECK;
+tacit_status device_insert(tacit_database *db, const device_row *row,
+                           tacit_error *err) TACIT_MUST_CHECK;
+tacit_status device_seen(tacit_database *db, const uint8_t device[TACIT_DEVICE_BYTES],
+                         uint64_t now_ms, uint64_t active_version,
+                         tacit_error *err) TACIT_MUST_CHECK;
+tacit_status device_set_certificate(tacit_database *db, const uint8_t device[TACIT_DEVICE_BYTES],
+                                    uint64_t until_ms, tacit_error *err) TACIT_MUST_CHECK;
+tacit_status device_freeze(tacit_database *db, const uint8_t device[TACIT_DEVICE_BYTES],
+                           tacit_error *err) TACIT_MUST_CHECK;
+tacit_status device_revoke(tacit_database *db, const uint8_t device[TACIT_DEVICE_BYTES],
+                           tacit_error *err) TACIT_MUST_CHECK;
+
+/* Calls `each` for every device in the order of enrolment. */
+tacit_status device_each(tacit_database *db,
+                         tacit_status (*each)(void *ctx, const device_row *row, tacit_error *err),
+                         void *ctx, tacit_error *err) TACIT_MUST_CHECK;
+
+/* The reply to the newest state-changing request, for a repeat of it. */
+tacit_status device_store_reply(tacit_database *db, const uint8_t device[TACIT_DEVICE_BYTES],
+                                uint64_t counter, const uint8_t action[TACIT_DIGEST_BYTES],
+                                tacit_status status, const char *message, tacit_span body,
+                                tacit_error *err) TACIT_MUST_CHECK;
+tacit_status device_stored_reply(tacit_database *db, const uint8_t device[TACIT_DEVICE_BYTES],
+                                 tacit_status *status, char message[TACIT_ERROR_MAX],
+                                 tacit_buffer *body, tacit_error *err) TACIT_MUST_CHECK;
+
+/* --- One-time tokens: only BLAKE2b-256 of the 16 secret bytes is kept --- */
+
+#define TOKEN_BYTES 16
+#define TOKEN_ID_TEXT 17 /* 16 hex digits of the hash and a NUL: how the operator names one */
+
+typedef struct token_row {
+    char id[TOKEN_ID_TEXT];
+    uint64_t created_ms, expires_ms, used_ms; /* used 0: not yet */
+    bool revoked;
+} token_row;
+
+/* Stores the hash of a fresh token. `id` receives its name. */
+tacit_status token_insert(tacit_database *db, const uint8_t token[TOKEN_BYTES], uint64_t now_ms,
+                          uint64_t expires_ms, char id[TOKEN_ID_TEXT],
+                          tacit_error *err) TACIT_MUST_CHECK;
+/* Marks it used. TACIT_REFUSED, always with the same words, when it is unknown, expired, revoked
+ * or used. */
+tacit_status token_consume(tacit_database *db, const uint8_t token[TOKEN_BYTES], uint64_t now_ms,
+                           tacit_error *err) TACIT_MUST_CHECK;
+tacit_status token_revoke(tacit_database *db, const char *id, tacit_error *err) TACIT_MUST_CHECK;
+tacit_status token_each(tacit_database *db,
+                        tacit_status (*each)(void *ctx, const token_row *row, tacit_error *err),
+                        void *ctx, tacit_error *err) TACIT_MUST_CHECK;
+
+#endif

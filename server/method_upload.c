@@ -1,0 +1,349 @@
+/* UPLOAD_BEGIN, UPLOAD_CHUNK and UPLOAD_COMMIT. The bytes on disk are the offset: a chunk is
+ * fsynced before it is acknowledged, and an upload goes on where the file ends. */
+#include "server/methods.h"
+
+#include "common/file.h"
+#include "common/killpoint.h"
+#include "common/log.h"
+#include "common/message.h"
+#include "common/seal.h"
+#include "privacy/entry.h"
+#include "server/round_machine.h"
+#include "server/round_terms.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static tacit_status fail_errno(tacit_error *err, const char *what)
+{
+    int code = errno;
+    return tacit_fail(err, TACIT_IO, "upload: cannot %s: %s%s", what, strerror(code),
+                      code == ENOSPC ? "; the server's disk is full" : "");
+}
+
+/* The row of the sender's own reserve. */
+static tacit_status own_update(gate_call *call, ProtobufCBinaryData reserve_hash, update_row *row,
+                               tacit_error *err)
+{
+    if (reserve_hash.len != TACIT_DIGEST_BYTES)
+        return tacit_fail(err, TACIT_BAD_INPUT, "upload: the reserve's hash has the wrong size");
+    tacit_status status = update_get(call->server->db, reserve_hash.data, row, err);
+    if (status == TACIT_OK && memcmp(row->device, call->device.device, TACIT_DEVICE_BYTES) != 0)
+        status = tacit_fail(err, TACIT_REFUSED, "upload: that reserve is another device's");
+    return status;
+}
+
+static tacit_status stored_size(const char *path, uint64_t *size, tacit_error *err)
+{
+    struct stat st;
+    *size = 0;
+    if (stat(path, &st) == 0)
+        *size = (uint64_t)st.st_size;
+    else if (errno != ENOENT)
+        return fail_errno(err, "look at the file");
+    return TACIT_OK;
+}
+
+/* --- begin --- */
+
+static tacit_status check_begin(const Tacit__UploadBeginRequest *r, tacit_error *err)
+{
+    if (r->digest.len != TACIT_DIGEST_BYTES)
+        return tacit_fail(err, TACIT_BAD_INPUT, "upload: the digest has the wrong size");
+    if (r->size == 0 || r->size > SERVER_UPLOAD_MAX)
+        return tacit_fail(err, TACIT_BAD_INPUT, "upload: expected 1 to %llu bytes, found %llu",
+                          (unsigned long long)SERVER_UPLOAD_MAX, (unsigned long long)r->size);
+    return TACIT_OK;
+}
+
+/* Logs the spend and fixes size and digest, once; the same begin again only tells the offset. */
+static tacit_status begin(gate_call *call, const Tacit__UploadBeginRequest *r, update_row *row,
+                          tacit_error *err)
+{
+    server *s = call->server;
+    bool same = row->size == r->size && memcmp(row->digest, r->digest.data, r->digest.len) == 0;
+    if (row->state != UPDATE_RESERVED)
+        return same ? TACIT_OK
+                    : tacit_fail(err, TACIT_CONFLICT,
+                                 "upload: other bytes were announced for this reserve before");
+    tacit_status status =
+        tacit_ledger_append(s->ledger, r->spend_entry.data, r->spend_entry.len, NULL, NULL, err);
+    tacit_ledger_reserve logged;
+    if (status == TACIT_OK)
+        status = tacit_ledger_reserve_get(s->ledger, row->reserve_hash, &logged, err);
+    if (status != TACIT_OK)
+        return status;
+    if (!logged.spent || memcmp(logged.update_digest, r->digest.data, r->digest.len) != 0)
+        return tacit_fail(err, TACIT_INTEGRITY,
+                          "upload: the spend entry is not of this reserve and digest");
+    row->size = r->size;
+    return update_begin(s->db, row->reserve_hash, r->size, r->digest.data, err);
+}
+
+tacit_status method_upload_begin_act(gate_call *call, tacit_error *err)
+{
+    Tacit__UploadBeginRequest *request = NULL;
+    Tacit__UploadBeginReply reply = TACIT__UPLOAD_BEGIN_REPLY__INIT;
+    update_row row;
+    char path[SERVER_PATH_MAX];
+    tacit_status status =
+        TACIT_UNPACK(&request, tacit__upload_begin_request, call->received.request.body.data,
+                     call->received.request.body.size, TACIT_MESSAGE_ENTRY_MAX, err);
+    TACIT_TRY(status, done);
+    TACIT_TRY(check_begin(request, err), done);
+    TACIT_TRY(own_update(call, request->reserve_hash, &row, err), done);
+    TACIT_TRY(begin(call, request, &row, err), done);
+    TACIT_TRY(round_upload_path(call->server, row.reserve_hash, path, err), done);
+    TACIT_TRY(stored_size(path, &reply.offset, err), done);
+    if (reply.offset > row.size)
+        reply.offset = 0;
+    reply.chunk_bytes = SERVER_CHUNK_BYTES;
+    status = gate_reply_with(call, &reply, err);
+done:
+    tacit_message_free(request);
+    return status;
+}
+
+/* --- chunk --- */
+
+typedef struct chunk_look {
+    gate_call *call;
+    const Tacit__UploadChunkRequest *request;
+    update_row row;
+} chunk_look;
+
+static tacit_status look_at_update(void *ctx, tacit_error *err)
+{
+    chunk_look *look = ctx;
+    tacit_status status = own_update(look->call, look->request->reserve_hash, &look->row, err);
+    if (status == TACIT_OK && look->row.state != UPDATE_RECEIVING)
+        status = tacit_fail(err, TACIT_CONFLICT, "upload: it was not begun, or it is decided");
+    return status;
+}
+
+static tacit_status write_at(int fd, const uint8_t *data, size_t size, uint64_t offset,
+                             tacit_error *err)
+{
+    while (size) {
+        ssize_t n = pwrite(fd, data, size, (off_t)offset);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return fail_errno(err, "write a chunk");
+        data += n;
+        offset += (uint64_t)n;
+        size -= (size_t)n;
+    }
+    return TACIT_OK;
+}
+
+/* A new file's name must survive a power cut as well as its bytes. */
+static tacit_status sync_chunk(const server *s, int fd, bool first, tacit_error *err)
+{
+    char folder[SERVER_PATH_MAX];
+    if (fsync(fd) != 0)
+        return fail_errno(err, "fsync a chunk");
+    if (!first)
+        return TACIT_OK;
+    tacit_status status = server_path(s, folder, "uploads", err);
+    return status == TACIT_OK ? tacit_file_sync_dir(folder, err) : status;
+}
+
+static tacit_status store_chunk(const server *s, const chunk_look *look, uint64_t *offset,
+                                tacit_error *err)
+{
+    const Tacit__UploadChunkRequest *r = look->request;
+    char path[SERVER_PATH_MAX];
+    uint64_t end, stored;
+    tacit_status status = round_upload_path(s, look->row.reserve_hash, path, err);
+    if (status == TACIT_OK)
+        status = stored_size(path, &stored, err);
+    if (status != TACIT_OK)
+        return status;
+    if (!tacit_add_u64(r->offset, r->data.len, &end) || end > look->row.size || r->data.len == 0)
+        return tacit_fail(err, TACIT_BAD_INPUT, "upload: the chunk lies outside the %llu bytes",
+                          (unsigned long long)look->row.size);
+    if (r->offset > stored)
+        return tacit_fail(err, TACIT_CONFLICT,
+                          "upload: expected the chunk at offset %llu, found "
+                          "%llu",
+                          (unsigned long long)stored, (unsigned long long)r->offset);
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return fail_errno(err, "open its file");
+    status = write_at(fd, r->data.data, r->data.len, r->offset, err);
+    if (status == TACIT_OK)
+        status = sync_chunk(s, fd, stored == 0, err);
+    close(fd);
+    *offset = end > stored ? end : stored;
+    return status;
+}
+
+tacit_status method_upload_chunk_prepare(gate_call *call, tacit_error *err)
+{
+    Tacit__UploadChunkRequest *request = NULL;
+    Tacit__UploadChunkReply reply = TACIT__UPLOAD_CHUNK_REPLY__INIT;
+    tacit_status status =
+        TACIT_UNPACK(&request, tacit__upload_chunk_request, call->received.request.body.data,
+                     call->received.request.body.size, TACIT_MESSAGE_MAX, err);
+    if (status != TACIT_OK)
+        return status;
+    chunk_look look = {.call = call, .request = request};
+    TACIT_TRY(writer_run(call->server->writer, look_at_update, NULL, &look, err), done);
+    TACIT_TRY(store_chunk(call->server, &look, &reply.offset, err), done);
+    tacit_kill_point("server.chunk_written");
+    status = gate_reply_with(call, &reply, err);
+done:
+    tacit_message_free(request);
+    return status;
+}
+
+/* --- commit --- */
+
+typedef struct commit_work {
+    Tacit__UploadCommitRequest *request;
+    update_row row;
+    round_terms terms;
+    bool loaded;        /* terms are there: the round still runs */
+    bool late;          /* the round does not collect any more */
+    const char *reason; /* NULL: it passed */
+    char detail[TACIT_ERROR_MAX];
+} commit_work;
+
+static tacit_status look_at_commit(void *ctx, tacit_error *err)
+{
+    gate_call *call = ctx;
+    commit_work *w = call->own;
+    tacit_status status = own_update(call, w->request->reserve_hash, &w->row, err);
+    if (status != TACIT_OK || w->row.state == UPDATE_ACCEPTED || w->row.state == UPDATE_REJECTED)
+        return status;
+    if (w->row.state != UPDATE_RECEIVING)
+        return tacit_fail(err, TACIT_CONFLICT, "upload: nothing was announced for this reserve");
+    status = round_terms_load(&w->terms, call->server, w->row.round_id, err);
+    w->loaded = status == TACIT_OK;
+    w->late = status == TACIT_NOT_FOUND || (w->loaded && w->terms.round.state != ROUND_COLLECTING);
+    return status == TACIT_NOT_FOUND ? TACIT_OK : status;
+}
+
+/* The stored bytes are those that were announced, and the gate's verdict on them. */
+static tacit_status judge_bytes(gate_call *call, commit_work *w, const uint8_t *sealed, size_t size,
+                                tacit_error *err)
+{
+    uint8_t digest[TACIT_DIGEST_BYTES];
+    intake_update update;
+    tacit_error why = {0};
+    intake_terms terms = round_terms_for(&w->terms, call->device.identity_key);
+    tacit_digest(digest, sealed, size);
+    if (memcmp(digest, w->row.digest, sizeof digest) != 0)
+        return tacit_fail(err, TACIT_INTEGRITY,
+                          "upload: the bytes received do not have the announced digest");
+    tacit_status status = intake_judge(&terms, &w->row, sealed, size, &update, &w->reason, &why);
+    if (status != TACIT_OK)
+        return tacit_fail(err, status, "%s", why.message);
+    if (w->reason)
+        memcpy(w->detail, why.message, sizeof w->detail);
+    intake_update_free(&update);
+    return TACIT_OK;
+}
+
+static tacit_status judge_upload(gate_call *call, commit_work *w, tacit_error *err)
+{
+    char path[SERVER_PATH_MAX];
+    uint8_t *sealed = NULL;
+    size_t size = 0;
+    tacit_status status = round_upload_path(call->server, w->row.reserve_hash, path, err);
+    if (status == TACIT_OK)
+        status = tacit_file_read(path, SERVER_UPLOAD_MAX, &sealed, &size, err);
+    if (status == TACIT_OK && size < w->row.size)
+        status =
+            tacit_fail(err, TACIT_CONFLICT, "upload: %zu of %llu bytes are here; send the rest",
+                       size, (unsigned long long)w->row.size);
+    if (status == TACIT_OK)
+        status = judge_bytes(call, w, sealed, size, err);
+    free(sealed);
+    return status;
+}
+
+tacit_status method_upload_commit_prepare(gate_call *call, tacit_error *err)
+{
+    commit_work *w = calloc(1, sizeof *w);
+    if (!w)
+        return tacit_fail(err, TACIT_NO_MEMORY, "upload: no memory");
+    call->own = w;
+    tacit_status status =
+        TACIT_UNPACK(&w->request, tacit__upload_commit_request, call->received.request.body.data,
+                     call->received.request.body.size, 1024, err);
+    if (status == TACIT_OK)
+        status = writer_run(call->server->writer, look_at_commit, NULL, call, err);
+    if (status == TACIT_OK && w->loaded && !w->late)
+        status = judge_upload(call, w, err);
+    if (w->late)
+        w->reason = "late";
+    return status;
+}
+
+/* Appends the decision and moves the update's row, unless it was decided before. */
+static tacit_status decide(gate_call *call, commit_work *w, tacit_error *err)
+{
+    server *s = call->server;
+    char reason[32] = "";
+    Tacit__UpdateDecision body = TACIT__UPDATE_DECISION__INIT;
+    Tacit__Entry entry = TACIT__ENTRY__INIT;
+    tacit_status status = update_get(s->db, w->row.reserve_hash, &w->row, err);
+    if (status != TACIT_OK || w->row.state == UPDATE_ACCEPTED || w->row.state == UPDATE_REJECTED)
+        return status;
+    if (w->reason)
+        memcpy(reason, w->reason, strlen(w->reason) + 1);
+    body.round_id = tacit_field_of(w->row.round_id, ROUND_ID_BYTES);
+    body.reserve_hash = tacit_field_of(w->row.reserve_hash, TACIT_DIGEST_BYTES);
+    body.update_digest = tacit_field_of(w->row.digest, TACIT_DIGEST_BYTES);
+    body.accepted = !w->reason;
+    body.reason = reason;
+    entry.device = tacit_field_of(call->device.device, TACIT_DEVICE_BYTES);
+    entry.body_case = TACIT__ENTRY__BODY_UPDATE;
+    entry.update = &body;
+    status = tacit_ledger_record(s->ledger, &entry, &w->row.entry_index, NULL, err);
+    if (status != TACIT_OK)
+        return status;
+    w->row.state = w->reason ? UPDATE_REJECTED : UPDATE_ACCEPTED;
+    memcpy(w->row.reason, reason, sizeof w->row.reason);
+    tacit_log_info("update of %s %s%s%s%s", call->device.name,
+                   w->reason ? "rejected: " : "accepted", reason, w->reason ? "; " : "", w->detail);
+    return update_end(s->db, w->row.reserve_hash, w->row.state, reason, w->row.entry_index, err);
+}
+
+tacit_status method_upload_commit_act(gate_call *call, tacit_error *err)
+{
+    commit_work *w = call->own;
+    Tacit__UploadCommitReply reply = TACIT__UPLOAD_COMMIT_REPLY__INIT;
+    round_row round = {0};
+    tacit_status status = round_get(call->server->db, w->row.round_id, &round, err);
+    if (status != TACIT_OK)
+        return status;
+    if (round.state != ROUND_COLLECTING) /* it closed since the first look */
+        w->reason = "late";
+    round_row_free(&round);
+    status = decide(call, w, err);
+    if (status != TACIT_OK)
+        return status;
+    reply.accepted = w->row.state == UPDATE_ACCEPTED;
+    reply.reason = w->row.reason;
+    reply.index = w->row.entry_index;
+    return gate_reply_with(call, &reply, err);
+}
+
+void method_upload_commit_release(gate_call *call)
+{
+    commit_work *w = call->own;
+    if (!w)
+        return;
+    tacit_kill_point("server.update_decided");
+    round_machine_wake(call->server->rounds);
+    round_terms_free(&w->terms);
+    tacit_message_free(w->request);
+    free(w);
+}

@@ -1,0 +1,219 @@
+#include "server/request_gate.h"
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/message.h"
+#include "common/text.h"
+#include "proto/wire.pb-c.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What the writer's first look at a request said. */
+typedef struct gate_entry {
+    gate_call *call;
+    tacit_verdict verdict;
+    tacit_status stored_status; /* of a repeat */
+    char stored_message[TACIT_ERROR_MAX];
+} gate_entry;
+
+typedef struct gate_step {
+    gate_call *call;
+    const gate_method *method;
+} gate_step;
+
+tacit_status gate_reply_with(gate_call *call, const void *message, tacit_error *err)
+{
+    uint8_t *bytes = NULL;
+    size_t size = 0;
+    tacit_status status = tacit_message_pack(message, TACIT_BODY_MAX, &bytes, &size, err);
+    if (status == TACIT_OK && tacit_buffer_append(&call->body, bytes, size) != TACIT_OK)
+        status = tacit_fail(err, TACIT_NO_MEMORY, "no memory for a reply of %zu bytes", size);
+    free(bytes);
+    return status;
+}
+
+static const gate_method *find_method(uint32_t method, gate_listener listener)
+{
+    for (const gate_method *m = gate_methods; m->method; m++)
+        if (m->method == method && (m->listeners & listener))
+            return m;
+    return NULL;
+}
+
+static tacit_status refuse_ended_device(const device_row *device, tacit_error *err)
+{
+    if (device->revoked)
+        return tacit_fail(err, TACIT_REFUSED,
+                          "this device is revoked, for good; enrol it anew with a purged store");
+    if (device->frozen)
+        return tacit_fail(err, TACIT_REFUSED,
+                          "this device is frozen as a suspected clone; ask the operator");
+    return TACIT_OK;
+}
+
+/* The same counter with another body: two copies of one device. It is frozen in the registry of
+ * devices, and the log says why. */
+static tacit_status freeze_clone(gate_call *call, tacit_error *err)
+{
+    server *s = call->server;
+    Tacit__CloneSuspected body = TACIT__CLONE_SUSPECTED__INIT;
+    Tacit__Entry entry = TACIT__ENTRY__INIT;
+    char evidence[] = "request counter used with two bodies";
+    body.evidence = evidence;
+    entry.device = tacit_field_of(call->device.device, TACIT_DEVICE_BYTES);
+    entry.body_case = TACIT__ENTRY__BODY_CLONE_SUSPECTED;
+    entry.clone_suspected = &body;
+    tacit_status status = device_freeze(s->db, call->device.device, err);
+    if (status == TACIT_OK)
+        status = tacit_ledger_record(s->ledger, &entry, NULL, NULL, err);
+    if (status == TACIT_OK)
+        tacit_log_warn("device %s: %s; frozen as a suspected clone", call->device.name, evidence);
+    return status;
+}
+
+/* Writer's thread: who is it, is it really, and is the request new? */
+static tacit_status enter(void *ctx, tacit_error *err)
+{
+    gate_entry *e = ctx;
+    gate_call *call = e->call;
+    server *s = call->server;
+    tacit_status status = device_get(s->db, call->received.request.device, &call->device, err);
+    if (status == TACIT_OK)
+        status = tacit_request_verify(&call->received, call->device.identity_key, err);
+    if (status == TACIT_OK)
+        status = refuse_ended_device(&call->device, err);
+    if (status != TACIT_OK)
+        return status;
+    e->verdict = tacit_request_judge(&call->received, call->device.counter, call->device.action,
+                                     s->nonce_key, call->now_ms);
+    if (e->verdict == TACIT_VERDICT_REPEAT)
+        return device_stored_reply(s->db, call->device.device, &e->stored_status, e->stored_message,
+                                   &call->body, err);
+    if (e->verdict == TACIT_VERDICT_CLONE)
+        return freeze_clone(call, err);
+    return TACIT_OK;
+}
+
+static tacit_status judge_verdict(const gate_entry *e, tacit_error *err)
+{
+    switch (e->verdict) {
+    case TACIT_VERDICT_FRESH:
+        return TACIT_OK;
+    case TACIT_VERDICT_REPEAT:
+        return e->stored_status == TACIT_OK
+                   ? TACIT_OK
+                   : tacit_fail(err, e->stored_status, "%s", e->stored_message);
+    case TACIT_VERDICT_STALE:
+        return tacit_fail(err, TACIT_AGAIN, "the nonce is stale; repeat with the one given here");
+    case TACIT_VERDICT_OLD:
+        return tacit_fail(err, TACIT_CONFLICT, "a later request was served already");
+    case TACIT_VERDICT_CLONE:
+        break;
+    }
+    return tacit_fail(err, TACIT_REFUSED,
+                      "this device is frozen as a suspected clone; ask the operator");
+}
+
+static tacit_status act_in_writer(void *ctx, tacit_error *err)
+{
+    gate_step *step = ctx;
+    gate_call *call = step->call;
+    if (!step->method->anonymous) {
+        /* Between the two visits another request of the same device may have passed. */
+        device_row now;
+        tacit_status status = device_get(call->server->db, call->device.device, &now, err);
+        if (status == TACIT_OK)
+            status = refuse_ended_device(&now, err);
+        if (status == TACIT_OK && now.counter >= call->received.request.counter)
+            status = tacit_fail(err, TACIT_CONFLICT, "a later request was served already");
+        if (status != TACIT_OK)
+            return status;
+    }
+    return step->method->act ? step->method->act(call, err) : TACIT_OK;
+}
+
+static tacit_status finish_in_writer(void *ctx, const writer_point *point, tacit_error *err)
+{
+    gate_step *step = ctx;
+    gate_call *call = step->call;
+    tacit_status status = step->method->finish ? step->method->finish(call, point, err) : TACIT_OK;
+    if (status == TACIT_OK && step->method->changes_state && !step->method->anonymous)
+        status = device_store_reply(call->server->db, call->device.device,
+                                    call->received.request.counter, call->received.action, TACIT_OK,
+                                    "", (tacit_span){call->body.data, call->body.size}, err);
+    return status;
+}
+
+static tacit_status run_method(gate_call *call, const gate_method *method, tacit_error *err)
+{
+    gate_step step = {call, method};
+    tacit_status status = method->prepare ? method->prepare(call, err) : TACIT_OK;
+    if (status == TACIT_OK && (method->act || method->finish || method->changes_state))
+        status = writer_run(call->server->writer, act_in_writer, finish_in_writer, &step, err);
+    if (method->release)
+        method->release(call);
+    return status;
+}
+
+static tacit_status serve(gate_call *call, tacit_error *err)
+{
+    const gate_method *method = find_method(call->received.request.method, call->listener);
+    if (!method)
+        return tacit_fail(err, TACIT_USAGE, "method %u is not served on this listener",
+                          call->received.request.method);
+    if (method->anonymous)
+        return run_method(call, method, err);
+    if (!call->received.request.has_device)
+        return tacit_fail(err, TACIT_REFUSED, "unknown device; the request names none");
+    gate_entry entry = {.call = call};
+    tacit_status status = writer_run(call->server->writer, enter, NULL, &entry, err);
+    if (status == TACIT_OK)
+        status = judge_verdict(&entry, err);
+    if (status != TACIT_OK || entry.verdict == TACIT_VERDICT_REPEAT)
+        return status;
+    return run_method(call, method, err);
+}
+
+/* A line for the operator about a request that was not served. */
+static void log_refusal(const gate_call *call, tacit_status status, const tacit_error *err)
+{
+    char device[2 * TACIT_DEVICE_BYTES + 1] = "somebody";
+    if (call->received.request.has_device)
+        tacit_hex(device, call->received.request.device, TACIT_DEVICE_BYTES);
+    if (status != TACIT_AGAIN)
+        tacit_log_warn("refused request %u of %s: %s", call->received.request.method, device,
+                       err->message);
+}
+
+bool gate_serve(server *s, gate_listener listener, const uint8_t *bytes, size_t size,
+                tacit_buffer *reply)
+{
+    gate_call call = {.server = s,
+                      .listener = listener,
+                      .now_ms = tacit_clock_wall_ms(),
+                      .body = {.cap = TACIT_BODY_MAX}};
+    tacit_error err = {0};
+    uint8_t nonce[TACIT_NONCE_BYTES];
+    if (tacit_request_parse(&call.received, bytes, size, &err) != TACIT_OK) {
+        tacit_log_warn("closed a connection: %s", err.message);
+        return false;
+    }
+    tacit_status status = serve(&call, &err);
+    if (status != TACIT_OK) {
+        log_refusal(&call, status, &err);
+        call.body.size = 0;
+    }
+    const tacit_request *request = &call.received.request;
+    tacit_nonce_make(s->nonce_key, request->has_device ? request->device : NULL, call.now_ms,
+                     nonce);
+    tacit_error build = {0};
+    bool built = tacit_reply_build(&call.received, status, status == TACIT_OK ? "" : err.message,
+                                   nonce, (tacit_span){call.body.data, call.body.size}, s->key,
+                                   reply, &build) == TACIT_OK;
+    if (!built)
+        tacit_log_error("cannot build a reply: %s", build.message);
+    tacit_buffer_free(&call.body);
+    tacit_received_free(&call.received);
+    return built;
+}

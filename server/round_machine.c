@@ -1,0 +1,197 @@
+#include "server/round_machine.h"
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/message.h"
+#include "server/round_steps.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+#define IDLE_MS 500     /* looks at the clock this often for deadlines */
+#define TROUBLE_MS 5000 /* waits this long after a failure before it tries again */
+
+struct round_machine {
+    server *server;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    bool woken;
+    volatile bool stopping;
+    bool told_waiting; /* that too few devices are enrolled was logged */
+};
+
+/* What the database says now. */
+typedef struct machine_look {
+    server *server;
+    bool has_round, has_lineage;
+    round_row round;
+    lineage_row lineage;
+    uint32_t quorum, target, answered;
+} machine_look;
+
+static tacit_status count_answers(machine_look *l, tacit_error *err)
+{
+    Tacit__Plan *plan = NULL;
+    update_row *rows = NULL;
+    size_t count = 0;
+    tacit_status status = TACIT_UNPACK(&plan, tacit__plan, l->round.plan, l->round.plan_size,
+                                       TACIT_MESSAGE_ENTRY_MAX, err);
+    if (status != TACIT_OK)
+        return status;
+    l->quorum = plan->quorum;
+    l->target = plan->target;
+    tacit_message_free(plan);
+    status = update_list(l->server->db, l->round.round_id, (update_state)0, &rows, &count, err);
+    for (size_t i = 0; i < count; i++)
+        l->answered += rows[i].state >= UPDATE_ACCEPTED;
+    free(rows);
+    return status;
+}
+
+static tacit_status look(void *ctx, tacit_error *err)
+{
+    machine_look *l = ctx;
+    tacit_status status = round_current(l->server->db, &l->round, err);
+    l->has_round = status == TACIT_OK;
+    if (status == TACIT_NOT_FOUND)
+        status = TACIT_OK;
+    if (status == TACIT_OK && l->has_round)
+        return count_answers(l, err);
+    if (status == TACIT_OK)
+        status = lineage_running(l->server->db, &l->lineage, err);
+    l->has_lineage = status == TACIT_OK && !l->has_round;
+    return status == TACIT_NOT_FOUND ? TACIT_OK : status;
+}
+
+typedef struct machine_move {
+    server *server;
+    const round_row *round;
+} machine_move;
+
+static tacit_status fix_accepted_set(void *ctx, tacit_error *err)
+{
+    machine_move *m = ctx;
+    return round_move(m->server->db, m->round->round_id, ROUND_COLLECTING, ROUND_AGGREGATING, "",
+                      tacit_clock_wall_ms(), err);
+}
+
+/* Whether collecting is over, and how. */
+static tacit_status collect_step(server *s, machine_look *l, bool *worked, tacit_error *err)
+{
+    const round_row *r = &l->round;
+    bool over = r->accepted >= l->target || l->answered >= r->asked ||
+                tacit_clock_wall_ms() >= r->deadline_ms;
+    *worked = over;
+    if (!over)
+        return TACIT_OK;
+    if (r->accepted < l->quorum)
+        return round_fail(s, r, "quorum", err);
+    machine_move move = {s, r};
+    return writer_run(s->writer, fix_accepted_set, NULL, &move, err);
+}
+
+static tacit_status open_step(round_machine *m, machine_look *l, bool *worked, tacit_error *err)
+{
+    tacit_status status = round_open_next(m->server, &l->lineage, worked, err);
+    if (status == TACIT_OK && !*worked && !m->told_waiting)
+        tacit_log_info("waiting for more devices to enrol before the next round opens");
+    m->told_waiting = status == TACIT_OK && !*worked;
+    return status;
+}
+
+/* One step of whatever is due; *worked says that there may be more. */
+static tacit_status step(round_machine *m, bool *worked, tacit_error *err)
+{
+    machine_look l = {.server = m->server};
+    *worked = false;
+    tacit_status status = writer_run(m->server->writer, look, NULL, &l, err);
+    if (status == TACIT_OK && l.has_lineage)
+        status = open_step(m, &l, worked, err);
+    if (status == TACIT_OK && l.has_round) {
+        *worked = true;
+        if (l.round.state == ROUND_COLLECTING)
+            status = collect_step(m->server, &l, worked, err);
+        else if (l.round.state == ROUND_AGGREGATING)
+            status = round_aggregate(m->server, &l.round, err);
+        else if (l.round.state == ROUND_EVALUATING)
+            status = round_evaluate(m->server, &l.round, &m->stopping, err);
+    }
+    round_row_free(&l.round);
+    lineage_row_free(&l.lineage);
+    return status;
+}
+
+static void wait_for_work(round_machine *m, uint32_t ms)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += ms / 1000;
+    until.tv_nsec += (long)(ms % 1000) * 1000000;
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_sec++;
+        until.tv_nsec -= 1000000000;
+    }
+    pthread_mutex_lock(&m->lock);
+    while (!m->woken && !m->stopping && pthread_cond_timedwait(&m->wake, &m->lock, &until) == 0)
+        continue;
+    m->woken = false;
+    pthread_mutex_unlock(&m->lock);
+}
+
+static void *machine_main(void *arg)
+{
+    round_machine *m = arg;
+    while (!m->stopping) {
+        tacit_error err = {0};
+        bool worked = false;
+        tacit_status status = step(m, &worked, &err);
+        if (status != TACIT_OK && status != TACIT_AGAIN)
+            tacit_log_error("round: %s; trying again", err.message);
+        if (status != TACIT_OK || !worked)
+            wait_for_work(m, status == TACIT_OK ? IDLE_MS : TROUBLE_MS);
+    }
+    return NULL;
+}
+
+tacit_status round_machine_start(round_machine **out, server *s, tacit_error *err)
+{
+    round_machine *m = calloc(1, sizeof *m);
+    if (!m)
+        return tacit_fail(err, TACIT_NO_MEMORY, "round machine: no memory");
+    m->server = s;
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_mutex_init(&m->lock, NULL);
+    pthread_cond_init(&m->wake, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    if (pthread_create(&m->thread, NULL, machine_main, m) != 0) {
+        free(m);
+        return tacit_fail(err, TACIT_FAILED, "round machine: cannot start a thread");
+    }
+    *out = m;
+    return TACIT_OK;
+}
+
+void round_machine_wake(round_machine *m)
+{
+    if (!m)
+        return;
+    pthread_mutex_lock(&m->lock);
+    m->woken = true;
+    pthread_cond_signal(&m->wake);
+    pthread_mutex_unlock(&m->lock);
+}
+
+void round_machine_stop(round_machine *m)
+{
+    if (!m)
+        return;
+    m->stopping = true;
+    round_machine_wake(m);
+    pthread_join(m->thread, NULL);
+    pthread_cond_destroy(&m->wake);
+    pthread_mutex_destroy(&m->lock);
+    free(m);
+}

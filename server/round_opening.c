@@ -1,0 +1,171 @@
+/* Opening a round: its plan from the lineage's schedule, its cohort by the kernel's generator. */
+#include "server/round_steps.h"
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/message.h"
+#include "common/seal.h"
+#include "privacy/entry.h"
+#include "server/device_store.h"
+#include "server/registry_store.h"
+
+#include <math.h>
+#include <sodium.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define OVER_SELECTION 1.3
+
+typedef struct opening {
+    server *server;
+    const lineage_row *lineage;
+    Tacit__Schedule *schedule;
+    Tacit__Plan *plan; /* the lineage's common part; the round's fields are filled in below */
+    uint8_t key[TACIT_EXCHANGE_BYTES];
+    tacit_secret secret;
+    round_row row;
+    uint8_t (*device)[TACIT_DEVICE_BYTES]; /* active ones, then shuffled */
+    size_t devices, capacity;
+    bool opened;
+} opening;
+
+static tacit_status take_active(void *ctx, const device_row *row, tacit_error *err)
+{
+    opening *o = ctx;
+    if (row->revoked || row->frozen)
+        return TACIT_OK;
+    if (o->devices == o->capacity) {
+        size_t capacity = o->capacity ? 2 * o->capacity : 64;
+        void *grown = realloc(o->device, capacity * sizeof *o->device);
+        if (!grown)
+            return tacit_fail(err, TACIT_NO_MEMORY, "round: no memory for %zu devices", capacity);
+        o->device = grown;
+        o->capacity = capacity;
+    }
+    memcpy(o->device[o->devices++], row->device, TACIT_DEVICE_BYTES);
+    return TACIT_OK;
+}
+
+/* Fisher and Yates: the first `n` are a uniform choice. */
+static void shuffle(opening *o, size_t n)
+{
+    for (size_t i = 0; i < n && i + 1 < o->devices; i++) {
+        size_t j = i + randombytes_uniform((uint32_t)(o->devices - i));
+        uint8_t kept[TACIT_DEVICE_BYTES];
+        memcpy(kept, o->device[i], sizeof kept);
+        memcpy(o->device[i], o->device[j], sizeof kept);
+        memcpy(o->device[j], kept, sizeof kept);
+    }
+}
+
+/* The adapter that training starts from: the lineage's current one. */
+static tacit_status set_parent(opening *o, tacit_error *err)
+{
+    adapter_row parent = {0};
+    tacit_status status = registry_current(o->server->db, o->lineage->lineage, &parent, err);
+    if (status == TACIT_NOT_FOUND)
+        return TACIT_OK;
+    if (status != TACIT_OK)
+        return status;
+    uint8_t *digest = malloc(TACIT_DIGEST_BYTES);
+    if (digest) {
+        memcpy(digest, parent.file_digest, TACIT_DIGEST_BYTES);
+        o->plan->parent_version = parent.version;
+        o->plan->parent_digest = (ProtobufCBinaryData){TACIT_DIGEST_BYTES, digest};
+    } else {
+        status = tacit_fail(err, TACIT_NO_MEMORY, "round: no memory");
+    }
+    adapter_row_free(&parent);
+    return status;
+}
+
+/* Packs and logs the plan; fills o->row. Fields that point outside the plan's own memory are taken
+ * out again before it is freed. */
+static tacit_status log_plan(opening *o, tacit_error *err)
+{
+    Tacit__Plan *p = o->plan;
+    Tacit__PlanLogged body = TACIT__PLAN_LOGGED__INIT;
+    Tacit__Entry entry = TACIT__ENTRY__INIT;
+    p->round_id = tacit_field_of(o->row.round_id, ROUND_ID_BYTES);
+    p->round_index = o->row.index;
+    p->mechanism = o->schedule->rounds[o->row.index]->mechanism;
+    p->deadline_ms = o->row.deadline_ms;
+    p->aggregator_key = tacit_field_of(o->key, sizeof o->key);
+    tacit_status status =
+        tacit_message_pack(p, TACIT_MESSAGE_ENTRY_MAX, &o->row.plan, &o->row.plan_size, err);
+    p->round_id = p->aggregator_key = (ProtobufCBinaryData){0, NULL};
+    p->mechanism = NULL;
+    if (status != TACIT_OK)
+        return status;
+    tacit_digest(o->row.plan_hash, o->row.plan, o->row.plan_size);
+    body.plan = tacit_field_of(o->row.plan, o->row.plan_size);
+    entry.body_case = TACIT__ENTRY__BODY_PLAN;
+    entry.plan = &body;
+    return tacit_ledger_record(o->server->ledger, &entry, &o->row.plan_index, NULL, err);
+}
+
+static tacit_status open_round(void *ctx, tacit_error *err)
+{
+    opening *o = ctx;
+    tacit_database *db = o->server->db;
+    tacit_status status = device_each(db, take_active, o, err);
+    if (status != TACIT_OK || o->devices < o->plan->cohort || o->devices == 0)
+        return status;
+    size_t asked = (size_t)ceil(OVER_SELECTION * (double)o->plan->cohort);
+    if (asked > o->devices)
+        asked = o->devices;
+    shuffle(o, asked);
+    TACIT_TRY(set_parent(o, err), done);
+    TACIT_TRY(log_plan(o, err), done);
+    TACIT_TRY(round_insert(db, &o->row, &o->secret, err), done);
+    for (size_t i = 0; i < asked; i++)
+        TACIT_TRY(round_member_insert(db, o->row.round_id, o->device[i], err), done);
+    o->row.asked = (uint32_t)asked;
+    o->opened = true;
+done:
+    return status;
+}
+
+static tacit_status prepare(opening *o, tacit_error *err)
+{
+    const lineage_row *l = o->lineage;
+    uint64_t now = tacit_clock_wall_ms();
+    tacit_status status = TACIT_UNPACK(&o->schedule, tacit__schedule, l->schedule, l->schedule_size,
+                                       TACIT_MESSAGE_ENTRY_MAX, err);
+    if (status == TACIT_OK)
+        status = TACIT_UNPACK(&o->plan, tacit__plan, l->common, l->common_size,
+                              TACIT_MESSAGE_ENTRY_MAX, err);
+    if (status == TACIT_OK && l->next_round >= o->schedule->n_rounds)
+        status = tacit_fail(err, TACIT_CONFLICT, "the lineage has no round %u", l->next_round);
+    if (status == TACIT_OK)
+        status = tacit_seal_keypair(o->key, &o->secret, err);
+    o->row = (round_row){.index = l->next_round,
+                         .state = ROUND_COLLECTING,
+                         .opened_ms = now,
+                         .deadline_ms = now + l->deadline_s * 1000,
+                         .loss = NAN,
+                         .accuracy = NAN};
+    memcpy(o->row.lineage, l->lineage, LINEAGE_BYTES);
+    randombytes_buf(o->row.round_id, ROUND_ID_BYTES);
+    return status;
+}
+
+tacit_status round_open_next(server *s, const lineage_row *lineage, bool *opened, tacit_error *err)
+{
+    opening o = {.server = s, .lineage = lineage};
+    tacit_status status = prepare(&o, err);
+    if (status == TACIT_OK)
+        status = writer_run(s->writer, open_round, NULL, &o, err);
+    *opened = status == TACIT_OK && o.opened;
+    if (*opened) {
+        tacit_log_info("round %u of %u opened: %u devices asked, quorum %u",
+                       lineage->next_round + 1, lineage->rounds, o.row.asked, o.plan->quorum);
+        round_announce(s, &o.row);
+    }
+    tacit_message_free(o.plan);
+    tacit_message_free(o.schedule);
+    tacit_secret_free(&o.secret);
+    round_row_free(&o.row);
+    free(o.device);
+    return status;
+}

@@ -1,0 +1,69 @@
+#include "server/round_terms.h"
+
+#include "common/message.h"
+#include "common/text.h"
+#include "engine/plan_spec.h"
+
+#include <stdio.h>
+
+tacit_status round_terms_load(round_terms *out, server *s, const uint8_t round_id[ROUND_ID_BYTES],
+                              tacit_error *err)
+{
+    *out = (round_terms){0};
+    tacit_status status;
+    TACIT_TRY(round_get(s->db, round_id, &out->round, err), done);
+    TACIT_TRY(round_secret(s->db, round_id, &out->secret, err), done);
+    TACIT_TRY(TACIT_UNPACK(&out->plan, tacit__plan, out->round.plan, out->round.plan_size,
+                           TACIT_MESSAGE_ENTRY_MAX, err),
+              done);
+    TACIT_TRY(tacit_trainable_spec_from_message(&out->spec, out->plan->adapter, err), done);
+    TACIT_TRY(tacit_layout_make(&out->layout, s->model, &out->spec, err), done);
+    if (out->layout.values != out->plan->trainable_values)
+        status = tacit_fail(err, TACIT_INTEGRITY,
+                            "round: its plan has %u trainable values, the model gives %zu",
+                            out->plan->trainable_values, out->layout.values);
+done:
+    if (status != TACIT_OK)
+        round_terms_free(out);
+    return status;
+}
+
+void round_terms_free(round_terms *t)
+{
+    round_row_free(&t->round);
+    tacit_message_free(t->plan);
+    tacit_secret_free(&t->secret);
+    tacit_layout_free(&t->layout);
+    t->plan = NULL;
+}
+
+intake_terms round_terms_for(const round_terms *t, const uint8_t *signer_key)
+{
+    return (intake_terms){.plan = t->plan,
+                          .plan_hash = t->round.plan_hash,
+                          .layout_hash = t->layout.hash,
+                          .signer_key = signer_key,
+                          .secret = &t->secret};
+}
+
+static tacit_status named_by_digest(const server *s, const char *folder, const char *ending,
+                                    const uint8_t digest[TACIT_DIGEST_BYTES],
+                                    char out[SERVER_PATH_MAX], tacit_error *err)
+{
+    char hex[2 * TACIT_DIGEST_BYTES + 1], name[128];
+    tacit_hex(hex, digest, TACIT_DIGEST_BYTES);
+    snprintf(name, sizeof name, "%s/%s.%s", folder, hex, ending);
+    return server_path(s, out, name, err);
+}
+
+tacit_status round_upload_path(const server *s, const uint8_t reserve_hash[TACIT_DIGEST_BYTES],
+                               char out[SERVER_PATH_MAX], tacit_error *err)
+{
+    return named_by_digest(s, "uploads", "sealed", reserve_hash, out, err);
+}
+
+tacit_status round_adapter_path(const server *s, const uint8_t digest[TACIT_DIGEST_BYTES],
+                                char out[SERVER_PATH_MAX], tacit_error *err)
+{
+    return named_by_digest(s, "adapters", "gguf", digest, out, err);
+}

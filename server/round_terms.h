@@ -1,0 +1,32 @@
+/* A round's plan in the forms that intake and aggregation need, loaded from the database. */
+#ifndef TACIT_SERVER_ROUND_TERMS_H
+#define TACIT_SERVER_ROUND_TERMS_H
+
+#include "engine/adapter.h"
+#include "server/intake.h"
+#include "server/server.h"
+
+typedef struct round_terms {
+    round_row round;
+    Tacit__Plan *plan;
+    tacit_secret secret;
+    tacit_trainable_spec spec; /* points into plan */
+    tacit_layout layout;
+} round_terms;
+
+/* On the writer's thread. TACIT_NOT_FOUND when the round's key is erased. */
+tacit_status round_terms_load(round_terms *out, server *s, const uint8_t round_id[ROUND_ID_BYTES],
+                              tacit_error *err) TACIT_MUST_CHECK;
+void round_terms_free(round_terms *t);
+
+/* The intake gate's view of the terms for one device. */
+intake_terms round_terms_for(const round_terms *t, const uint8_t *signer_key);
+
+/* DIR/uploads/HEX.sealed of a reserve. */
+tacit_status round_upload_path(const server *s, const uint8_t reserve_hash[TACIT_DIGEST_BYTES],
+                               char out[SERVER_PATH_MAX], tacit_error *err) TACIT_MUST_CHECK;
+/* DIR/adapters/HEX.gguf of a file's digest. */
+tacit_status round_adapter_path(const server *s, const uint8_t digest[TACIT_DIGEST_BYTES],
+                                char out[SERVER_PATH_MAX], tacit_error *err) TACIT_MUST_CHECK;
+
+#endif

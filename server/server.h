@@ -1,0 +1,60 @@
+/* The aggregation service of one folder: what all its parts share.
+ *
+ *   listeners' workers ──request_gate──> methods ──┐
+ *   control socket ─────────────control──> verbs ──┤──writer──> database (device, round, registry,
+ *   round machine's thread ────────────────────────┘             ledger tables): one thread
+ *
+ * The writer's thread alone touches `db` and `ledger`. Everything else here is immutable after
+ * server_open or says who guards it. */
+#ifndef TACIT_SERVER_SERVER_H
+#define TACIT_SERVER_SERVER_H
+
+#include "common/certificate.h"
+#include "common/database.h"
+#include "common/envelope.h"
+#include "common/identity.h"
+#include "engine/model.h"
+#include "privacy/ledger.h"
+#include "server/server_config.h"
+#include "server/writer.h"
+
+#include <pthread.h>
+
+#define SERVER_PATH_MAX 4096
+#define SERVER_UPLOAD_MAX ((uint64_t)64 << 20) /* sealed bytes of one update */
+#define SERVER_CHUNK_BYTES (128u * 1024u)
+
+typedef struct server {
+    char dir[SERVER_PATH_MAX];
+    int lock;            /* descriptor of DIR/lock, held while this process serves */
+    uint16_t enrol_port; /* set by server_run before anything else asks */
+    server_config config;
+    tacit_identity *key; /* signs replies, entries, checkpoints, manifests */
+    tacit_note_key operator_key;
+    uint8_t nonce_key[TACIT_NONCE_KEY_BYTES];
+    tacit_model *model; /* the base: shapes for layouts, digest for plans */
+
+    pthread_mutex_t ca_lock; /* guards `ca` */
+    tacit_ca *ca;
+
+    tacit_database *db;
+    tacit_ledger *ledger;
+    server_writer *writer;
+
+    struct round_machine *rounds;
+    struct server_events *events; /* what `watch` follows */
+} server;
+
+/* Loads configuration, keys, model and database, migrates, verifies the log's tail and logs the
+ * start. TACIT_CONFLICT when another process serves the folder. */
+tacit_status server_open(server **out, const char *dir, tacit_error *err) TACIT_MUST_CHECK;
+void server_close(server *s); /* logs the stop; NULL is fine */
+
+/* Listens and works until *stop becomes true (set by a signal handler). Writes DIR/address. */
+tacit_status server_run(server *s, const volatile int *stop, tacit_error *err) TACIT_MUST_CHECK;
+
+/* DIR/name. */
+tacit_status server_path(const server *s, char out[SERVER_PATH_MAX], const char *name,
+                         tacit_error *err) TACIT_MUST_CHECK;
+
+#endif

@@ -1,0 +1,85 @@
+#include "server/server_events.h"
+
+#include "common/clock.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define EVENTS_KEPT 1024
+
+struct server_events {
+    pthread_mutex_t lock;
+    pthread_cond_t more;
+    json_t *kept[EVENTS_KEPT]; /* event `n` lies at n % EVENTS_KEPT */
+    uint64_t last;             /* number of the newest; 0: none */
+};
+
+tacit_status server_events_new(server_events **out, tacit_error *err)
+{
+    server_events *e = calloc(1, sizeof *e);
+    if (!e)
+        return tacit_fail(err, TACIT_NO_MEMORY, "events: no memory");
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_mutex_init(&e->lock, NULL);
+    pthread_cond_init(&e->more, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    *out = e;
+    return TACIT_OK;
+}
+
+void server_events_free(server_events *e)
+{
+    if (!e)
+        return;
+    for (size_t i = 0; i < EVENTS_KEPT; i++)
+        json_decref(e->kept[i]);
+    pthread_cond_destroy(&e->more);
+    pthread_mutex_destroy(&e->lock);
+    free(e);
+}
+
+void server_events_add(server_events *e, json_t *event)
+{
+    if (!event)
+        return;
+    pthread_mutex_lock(&e->lock);
+    e->last++;
+    json_object_set_new(event, "number", json_integer((json_int_t)e->last));
+    json_object_set_new(event, "time_ms", json_integer((json_int_t)tacit_clock_wall_ms()));
+    json_decref(e->kept[e->last % EVENTS_KEPT]);
+    e->kept[e->last % EVENTS_KEPT] = event;
+    pthread_cond_broadcast(&e->more);
+    pthread_mutex_unlock(&e->lock);
+}
+
+static struct timespec in_ms(uint32_t ms)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    t.tv_sec += ms / 1000;
+    t.tv_nsec += (long)(ms % 1000) * 1000000;
+    if (t.tv_nsec >= 1000000000) {
+        t.tv_sec++;
+        t.tv_nsec -= 1000000000;
+    }
+    return t;
+}
+
+json_t *server_events_since(server_events *e, uint64_t after, uint32_t wait_ms)
+{
+    struct timespec until = in_ms(wait_ms);
+    json_t *list = json_array();
+    pthread_mutex_lock(&e->lock);
+    while (e->last <= after && pthread_cond_timedwait(&e->more, &e->lock, &until) == 0)
+        continue;
+    uint64_t first = after + 1;
+    if (e->last >= EVENTS_KEPT && first <= e->last - EVENTS_KEPT)
+        first = e->last - EVENTS_KEPT + 1;
+    for (uint64_t n = first; list && n <= e->last; n++)
+        json_array_append_new(list, json_deep_copy(e->kept[n % EVENTS_KEPT]));
+    pthread_mutex_unlock(&e->lock);
+    return list;
+}

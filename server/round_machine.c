@@ -80,7 +80,8 @@ static tacit_status fix_accepted_set(void *ctx, tacit_error *err)
 static tacit_status collect_step(server *s, machine_look *l, bool *worked, tacit_error *err)
 {
     const round_row *r = &l->round;
-    bool over = r->accepted >= l->target || l->answered >= r->asked ||
+    uint32_t missing = r->asked > l->answered ? r->asked - l->answered : 0;
+    bool over = r->accepted >= l->target || missing == 0 || r->accepted + missing < l->quorum ||
                 tacit_clock_wall_ms() >= r->deadline_ms;
     *worked = over;
     if (!over)
@@ -142,14 +143,16 @@ static void wait_for_work(round_machine *m, uint32_t ms)
 static void *machine_main(void *arg)
 {
     round_machine *m = arg;
+    round_sweep(m->server);
     while (!m->stopping) {
         tacit_error err = {0};
         bool worked = false;
         tacit_status status = step(m, &worked, &err);
-        if (status != TACIT_OK && status != TACIT_AGAIN)
+        bool mild = status == TACIT_OK || status == TACIT_CONFLICT; /* a verb may come first */
+        if (!mild && status != TACIT_AGAIN)
             tacit_log_error("round: %s; trying again", err.message);
         if (status != TACIT_OK || !worked)
-            wait_for_work(m, status == TACIT_OK ? IDLE_MS : TROUBLE_MS);
+            wait_for_work(m, mild ? IDLE_MS : TROUBLE_MS);
     }
     return NULL;
 }

@@ -75,7 +75,7 @@ static tacit_status set_parent(opening *o, tacit_error *err)
     } else {
         status = tacit_fail(err, TACIT_NO_MEMORY, "round: no memory");
     }
-    adapter_row_free(&parent);
+    registry_row_free(&parent);
     return status;
 }
 

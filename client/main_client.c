@@ -8,5 +8,7 @@ static const tacit_command commands[] = {
 int main(int argc, char **argv)
 {
     tacit_log_init("tacit-client", TACIT_LOG_INFO);
-    return tacit_commands_main("tacit-client", "the device agent: trains adapters locally under differential privacy", commands, argc, argv);
+    return tacit_commands_main(
+        "tacit-client", "the device agent: trains adapters locally under differential privacy",
+        commands, argc, argv);
 }

@@ -83,16 +83,19 @@ void round_announce(server *s, const round_row *r)
     server_events_add(s->events, event);
 }
 
-/* The event that ends a watch: the lineage has no further round. */
-static void announce_end(const closing *c)
+void round_announce_end(server *s, const lineage_row *lineage)
 {
     char hex[2 * LINEAGE_BYTES + 1];
-    if (c->terms.round.index + 1 < c->lineage.rounds && c->lineage.state == LINEAGE_RUNNING)
-        return;
-    tacit_hex(hex, c->lineage.lineage, sizeof c->lineage.lineage);
-    server_events_add(c->server->events,
+    tacit_hex(hex, lineage->lineage, sizeof lineage->lineage);
+    server_events_add(s->events,
                       json_pack("{s:s, s:s, s:s}", "kind", "lineage", "lineage", hex, "state",
-                                c->lineage.state == LINEAGE_CANCELLED ? "cancelled" : "done"));
+                                lineage->state == LINEAGE_CANCELLED ? "cancelled" : "done"));
+}
+
+static void announce_end(const closing *c)
+{
+    if (c->lineage.state == LINEAGE_CANCELLED || c->terms.round.index + 1 >= c->lineage.rounds)
+        round_announce_end(c->server, &c->lineage);
 }
 
 /* --- failing --- */

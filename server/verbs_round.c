@@ -22,6 +22,7 @@ typedef struct round_reading {
     json_t *json;
     round_row found; /* of a search */
     bool has_found;
+    lineage_row lineage; /* that was cancelled: its name and state alone */
 } round_reading;
 
 static json_t *number(double v)
@@ -107,6 +108,7 @@ static tacit_status cancel_lineage(void *ctx, tacit_error *err)
     tacit_database *db = r->call->server->db;
     lineage_row lineage = {0};
     tacit_status status = lineage_running(db, &lineage, err);
+    memcpy(r->lineage.lineage, lineage.lineage, LINEAGE_BYTES);
     if (status == TACIT_NOT_FOUND)
         return tacit_fail(err, TACIT_CONFLICT, "no lineage is running");
     if (status == TACIT_OK)
@@ -121,8 +123,10 @@ static tacit_status cancel_lineage(void *ctx, tacit_error *err)
 
 tacit_status verb_round_cancel(control_call *call, tacit_error *err)
 {
-    round_reading r = {.call = call};
+    round_reading r = {.call = call, .lineage = {.state = LINEAGE_CANCELLED}};
     tacit_status status = writer_run(call->server->writer, cancel_lineage, NULL, &r, err);
+    if (status == TACIT_OK && !r.has_found)
+        round_announce_end(call->server, &r.lineage);
     if (status == TACIT_OK && r.has_found)
         status = round_fail(call->server, &r.found, "cancelled", err);
     if (status == TACIT_CONFLICT && r.has_found) /* it ended by itself meanwhile */

@@ -120,7 +120,7 @@ typedef struct tacit_reply {
 
 /* A reply to `r`: device, counter and request hash are taken from it. `signer` NULL only on the
  * control socket. A message is cut at 900 bytes. */
-tacit_status tacit_reply_build(const tacit_received *r, tacit_status status, const char *message,
+tacit_status tacit_reply_build(const tacit_received *r, tacit_status result, const char *message,
                                const uint8_t *nonce, tacit_span body, const tacit_identity *signer,
                                tacit_buffer *out, tacit_error *err) TACIT_MUST_CHECK;
 

@@ -3,6 +3,7 @@
 #include "common/certificate.h"
 #include "common/clock.h"
 #include "common/link_address.h"
+#include "common/link_local.h"
 #include "common/tls_engine.h"
 
 #include <nng/nng.h>
@@ -106,7 +107,7 @@ static void hang_up(tacit_link *link)
 static int set_dialer(tacit_link *link)
 {
     int rv = nng_dialer_create(&link->dialer, link->socket, link->address.url);
-    if (rv == 0 && link->config)
+    if (rv == 0)
         rv = nng_dialer_set_ptr(link->dialer, NNG_OPT_TLS_CONFIG, link->config);
     if (rv == 0)
         rv = nng_dialer_set_size(link->dialer, NNG_OPT_RECVMAXSZ, LINK_WIRE_MAX);
@@ -150,8 +151,7 @@ static int wait_finished(tacit_link *link)
     while (!link->finished) {
         struct timespec until = link_time_after(POLL_MS);
         pthread_cond_timedwait(&link->done, &link->lock, &until);
-        bool give_up = atomic_load(&link->interrupted) ||
-                       (link->report && tacit_tls_report_is_refusal(link->report));
+        bool give_up = atomic_load(&link->interrupted) || tacit_tls_report_is_refusal(link->report);
         if (link->finished || !give_up)
             continue;
         pthread_mutex_unlock(&link->lock);
@@ -243,10 +243,8 @@ static tacit_status explain(tacit_link *link, int rv, bool sent, tacit_error *er
     bool expired = link->own_expiry_ms && link->own_expiry_ms < tacit_tls_now_ms();
     if (atomic_load(&link->interrupted))
         return tacit_fail(err, TACIT_AGAIN, "%s: interrupted", link->address.url);
-    if (link->report) {
-        tacit_tls_report_text(link->report, reason, sizeof reason);
-        link->was_refused = tacit_tls_report_is_refusal(link->report) || expired;
-    }
+    tacit_tls_report_text(link->report, reason, sizeof reason);
+    link->was_refused = tacit_tls_report_is_refusal(link->report) || expired;
     return tacit_fail(err, TACIT_UNREACHABLE, "%s: %s%s", link->address.url,
                       *reason ? reason : guess_reason(link, rv, sent),
                       expired ? "; this device's certificate has expired: renew it" : "");
@@ -262,8 +260,10 @@ tacit_status tacit_link_call(tacit_link *link, const void *request, size_t size,
     if (size > TACIT_MESSAGE_MAX)
         return tacit_fail(err, TACIT_USAGE, "request of %zu bytes: at most %u can be sent", size,
                           TACIT_MESSAGE_MAX);
-    if (link->report)
-        tacit_tls_report_clear(link->report);
+    if (link->address.is_ipc)
+        return local_call(link->address.path, request, size, link->reply_ms, &link->interrupted,
+                          reply, err);
+    tacit_tls_report_clear(link->report);
     tacit_status status = pick_up(link, err);
     if (status != TACIT_OK)
         return status;

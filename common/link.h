@@ -1,6 +1,7 @@
 /* Requests and replies over nng's REQ/REP: TLS 1.3 over TCP between device and server
- * ("tls+tcp://HOST:PORT"), a local socket for the operator ("ipc:///DIR/control.sock", mode 0600,
- * no TLS). A message is at most TACIT_MESSAGE_MAX bytes in either direction.
+ * ("tls+tcp://HOST:PORT"); a local socket for the operator ("ipc:///DIR/control.sock", mode 0600,
+ * no TLS, no nng: see link_local.h). A message is at most TACIT_MESSAGE_MAX bytes in either
+ * direction.
  *
  * nng never sends a request twice by itself here (its resend time is infinite). Trying again is
  * the application's, with the same bytes: every request must be idempotent. A request that failed
@@ -15,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define TACIT_MESSAGE_MAX (256u * 1024u)
+#define TACIT_MESSAGE_MAX 262144u /* 256 KiB */
 
 /* --- Asking --- */
 
@@ -77,7 +78,8 @@ typedef struct tacit_listener_setup {
                              * (enrolment and renewal of expired ones) */
     size_t contexts;        /* requests held at a time; 0: 64 */
     size_t workers;         /* threads that call the handler; 0: 2 */
-    size_t max_connections; /* further ones are closed as they arrive; 0: 1,024 */
+    size_t max_connections; /* further ones are closed as they arrive (ipc: wait);
+                             * 0: 1,024 (ipc: 64) */
     uint32_t handshake_ms;  /* a connection without a finished TLS handshake is closed after this
                              * long, after a tenth of it when few places are left; 0: 10,000 */
     tacit_handler handler;

@@ -12,6 +12,7 @@ static tacit_status parse_ipc(link_address *out, const char *path, tacit_error *
 {
     size_t most = sizeof((struct sockaddr_un *)0)->sun_path - 1;
     out->is_ipc = true;
+    out->path = path;
     if (path[0] != '/' || strlen(path) > most)
         return tacit_fail(err, TACIT_BAD_INPUT,
                           "%s: expected an absolute path of at most %zu bytes; choose a shorter "
@@ -59,7 +60,7 @@ tacit_status link_address_parse(link_address *out, const char *url, bool listens
                           sizeof out->url - 1, size);
     memcpy(out->url, url, size + 1);
     if (strncmp(url, ipc_scheme, sizeof ipc_scheme - 1) == 0)
-        return parse_ipc(out, url + sizeof ipc_scheme - 1, err);
+        return parse_ipc(out, out->url + sizeof ipc_scheme - 1, err);
     if (strncmp(url, tls_scheme, sizeof tls_scheme - 1) == 0)
         return parse_tcp(out, url + sizeof tls_scheme - 1, listens, err);
     return tacit_fail(err, TACIT_BAD_INPUT,

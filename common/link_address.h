@@ -16,6 +16,7 @@ typedef struct link_address {
     char host[256]; /* without brackets; empty for ipc */
     char port[8];
     bool is_ipc;
+    const char *path; /* ipc: into url */
 } link_address;
 
 /* `listens` allows port 0 and an empty host or '*'. TACIT_BAD_INPUT names what is expected. */

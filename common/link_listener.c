@@ -9,11 +9,11 @@
 #include "common/clock.h"
 #include "common/link.h"
 #include "common/link_address.h"
+#include "common/link_local.h"
 #include "common/tls_engine.h"
 
 #include <nng/nng.h>
 #include <nng/protocol/reqrep0/rep.h>
-#include <nng/transport/ipc/ipc.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -50,6 +50,7 @@ struct tacit_listener {
     void *ctx;
     link_address address;
     uint16_t port;
+    local_server *local; /* ipc: everything below is unused then */
     bool has_socket;
     nng_socket socket;
     nng_listener nng;
@@ -209,10 +210,9 @@ static bool admit(tacit_listener *l, nng_pipe pipe)
     pthread_mutex_lock(&l->table_lock);
     bool room = l->open < l->most;
     if (room) {
-        bool ready = l->address.is_ipc;
-        l->table[l->open++] = (connection){pipe, tacit_clock_monotonic_ms(), ready};
+        l->table[l->open++] = (connection){pipe, tacit_clock_monotonic_ms(), false};
         l->counts.accepted++;
-        l->fresh += !ready;
+        l->fresh++;
         pthread_cond_signal(&l->table_changed);
     } else {
         l->counts.turned_away++;
@@ -382,15 +382,11 @@ static tacit_status bind_listener(tacit_listener *l, const tacit_listener_setup 
     int rv = nng_listener_create(&l->nng, l->socket, l->address.url);
     if (rv == 0)
         rv = nng_listener_set_size(l->nng, NNG_OPT_RECVMAXSZ, LINK_WIRE_MAX);
-    if (rv == 0 && l->address.is_ipc)
-        rv = nng_listener_set_int(l->nng, NNG_OPT_IPC_PERMISSIONS, 0600);
     if (rv != 0)
         return fail_nng(l, rv, "prepare a listener", err);
-    if (!l->address.is_ipc) {
-        tacit_status status = set_tls(l, setup, err);
-        if (status != TACIT_OK)
-            return status;
-    }
+    tacit_status status = set_tls(l, setup, err);
+    if (status != TACIT_OK)
+        return status;
     rv = nng_listener_start(l->nng, 0);
     return rv ? fail_nng(l, rv, "listen", err) : TACIT_OK;
 }
@@ -398,8 +394,6 @@ static tacit_status bind_listener(tacit_listener *l, const tacit_listener_setup 
 static tacit_status learn_port(tacit_listener *l, tacit_error *err)
 {
     int port;
-    if (l->address.is_ipc)
-        return TACIT_OK;
     int rv = nng_listener_get_int(l->nng, NNG_OPT_TCP_BOUND_PORT, &port);
     if (rv != 0)
         return fail_nng(l, rv, "learn the port", err);
@@ -423,11 +417,27 @@ static tacit_status start_threads(tacit_listener *l, const tacit_listener_setup 
     return TACIT_OK;
 }
 
+static tacit_status start_nng(tacit_listener *l, const tacit_listener_setup *setup,
+                              tacit_error *err)
+{
+    tacit_status status = allocate(l, setup, err);
+    if (status != TACIT_OK)
+        return status;
+    int rv = open_socket(l);
+    if (rv != 0)
+        return fail_nng(l, rv, "open a socket", err);
+    TACIT_TRY(start_threads(l, setup, err), done);
+    for (size_t i = 0; i < l->slot_count; i++)
+        slot_receive(&l->slots[i]);
+    TACIT_TRY(bind_listener(l, setup, err), done);
+    TACIT_TRY(learn_port(l, err), done);
+done:
+    return status;
+}
+
 tacit_status tacit_listener_start(tacit_listener **out, const tacit_listener_setup *setup,
                                   tacit_error *err)
 {
-    tacit_status status;
-    int rv;
     *out = NULL;
     tacit_listener *l = calloc(1, sizeof *l);
     if (!l)
@@ -439,23 +449,17 @@ tacit_status tacit_listener_start(tacit_listener **out, const tacit_listener_set
     l->handler = setup->handler;
     l->ctx = setup->ctx;
     l->handshake_ms = setup->handshake_ms ? setup->handshake_ms : HANDSHAKE_MS;
-    TACIT_TRY(link_address_parse(&l->address, setup->url, true, err), failed);
-    TACIT_TRY(allocate(l, setup, err), failed);
-    rv = open_socket(l);
-    if (rv != 0) {
-        status = fail_nng(l, rv, "open a socket", err);
-        goto failed;
+    tacit_status status = link_address_parse(&l->address, setup->url, true, err);
+    if (status == TACIT_OK && l->address.is_ipc)
+        status = local_server_start(&l->local, l->address.path, setup, err);
+    else if (status == TACIT_OK)
+        status = start_nng(l, setup, err);
+    if (status != TACIT_OK) {
+        tacit_listener_stop(l);
+        return status;
     }
-    TACIT_TRY(start_threads(l, setup, err), failed);
-    for (size_t i = 0; i < l->slot_count; i++)
-        slot_receive(&l->slots[i]);
-    TACIT_TRY(bind_listener(l, setup, err), failed);
-    TACIT_TRY(learn_port(l, err), failed);
     *out = l;
     return TACIT_OK;
-failed:
-    tacit_listener_stop(l);
-    return status;
 }
 
 const char *tacit_listener_url(const tacit_listener *l)
@@ -469,6 +473,8 @@ uint16_t tacit_listener_port(const tacit_listener *l)
 
 tacit_listener_counts tacit_listener_count(tacit_listener *l)
 {
+    if (l->local)
+        return local_server_count(l->local);
     pthread_mutex_lock(&l->table_lock);
     tacit_listener_counts counts = l->counts;
     counts.connections = l->open;
@@ -496,6 +502,7 @@ void tacit_listener_stop(tacit_listener *l)
 {
     if (!l)
         return;
+    local_server_stop(l->local);
     join_threads(l);
     for (size_t i = 0; l->slots && i < l->slot_count; i++) {
         if (l->slots[i].aio)

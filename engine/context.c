@@ -23,7 +23,6 @@ struct tacit_context {
     float *logits;        /* [LOGIT_ROWS, vocab] */
     tacit_low_rank *pair; /* [n_layers * TEXT_LINEARS] of the adapter bound */
     text_pairs pairs;
-    uint8_t key[TACIT_DIGEST_BYTES]; /* of base and adapter: what the cached rows were made with */
 };
 
 static tacit_status check_spec(tacit_context *c, const tacit_context_spec *spec, tacit_error *err)
@@ -102,21 +101,11 @@ static void set_pairs(tacit_context *c, const tacit_adapter *adapter)
         memcpy(c->pairs.digest, adapter_digest(adapter), sizeof c->pairs.digest);
 }
 
-static void set_key(tacit_context *c)
-{
-    const tacit_span part[] = {
-        {c->model->base_digest, TACIT_DIGEST_BYTES},
-        {c->pairs.digest, sizeof c->pairs.digest},
-    };
-    tacit_digest_parts(c->key, "tacit-kv-1", part, 2);
-}
-
 tacit_status tacit_context_bind(tacit_context *c, const tacit_adapter *adapter, tacit_error *err)
 {
     c->rows = 0;
     text_forward_fini(&c->forward);
     set_pairs(c, adapter);
-    set_key(c);
     tacit_status status =
         text_forward_init(&c->forward, &c->model->text, c->pool, c->spec.precision, c->spec.chunk,
                           c->pairs.max_rank, err);

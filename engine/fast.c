@@ -10,22 +10,34 @@
 #define DOT_ROWS 3   /* of activations, up to which single dot products are quicker than panels */
 #define DOT_COLS 128 /* outputs of one task of dot products */
 #define QUANTIZE_ROWS 8
+#define PART_ROWS 24
+
+static bool init_values(fast_values *v, size_t blocks)
+{
+    v->q = malloc(blocks * FAST_BLOCK);
+    v->meta = malloc(2 * blocks * sizeof *v->meta);
+    v->total = malloc(blocks * sizeof *v->total);
+    return v->q && v->meta && v->total;
+}
+
+static void fini_values(fast_values *v)
+{
+    free(v->q);
+    free(v->meta);
+    free(v->total);
+}
 
 bool fast_input_init(fast_input *in, size_t max_rows, size_t max_n_in)
 {
-    size_t blocks = (max_n_in + FAST_BLOCK - 1) / FAST_BLOCK;
+    size_t blocks = max_rows * ((max_n_in + FAST_BLOCK - 1) / FAST_BLOCK);
     *in = (fast_input){.max_rows = max_rows, .max_n_in = max_n_in};
-    in->q = malloc(max_rows * blocks * FAST_BLOCK);
-    in->scale = malloc(max_rows * blocks * sizeof *in->scale);
-    in->total = malloc(max_rows * blocks * sizeof *in->total);
-    return in->q && in->scale && in->total;
+    return init_values(&in->value, blocks) && init_values(&in->remainder, blocks);
 }
 
 void fast_input_fini(fast_input *in)
 {
-    free(in->q);
-    free(in->scale);
-    free(in->total);
+    fini_values(&in->value);
+    fini_values(&in->remainder);
     memset(in, 0, sizeof *in);
 }
 
@@ -34,21 +46,39 @@ typedef struct quantize_job {
     const float *x;
 } quantize_job;
 
+/* What rounding left of the blocks from `at` on, block by block. */
+static void quantize_remainder(fast_input *in, const float *x, size_t at, size_t blocks)
+{
+    for (size_t b = at; b < at + blocks; b++) {
+        float rest[FAST_BLOCK];
+        for (size_t i = 0; i < FAST_BLOCK; i++)
+            rest[i] = x[b * FAST_BLOCK + i] -
+                      in->value.meta[2 * b] * (float)in->value.q[b * FAST_BLOCK + i];
+        kernels()->fast->quantize(in->remainder.q + b * FAST_BLOCK, in->remainder.meta + 2 * b,
+                                  in->remainder.total + b, rest, 1);
+    }
+}
+
 static void quantize_rows(void *ctx, size_t i, size_t thread)
 {
     (void)thread;
     const quantize_job *job = ctx;
     fast_input *in = job->in;
-    size_t end = (i + 1) * QUANTIZE_ROWS < in->rows ? (i + 1) * QUANTIZE_ROWS : in->rows;
-    for (size_t r = i * QUANTIZE_ROWS; r < end; r++)
-        kernels()->fast->quantize(in->q + r * in->n_in, in->scale + r * in->blocks,
-                                  in->total + r * in->blocks, job->x + r * in->n_in, in->blocks);
+    size_t row = i * QUANTIZE_ROWS, left = in->rows - row;
+    size_t at = row * in->blocks;
+    size_t blocks = (left < QUANTIZE_ROWS ? left : QUANTIZE_ROWS) * in->blocks;
+    kernels()->fast->quantize(in->value.q + at * FAST_BLOCK, in->value.meta + 2 * at,
+                              in->value.total + at, job->x + at * FAST_BLOCK, blocks);
+    if (in->refined)
+        quantize_remainder(in, job->x, at, blocks);
 }
 
-void fast_input_set(tacit_pool *pool, fast_input *in, const float *x, size_t rows, size_t n_in)
+void fast_input_set(tacit_pool *pool, fast_input *in, const float *x, size_t rows, size_t n_in,
+                    bool refined)
 {
     in->rows = rows;
     in->n_in = n_in;
+    in->refined = refined;
     in->blocks = n_in % FAST_BLOCK == 0 ? n_in / FAST_BLOCK : 0;
     quantize_job job = {in, x};
     if (in->blocks > 0)
@@ -75,6 +105,7 @@ static fast_type type_of(const tacit_linear *l)
 typedef struct fast_job {
     const tacit_linear *l;
     const fast_input *in;
+    bool refined;
     float *y;
     size_t rows;
     fast_type type;
@@ -82,18 +113,27 @@ typedef struct fast_job {
     size_t thread_floats;
 } fast_job;
 
+static float dot_row(const fast_job *job, const fast_values *v, size_t row, size_t col)
+{
+    size_t at = row * job->in->blocks;
+    return kernels()->fast->dot[job->type](
+        (const uint8_t *)job->l->weight + col * job->l->row_bytes, v->q + at * FAST_BLOCK,
+        v->meta + 2 * at, job->in->blocks);
+}
+
 static void dot_task(void *ctx, size_t i, size_t thread)
 {
     (void)thread;
     const fast_job *job = ctx;
-    const tacit_linear *l = job->l;
-    const fast_input *in = job->in;
-    size_t end = (i + 1) * DOT_COLS < l->n_out ? (i + 1) * DOT_COLS : l->n_out;
+    size_t n_out = job->l->n_out;
+    size_t end = (i + 1) * DOT_COLS < n_out ? (i + 1) * DOT_COLS : n_out;
     for (size_t c = i * DOT_COLS; c < end; c++)
-        for (size_t r = 0; r < job->rows; r++)
-            job->y[r * l->n_out + c] = kernels()->fast->dot[job->type](
-                (const uint8_t *)l->weight + c * l->row_bytes, in->q + r * in->n_in,
-                in->scale + r * in->blocks, in->total + r * in->blocks, in->blocks);
+        for (size_t r = 0; r < job->rows; r++) {
+            float y = dot_row(job, &job->in->value, r, c);
+            if (job->refined)
+                y += dot_row(job, &job->in->remainder, r, c);
+            job->y[r * n_out + c] = y;
+        }
 }
 
 /* Floats that a panel of this width takes: one byte a weight, two fp32 a block, and alignment. */
@@ -111,30 +151,51 @@ static fast_panel place_panel(float *memory, size_t blocks)
     return p;
 }
 
+/* part[rows, 32] = the panel times rows of activations from `row` on. */
+static void multiply_part(const fast_job *job, const fast_panel *p, const fast_values *v,
+                          float *part, size_t row, size_t rows)
+{
+    size_t at = row * job->in->blocks;
+    const fast_rows a = {v->q + at * FAST_BLOCK, v->meta + 2 * at, v->total + at, job->in->blocks};
+    kernels()->fast->multiply(part, FAST_PANEL, p, &a, rows);
+}
+
+/* Products that do not go straight to y: outputs that fill no panel, and remainders to add. */
+static void multiply_parts(const fast_job *job, const fast_panel *p, const fast_values *v, float *y,
+                           size_t cols, bool add)
+{
+    float part[PART_ROWS * FAST_PANEL];
+    for (size_t row = 0; row < job->rows; row += PART_ROWS) {
+        size_t rows = job->rows - row < PART_ROWS ? job->rows - row : PART_ROWS;
+        multiply_part(job, p, v, part, row, rows);
+        for (size_t r = 0; r < rows; r++)
+            for (size_t c = 0; c < cols; c++) {
+                float *to = y + (row + r) * job->l->n_out + c;
+                *to = (add ? *to : 0) + part[r * FAST_PANEL + c];
+            }
+    }
+}
+
 static void panel_task(void *ctx, size_t i, size_t thread)
 {
     const fast_job *job = ctx;
     const tacit_linear *l = job->l;
-    const fast_input *in = job->in;
-    size_t first = i * FAST_PANEL, left = l->n_out - first;
-    fast_panel p = place_panel(job->scratch + thread * job->thread_floats, in->blocks);
+    const fast_values *v = &job->in->value;
+    size_t first = i * FAST_PANEL, left = l->n_out - first, blocks = job->in->blocks;
+    fast_panel p = place_panel(job->scratch + thread * job->thread_floats, blocks);
     const uint8_t *row[FAST_PANEL];
     /* Past the end the last row is repeated; those results are dropped. */
     for (size_t r = 0; r < FAST_PANEL; r++)
         row[r] = (const uint8_t *)l->weight + (first + (r < left ? r : left - 1)) * l->row_bytes;
-    kernels()->fast->pack[job->type](&p, row, in->blocks);
-    fast_rows a = {in->q, in->scale, in->total, in->blocks};
-    if (left >= FAST_PANEL) {
+    kernels()->fast->pack[job->type](&p, row, blocks);
+    const fast_rows a = {v->q, v->meta, v->total, blocks};
+    if (left >= FAST_PANEL)
         kernels()->fast->multiply(job->y + first, l->n_out, &p, &a, job->rows);
-        return;
-    }
-    for (size_t r = 0; r < job->rows; r++) {
-        float part[FAST_PANEL];
-        fast_rows one = {in->q + r * in->n_in, in->scale + r * in->blocks,
-                         in->total + r * in->blocks, in->blocks};
-        kernels()->fast->multiply(part, FAST_PANEL, &p, &one, 1);
-        memcpy(job->y + r * l->n_out + first, part, left * sizeof *part);
-    }
+    else
+        multiply_parts(job, &p, v, job->y + first, left, false);
+    if (job->refined)
+        multiply_parts(job, &p, &job->in->remainder, job->y + first,
+                       left < FAST_PANEL ? left : FAST_PANEL, true);
 }
 
 static void add_bias(const tacit_linear *l, float *y, size_t rows)
@@ -144,10 +205,11 @@ static void add_bias(const tacit_linear *l, float *y, size_t rows)
 }
 
 void fast_linear_forward(tacit_pool *pool, const tacit_linear *l, const tacit_low_rank *pair,
-                         float *y, const fast_input *in, const float *x, size_t rows,
+                         float *y, const fast_input *in, bool refined, const float *x, size_t rows,
                          float *scratch)
 {
     fast_job job = {.l = l, .in = in, .y = y, .rows = rows, .type = type_of(l)};
+    job.refined = refined && in->refined;
     size_t threads = tacit_pool_threads(pool);
     job.scratch = scratch;
     job.thread_floats = linear_scratch(l, 0, 0, threads) / threads;

@@ -31,45 +31,58 @@ static inline __m256i load_quanta(const int8_t *q)
     return _mm256_loadu_si256((const __m256i *)(const void *)q);
 }
 
-static float dot_q8_0(const uint8_t *row, const int8_t *q, const float *scale, const int32_t *total,
-                      size_t blocks)
+/* The form of a dot product: one block a step. */
+typedef struct dot_form {
+    size_t bytes, quanta_at;
+    __m256i (*load)(const uint8_t *q);
+    __m256i (*products)(__m256i w, __m256i a);
+    __m128 (*factors)(const uint8_t *block, const float *meta);
+    float rest; /* what lane 1 of the factors counts: minus the offset, or 1 for m */
+} dot_form;
+
+static inline __attribute__((always_inline)) void add_block(__m256 *sum, __m128 *rest,
+                                                            const dot_form *form,
+                                                            const uint8_t *block, const int8_t *q,
+                                                            const float *meta)
 {
-    (void)total;
-    __m256 sum = _mm256_setzero_ps();
-    for (size_t b = 0; b < blocks; b++, row += BYTES_Q8_0, q += BLOCK) {
-        __m256i integer = products_signed(load_bytes(row + 2), load_quanta(q));
-        sum = _mm256_fmadd_ps(_mm256_set1_ps(load_half(row) * scale[b]),
-                              _mm256_cvtepi32_ps(integer), sum);
-    }
-    return sum_of(sum);
+    __m256i integer = form->products(form->load(block + form->quanta_at), load_quanta(q));
+    __m128 f = form->factors(block, meta);
+    *rest = _mm_add_ps(*rest, f);
+    *sum = _mm256_fmadd_ps(_mm256_broadcastss_ps(f), _mm256_cvtepi32_ps(integer), *sum);
 }
 
-static float dot_q4_0(const uint8_t *row, const int8_t *q, const float *scale, const int32_t *total,
-                      size_t blocks)
+static inline __attribute__((always_inline)) float
+dot_of(const dot_form form, const uint8_t *row, const int8_t *q, const float *meta, size_t blocks)
 {
-    __m256 sum = _mm256_setzero_ps();
-    float rest = 0;
-    for (size_t b = 0; b < blocks; b++, row += BYTES_Q4_0, q += BLOCK) {
-        float factor = load_half(row) * scale[b];
-        __m256i integer = products_unsigned(load_nibbles(row + 2), load_quanta(q));
-        sum = _mm256_fmadd_ps(_mm256_set1_ps(factor), _mm256_cvtepi32_ps(integer), sum);
-        rest -= factor * (float)(8 * total[b]);
+    __m256 s0 = _mm256_setzero_ps(), s1 = s0;
+    __m128 r0 = _mm_setzero_ps(), r1 = r0;
+    size_t b = 0;
+    for (; b + 2 <= blocks; b += 2) {
+        add_block(&s0, &r0, &form, row + b * form.bytes, q + b * BLOCK, meta + 2 * b);
+        add_block(&s1, &r1, &form, row + (b + 1) * form.bytes, q + (b + 1) * BLOCK,
+                  meta + 2 * b + 2);
     }
-    return sum_of(sum) + rest;
+    if (b < blocks)
+        add_block(&s0, &r0, &form, row + b * form.bytes, q + b * BLOCK, meta + 2 * b);
+    return sum_of(_mm256_add_ps(s0, s1)) + form.rest * lane_one(_mm_add_ps(r0, r1));
 }
 
-static float dot_q4_1(const uint8_t *row, const int8_t *q, const float *scale, const int32_t *total,
-                      size_t blocks)
+static float dot_q8_0(const uint8_t *row, const int8_t *q, const float *meta, size_t blocks)
 {
-    __m256 sum = _mm256_setzero_ps();
-    float rest = 0;
-    for (size_t b = 0; b < blocks; b++, row += BYTES_Q4_1, q += BLOCK) {
-        __m256i integer = products_unsigned(load_nibbles(row + 4), load_quanta(q));
-        sum = _mm256_fmadd_ps(_mm256_set1_ps(load_half(row) * scale[b]),
-                              _mm256_cvtepi32_ps(integer), sum);
-        rest += load_half(row + 2) * scale[b] * (float)total[b];
-    }
-    return sum_of(sum) + rest;
+    const dot_form form = {BYTES_Q8_0, 2, load_bytes, products_signed, factors_d, 0};
+    return dot_of(form, row, q, meta, blocks);
+}
+
+static float dot_q4_0(const uint8_t *row, const int8_t *q, const float *meta, size_t blocks)
+{
+    const dot_form form = {BYTES_Q4_0, 2, load_nibbles, products_unsigned, factors_d, -8};
+    return dot_of(form, row, q, meta, blocks);
+}
+
+static float dot_q4_1(const uint8_t *row, const int8_t *q, const float *meta, size_t blocks)
+{
+    const dot_form form = {BYTES_Q4_1, 4, load_nibbles, products_unsigned, factors_d_m, 1};
+    return dot_of(form, row, q, meta, blocks);
 }
 
 static inline __m256i broadcast_four(const int8_t *q)
@@ -102,12 +115,11 @@ multiply_tile(float *y, size_t y_stride, const fast_panel *p, const fast_rows *a
         __m256 d = _mm256_loadu_ps(p->d + b * FAST_PANEL + c);
         for (size_t r = 0; r < rows; r++) {
             size_t at = (row + r) * a->blocks + b;
-            __m256 factor = _mm256_mul_ps(d, _mm256_set1_ps(a->scale[at]));
+            __m256 factor = _mm256_mul_ps(d, _mm256_set1_ps(a->meta[2 * at]));
             sum[r] = _mm256_fmadd_ps(factor, _mm256_cvtepi32_ps(integer[r]), sum[r]);
             if (p->has_m)
-                sum[r] =
-                    _mm256_fmadd_ps(_mm256_loadu_ps(p->m + b * FAST_PANEL + c),
-                                    _mm256_set1_ps(a->scale[at] * (float)a->total[at]), sum[r]);
+                sum[r] = _mm256_fmadd_ps(_mm256_loadu_ps(p->m + b * FAST_PANEL + c),
+                                         _mm256_set1_ps(a->meta[2 * at + 1]), sum[r]);
         }
     }
     for (size_t r = 0; r < rows; r++)

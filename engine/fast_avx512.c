@@ -7,63 +7,106 @@
 
 #define ROWS 6
 
-/* The first block's value in the lower eight lanes, the second's in the upper eight. */
-static inline __m512 two_scales(float low, float high)
+static inline __m128i load_half_block(const uint8_t *q)
 {
-    return _mm512_insertf32x8(_mm512_set1_ps(low), _mm256_set1_ps(high), 1);
+    return _mm_loadu_si128((const __m128i *)(const void *)q);
 }
 
-static inline __m512i two_blocks(__m256i low, __m256i high)
+/* Two blocks of quanta, the first in the lower half. */
+static inline __m512i nibbles_of_two(const uint8_t *first, const uint8_t *second)
 {
-    return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+    const __m512i shift = _mm512_set_epi64(0x0004000400040004, 0x0004000400040004, 0, 0,
+                                           0x0004000400040004, 0x0004000400040004, 0, 0);
+    __m512i v = _mm512_broadcast_i32x4(load_half_block(first));
+    v = _mm512_mask_broadcast_i32x4(v, 0xff00, load_half_block(second));
+    return _mm512_and_si512(_mm512_srlv_epi16(v, shift), _mm512_set1_epi8(15));
 }
 
-static inline __m512i load_quanta(const int8_t *q)
+static inline __m512i bytes_of_two(const uint8_t *first, const uint8_t *second)
 {
-    return _mm512_loadu_si512(q);
+    __m512i v =
+        _mm512_inserti64x4(_mm512_castsi256_si512(load_bytes(first)), load_bytes(second), 1);
+    return _mm512_xor_si512(v, _mm512_set1_epi8((char)FAST_FLIP));
 }
 
-/* Defines a dot product: blocks in pairs, a last single one against zeros. Lanes hold partial sums
- * of one block each; what the offset and m contribute is summed beside. */
-#define DEFINE_DOT(NAME, BYTES, AT, LOAD, FLIP, REST)                                              \
-    static float NAME(const uint8_t *row, const int8_t *q, const float *scale,                     \
-                      const int32_t *total, size_t blocks)                                         \
-    {                                                                                              \
-        __m512 sum = _mm512_setzero_ps();                                                          \
-        const __m512i flip = _mm512_set1_epi8((char)(FLIP));                                       \
-        float rest = 0;                                                                            \
-        size_t b = 0;                                                                              \
-        for (; b + 2 <= blocks; b += 2, row += 2 * (BYTES)) {                                      \
-            const uint8_t *next = row + (BYTES);                                                   \
-            float f0 = load_half(row) * scale[b], f1 = load_half(next) * scale[b + 1];             \
-            __m512i w = two_blocks(LOAD(row + (AT)), LOAD(next + (AT)));                           \
-            w = _mm512_xor_si512(w, flip);                                                         \
-            __m512i integer =                                                                      \
-                _mm512_dpbusd_epi32(_mm512_setzero_si512(), w, load_quanta(q + b * BLOCK));        \
-            sum = _mm512_fmadd_ps(two_scales(f0, f1), _mm512_cvtepi32_ps(integer), sum);           \
-            rest += REST(row, f0, b) + REST(next, f1, b + 1);                                      \
-        }                                                                                          \
-        if (b < blocks) {                                                                          \
-            float f0 = load_half(row) * scale[b];                                                  \
-            __m512i w = two_blocks(LOAD(row + (AT)), _mm256_setzero_si256());                      \
-            __m512i a =                                                                            \
-                two_blocks(_mm256_loadu_si256((const __m256i *)(const void *)(q + b * BLOCK)),     \
-                           _mm256_setzero_si256());                                                \
-            w = _mm512_xor_si512(w, flip);                                                         \
-            __m512i integer = _mm512_dpbusd_epi32(_mm512_setzero_si512(), w, a);                   \
-            sum = _mm512_fmadd_ps(_mm512_set1_ps(f0), _mm512_cvtepi32_ps(integer), sum);           \
-            rest += REST(row, f0, b);                                                              \
-        }                                                                                          \
-        return _mm512_reduce_add_ps(sum) + rest;                                                   \
+/* The form of a dot product. Blocks go in pairs, one in each half of a register; a last single one
+ * is paired with itself against zero quanta. */
+typedef struct dot_form {
+    size_t bytes, quanta_at;
+    __m512i (*load)(const uint8_t *first, const uint8_t *second);
+    __m128 (*factors)(const uint8_t *block, const float *meta);
+    float rest; /* what lane 1 of the factors counts: minus the offset, or 1 for m */
+} dot_form;
+
+typedef struct dot_sums {
+    __m512 sum;
+    __m128 rest;
+} dot_sums;
+
+static inline __attribute__((always_inline)) void add_pair(dot_sums *s, const dot_form *form,
+                                                           const uint8_t *first, const int8_t *q,
+                                                           const float *meta)
+{
+    const __m512i halves = _mm512_set_epi32(16, 16, 16, 16, 16, 16, 16, 16, 0, 0, 0, 0, 0, 0, 0, 0);
+    const uint8_t *second = first + form->bytes;
+    __m512i w = form->load(first + form->quanta_at, second + form->quanta_at);
+    __m512i integer =
+        _mm512_dpbusd_epi32(_mm512_setzero_si512(), w, _mm512_loadu_si512((const void *)q));
+    __m128 f0 = form->factors(first, meta), f1 = form->factors(second, meta + 2);
+    s->rest = _mm_add_ps(s->rest, _mm_add_ps(f0, f1));
+    __m512 factor =
+        _mm512_permutex2var_ps(_mm512_castps128_ps512(f0), halves, _mm512_castps128_ps512(f1));
+    s->sum = _mm512_fmadd_ps(factor, _mm512_cvtepi32_ps(integer), s->sum);
+}
+
+static inline __attribute__((always_inline)) void add_single(dot_sums *s, const dot_form *form,
+                                                             const uint8_t *block, const int8_t *q,
+                                                             const float *meta)
+{
+    __m512i w = form->load(block + form->quanta_at, block + form->quanta_at);
+    __m512i integer =
+        _mm512_dpbusd_epi32(_mm512_setzero_si512(), w, _mm512_maskz_loadu_epi64(0x0f, q));
+    __m128 f = form->factors(block, meta);
+    s->rest = _mm_add_ps(s->rest, f);
+    s->sum = _mm512_fmadd_ps(_mm512_broadcastss_ps(f), _mm512_cvtepi32_ps(integer), s->sum);
+}
+
+static inline __attribute__((always_inline)) float
+dot_of(const dot_form form, const uint8_t *row, const int8_t *q, const float *meta, size_t blocks)
+{
+    dot_sums s0 = {_mm512_setzero_ps(), _mm_setzero_ps()}, s1 = s0;
+    size_t b = 0;
+    for (; b + 4 <= blocks; b += 4) {
+        add_pair(&s0, &form, row + b * form.bytes, q + b * BLOCK, meta + 2 * b);
+        add_pair(&s1, &form, row + (b + 2) * form.bytes, q + (b + 2) * BLOCK, meta + 2 * b + 4);
     }
+    if (b + 2 <= blocks) {
+        add_pair(&s0, &form, row + b * form.bytes, q + b * BLOCK, meta + 2 * b);
+        b += 2;
+    }
+    if (b < blocks)
+        add_single(&s0, &form, row + b * form.bytes, q + b * BLOCK, meta + 2 * b);
+    float rest = lane_one(_mm_add_ps(s0.rest, s1.rest));
+    return _mm512_reduce_add_ps(_mm512_add_ps(s0.sum, s1.sum)) + form.rest * rest;
+}
 
-#define REST_Q8_0(block, factor, b) ((factor) * (float)(-128 * total[b]))
-#define REST_Q4_0(block, factor, b) ((factor) * (float)(-8 * total[b]))
-#define REST_Q4_1(block, factor, b) (load_half((block) + 2) * scale[b] * (float)total[b])
+static float dot_q8_0(const uint8_t *row, const int8_t *q, const float *meta, size_t blocks)
+{
+    const dot_form form = {BYTES_Q8_0, 2, bytes_of_two, factors_d, -128};
+    return dot_of(form, row, q, meta, blocks);
+}
 
-DEFINE_DOT(dot_q8_0, BYTES_Q8_0, 2, load_bytes, 0x80, REST_Q8_0)
-DEFINE_DOT(dot_q4_0, BYTES_Q4_0, 2, load_nibbles, 0, REST_Q4_0)
-DEFINE_DOT(dot_q4_1, BYTES_Q4_1, 4, load_nibbles, 0, REST_Q4_1)
+static float dot_q4_0(const uint8_t *row, const int8_t *q, const float *meta, size_t blocks)
+{
+    const dot_form form = {BYTES_Q4_0, 2, nibbles_of_two, factors_d, -8};
+    return dot_of(form, row, q, meta, blocks);
+}
+
+static float dot_q4_1(const uint8_t *row, const int8_t *q, const float *meta, size_t blocks)
+{
+    const dot_form form = {BYTES_Q4_1, 4, nibbles_of_two, factors_d_m, 1};
+    return dot_of(form, row, q, meta, blocks);
+}
 
 static inline __m512i broadcast_four(const int8_t *q)
 {
@@ -87,7 +130,7 @@ static inline __attribute__((always_inline)) void multiply_tile(float *y, size_t
     for (size_t b = 0; b < a->blocks; b++) {
         __m512i integer[ROWS][2];
         const int32_t *total = a->total + row * a->blocks + b;
-        const float *scale = a->scale + row * a->blocks + b;
+        const float *meta = a->meta + 2 * (row * a->blocks + b);
 #pragma GCC unroll 8
         for (size_t r = 0; r < rows; r++)
             integer[r][0] = integer[r][1] = _mm512_set1_epi32(-p->offset * total[r * a->blocks]);
@@ -106,7 +149,7 @@ static inline __attribute__((always_inline)) void multiply_tile(float *y, size_t
         __m512 d1 = _mm512_loadu_ps(p->d + b * FAST_PANEL + 16);
 #pragma GCC unroll 8
         for (size_t r = 0; r < rows; r++) {
-            __m512 s = _mm512_set1_ps(scale[r * a->blocks]);
+            __m512 s = _mm512_set1_ps(meta[2 * r * a->blocks]);
             sum[r][0] =
                 _mm512_fmadd_ps(_mm512_mul_ps(d0, s), _mm512_cvtepi32_ps(integer[r][0]), sum[r][0]);
             sum[r][1] =
@@ -118,7 +161,7 @@ static inline __attribute__((always_inline)) void multiply_tile(float *y, size_t
         __m512 m1 = _mm512_loadu_ps(p->m + b * FAST_PANEL + 16);
 #pragma GCC unroll 8
         for (size_t r = 0; r < rows; r++) {
-            __m512 t = _mm512_set1_ps(scale[r * a->blocks] * (float)total[r * a->blocks]);
+            __m512 t = _mm512_set1_ps(meta[2 * r * a->blocks + 1]);
             sum[r][0] = _mm512_fmadd_ps(m0, t, sum[r][0]);
             sum[r][1] = _mm512_fmadd_ps(m1, t, sum[r][1]);
         }

@@ -12,7 +12,7 @@ static float load_half(const uint8_t *p)
     return tacit_f16_to_f32((uint16_t)(p[0] | p[1] << 8));
 }
 
-static void quantize_block(int8_t *q, float *scale, int32_t *total, const float *x)
+static void quantize_block(int8_t *q, float *meta, int32_t *total, const float *x)
 {
     float most = 0;
     int finite = 1;
@@ -21,18 +21,19 @@ static void quantize_block(int8_t *q, float *scale, int32_t *total, const float 
         most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
     }
     float inverse = finite && most > 0 ? 127.0f / most : 0;
-    *scale = finite ? most / 127.0f : NAN;
     *total = 0;
     for (size_t i = 0; i < BLOCK; i++) {
         q[i] = (int8_t)(finite ? lrintf(x[i] * inverse) : 0);
         *total += q[i];
     }
+    meta[0] = finite ? most / 127.0f : NAN;
+    meta[1] = meta[0] * (float)*total;
 }
 
-static void quantize(int8_t *q, float *scale, int32_t *total, const float *x, size_t blocks)
+static void quantize(int8_t *q, float *meta, int32_t *total, const float *x, size_t blocks)
 {
     for (size_t b = 0; b < blocks; b++)
-        quantize_block(q + b * BLOCK, scale + b, total + b, x + b * BLOCK);
+        quantize_block(q + b * BLOCK, meta + 2 * b, total + b, x + b * BLOCK);
 }
 
 /* The quanta of a block as they count: minus the offset. */
@@ -57,17 +58,17 @@ static int32_t quantum(const type_form *f, const uint8_t *block, size_t i)
     return i < BLOCK / 2 ? q[i] & 15 : q[i - BLOCK / 2] >> 4;
 }
 
-static float dot_of(const type_form *f, const uint8_t *row, const int8_t *q, const float *scale,
-                    const int32_t *total, size_t blocks)
+static float dot_of(const type_form *f, const uint8_t *row, const int8_t *q, const float *meta,
+                    size_t blocks)
 {
     float sum = 0;
-    for (size_t b = 0; b < blocks; b++, row += f->bytes, q += BLOCK) {
-        int32_t integer = -f->offset * total[b];
+    for (size_t b = 0; b < blocks; b++, row += f->bytes, q += BLOCK, meta += 2) {
+        int32_t integer = 0;
         for (size_t i = 0; i < BLOCK; i++)
-            integer += quantum(f, row, i) * q[i];
-        sum += load_half(row) * scale[b] * (float)integer;
+            integer += (quantum(f, row, i) - f->offset) * q[i];
+        sum += load_half(row) * meta[0] * (float)integer;
         if (f->has_m)
-            sum += load_half(row + 2) * scale[b] * (float)total[b];
+            sum += load_half(row + 2) * meta[1];
     }
     return sum;
 }
@@ -89,22 +90,19 @@ static void pack_of(const type_form *f, fast_panel *p, const uint8_t *const *row
         }
 }
 
-static float dot_q8_0(const uint8_t *row, const int8_t *q, const float *scale, const int32_t *total,
-                      size_t blocks)
+static float dot_q8_0(const uint8_t *row, const int8_t *q, const float *meta, size_t blocks)
 {
-    return dot_of(&forms[FAST_Q8_0], row, q, scale, total, blocks);
+    return dot_of(&forms[FAST_Q8_0], row, q, meta, blocks);
 }
 
-static float dot_q4_0(const uint8_t *row, const int8_t *q, const float *scale, const int32_t *total,
-                      size_t blocks)
+static float dot_q4_0(const uint8_t *row, const int8_t *q, const float *meta, size_t blocks)
 {
-    return dot_of(&forms[FAST_Q4_0], row, q, scale, total, blocks);
+    return dot_of(&forms[FAST_Q4_0], row, q, meta, blocks);
 }
 
-static float dot_q4_1(const uint8_t *row, const int8_t *q, const float *scale, const int32_t *total,
-                      size_t blocks)
+static float dot_q4_1(const uint8_t *row, const int8_t *q, const float *meta, size_t blocks)
 {
-    return dot_of(&forms[FAST_Q4_1], row, q, scale, total, blocks);
+    return dot_of(&forms[FAST_Q4_1], row, q, meta, blocks);
 }
 
 static void pack_q8_0(fast_panel *p, const uint8_t *const *row, size_t blocks)
@@ -147,9 +145,9 @@ static void multiply(float *y, size_t y_stride, const fast_panel *p, const fast_
             int32_t integer[FAST_PANEL];
             multiply_block(integer, p, a->q + at * BLOCK, b, a->total[at]);
             for (size_t c = 0; c < FAST_PANEL; c++) {
-                sum[c] += p->d[b * FAST_PANEL + c] * a->scale[at] * (float)integer[c];
+                sum[c] += p->d[b * FAST_PANEL + c] * a->meta[2 * at] * (float)integer[c];
                 if (p->has_m)
-                    sum[c] += p->m[b * FAST_PANEL + c] * a->scale[at] * (float)a->total[at];
+                    sum[c] += p->m[b * FAST_PANEL + c] * a->meta[2 * at + 1];
             }
         }
         memcpy(y + r * y_stride, sum, sizeof sum);

@@ -25,7 +25,7 @@ typedef struct fast_panel {
 /* Quantized activations of some rows: see fast_input. */
 typedef struct fast_rows {
     const int8_t *q;      /* [rows, 32 blocks] */
-    const float *scale;   /* [rows, blocks] */
+    const float *meta;    /* [rows, blocks, 2]: scale, and scale times the sum of the quanta */
     const int32_t *total; /* [rows, blocks]: sums of the quanta */
     size_t blocks;
 } fast_rows;
@@ -33,10 +33,9 @@ typedef struct fast_rows {
 typedef struct fast_kernels {
     /* One row of 32 * blocks values: scale = largest magnitude / 127, quanta rounded to nearest.
      * A block with a value that is not finite has scale NaN. */
-    void (*quantize)(int8_t *q, float *scale, int32_t *total, const float *x, size_t blocks);
+    void (*quantize)(int8_t *q, float *meta, int32_t *total, const float *x, size_t blocks);
     /* Sum over one row of W times one row of activations. */
-    float (*dot[FAST_TYPES])(const uint8_t *row, const int8_t *q, const float *scale,
-                             const int32_t *total, size_t blocks);
+    float (*dot[FAST_TYPES])(const uint8_t *row, const int8_t *q, const float *meta, size_t blocks);
     /* Fills the panel from 32 rows of W that start at row[0..31]. */
     void (*pack[FAST_TYPES])(fast_panel *panel, const uint8_t *const *row, size_t blocks);
     /* y[r * y_stride + c] of `rows` activations and the 32 rows of the panel. */

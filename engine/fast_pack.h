@@ -109,8 +109,35 @@ static void pack_q8_0(fast_panel *p, const uint8_t *const *row, size_t blocks)
     }
 }
 
+/* What a block contributes beside its quanta, in lanes 0 and 1: d (or d and m) times scale, and
+ * times scale times the sum of quanta. */
+static inline __m128 load_pair(const float *meta)
+{
+    __m128i bits = _mm_loadl_epi64((const __m128i *)(const void *)meta);
+    return _mm_castsi128_ps(bits);
+}
+
+static inline __m128 factors_d(const uint8_t *block, const float *meta)
+{
+    uint16_t d;
+    memcpy(&d, block, sizeof d);
+    return _mm_mul_ps(_mm_cvtph_ps(_mm_set1_epi16((short)d)), load_pair(meta));
+}
+
+static inline __m128 factors_d_m(const uint8_t *block, const float *meta)
+{
+    uint32_t both;
+    memcpy(&both, block, sizeof both);
+    return _mm_mul_ps(_mm_cvtph_ps(_mm_cvtsi32_si128((int)both)), load_pair(meta));
+}
+
+static inline float lane_one(__m128 v)
+{
+    return _mm_cvtss_f32(_mm_movehdup_ps(v));
+}
+
 /* The block's largest magnitude by its bits: NaN and inf are above every finite number. */
-static inline void quantize_block(int8_t *q, float *scale, int32_t *total, const float *x)
+static inline void quantize_block(int8_t *q, float *meta, int32_t *total, const float *x)
 {
     const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
     __m256 v[4];
@@ -135,7 +162,8 @@ static inline void quantize_block(int8_t *q, float *scale, int32_t *total, const
     s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
     s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1));
     *total = _mm_cvtsi128_si32(s);
-    *scale = finite ? largest / 127.0f : __builtin_nanf("");
+    meta[0] = finite ? largest / 127.0f : __builtin_nanf("");
+    meta[1] = meta[0] * (float)*total;
     /* Packing works within 128-bit halves: put the groups of four back in order. */
     __m256i bytes =
         _mm256_packs_epi16(_mm256_packs_epi32(r[0], r[1]), _mm256_packs_epi32(r[2], r[3]));
@@ -143,10 +171,10 @@ static inline void quantize_block(int8_t *q, float *scale, int32_t *total, const
     _mm256_storeu_si256((__m256i *)(void *)q, bytes);
 }
 
-static void quantize(int8_t *q, float *scale, int32_t *total, const float *x, size_t blocks)
+static void quantize(int8_t *q, float *meta, int32_t *total, const float *x, size_t blocks)
 {
     for (size_t b = 0; b < blocks; b++)
-        quantize_block(q + b * BLOCK, scale + b, total + b, x + b * BLOCK);
+        quantize_block(q + b * BLOCK, meta + 2 * b, total + b, x + b * BLOCK);
 }
 
 #endif

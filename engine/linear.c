@@ -1,5 +1,6 @@
 #include "engine/linear.h"
 
+#include "engine/dequant.h"
 #include "engine/matrix.h"
 #include "engine/matrix_block.h"
 
@@ -66,7 +67,7 @@ static void read_tile(const tacit_linear *l, float *out, size_t row, size_t rows
     const uint8_t *from = (const uint8_t *)l->weight + row * l->row_bytes +
                           col / l->type->block_values * l->type->block_bytes;
     for (size_t i = 0; i < rows; i++)
-        l->type->to_f32(out + i * cols, from + i * l->row_bytes, cols);
+        dequant_row(l->type, out + i * cols, from + i * l->row_bytes, cols);
 }
 
 typedef struct expand_job {
@@ -142,10 +143,63 @@ void linear_drop_cache(tacit_linear *l)
     l->transposed = NULL;
 }
 
-void linear_expand(tacit_pool *pool, tacit_linear *out, const tacit_linear *l, float *buffer)
+size_t linear_expand_floats(const tacit_linear *l)
 {
-    expand(pool, l, buffer);
-    linear_init_f32(out, buffer, l->bias, l->n_in, l->n_out);
+    size_t forward = panel_count(l->n_out) * l->n_in, backward = panel_count(l->n_in) * l->n_out;
+    return LINEAR_PANEL * (forward > backward ? forward : backward);
+}
+
+/* Tile by tile, panel `i` of W^T: LINEAR_PANEL rows of W side by side. */
+static void expand_transposed_panel(void *ctx, size_t i, size_t thread)
+{
+    const expand_job *job = ctx;
+    const tacit_linear *l = job->l;
+    float tile[LINEAR_PANEL * TILE_COLS], *panel = job->out + i * l->n_in * LINEAR_PANEL;
+    size_t row = i * LINEAR_PANEL, left = l->n_out - row;
+    size_t rows = left < LINEAR_PANEL ? left : LINEAR_PANEL;
+    (void)thread;
+    if (rows < LINEAR_PANEL)
+        memset(panel, 0, l->n_in * LINEAR_PANEL * sizeof *panel);
+    for (size_t col = 0; col < l->n_in; col += TILE_COLS) {
+        size_t cols = l->n_in - col < TILE_COLS ? l->n_in - col : TILE_COLS;
+        read_tile(l, tile, row, rows, col, cols);
+        for (size_t c = 0; c < cols; c++, panel += LINEAR_PANEL)
+            for (size_t r = 0; r < rows; r++)
+                panel[r] = tile[r * cols + c];
+    }
+}
+
+/* TILE_ROWS rows of every panel of W. */
+static void expand_panel_rows(void *ctx, size_t i, size_t thread)
+{
+    const expand_job *job = ctx;
+    const tacit_linear *l = job->l;
+    float tile[TILE_COLS];
+    size_t end = (i + 1) * TILE_ROWS < l->n_out ? (i + 1) * TILE_ROWS : l->n_out;
+    (void)thread;
+    for (size_t row = i * TILE_ROWS; row < end; row++)
+        for (size_t col = 0; col < l->n_in; col += TILE_COLS) {
+            size_t cols = l->n_in - col < TILE_COLS ? l->n_in - col : TILE_COLS;
+            read_tile(l, tile, row, 1, col, cols);
+            for (size_t c = 0; c < cols; c += LINEAR_PANEL) {
+                size_t n = cols - c < LINEAR_PANEL ? cols - c : LINEAR_PANEL;
+                float *to = job->out + ((col + c) / LINEAR_PANEL * l->n_out + row) * LINEAR_PANEL;
+                memcpy(to, tile + c, n * sizeof *to);
+                memset(to + n, 0, (LINEAR_PANEL - n) * sizeof *to);
+            }
+        }
+}
+
+void linear_expand(tacit_pool *pool, tacit_linear *out, const tacit_linear *l, bool backward,
+                   float *buffer)
+{
+    expand_job job = {l, buffer};
+    linear_init_f32(out, NULL, l->bias, l->n_in, l->n_out);
+    *(backward ? &out->panels : &out->transposed) = buffer;
+    if (backward)
+        tacit_pool_run(pool, (l->n_out + TILE_ROWS - 1) / TILE_ROWS, expand_panel_rows, &job);
+    else
+        tacit_pool_run(pool, panel_count(l->n_out), expand_transposed_panel, &job);
 }
 
 void linear_row(const tacit_linear *l, size_t i, float *out)

@@ -22,8 +22,9 @@ typedef struct tacit_low_rank {
     float scale;
 } tacit_low_rank;
 
-#define LINEAR_PANEL 32 /* columns: the widest register tile; the last panel is filled with zeros  \
-                         */
+#define LINEAR_PANEL                                                                               \
+    32 /* columns: the widest register tile; the last panel is filled with zeros                   \
+        */
 
 typedef struct tacit_linear {
     const void *weight; /* [n_out, n_in]: n_out rows of row_bytes; the map's or the caller's */
@@ -50,9 +51,12 @@ void linear_init_f32(tacit_linear *l, const float *weight, const float *bias, si
 tacit_status linear_cache(tacit_linear *l) TACIT_MUST_CHECK;
 void linear_drop_cache(tacit_linear *l);
 
-/* Dequantizes the whole weight into `buffer` [n_out, n_in] and makes `out` a linear over it: one
- * visit of a layer then serves the recomputed forward and the gradient to the input. */
-void linear_expand(tacit_pool *pool, tacit_linear *out, const tacit_linear *l, float *buffer);
+/* Dequantizes the whole weight into `buffer` [linear_expand_floats] and makes `out` a linear over
+ * it, for linear_forward alone or with `backward` for linear_backward_input alone: one visit of a
+ * layer then serves many products. The buffer outlives `out`, which owns nothing. */
+void linear_expand(tacit_pool *pool, tacit_linear *out, const tacit_linear *l, bool backward,
+                   float *buffer);
+size_t linear_expand_floats(const tacit_linear *l);
 
 /* Row `i` of W as fp32 [n_in]: token embeddings. i < n_out. */
 void linear_row(const tacit_linear *l, size_t i, float *out);

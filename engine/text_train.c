@@ -23,29 +23,42 @@ struct text_train {
     bool keep;
     size_t max_rows, threads;
     float *arena;
+    /* Of all examples of a run, one after the other: */
     float **x;        /* [n_layers]: layer inputs [rows, embedding] */
     train_acts *acts; /* [n_layers], or 1 when recomputed */
     float *queries;   /* top layer: h of the predicting rows */
     float *y, *normed;
-    float *dy, *dx; /* gradients of a layer's output and input */
-    float *d_act, *d_attended, *d_k, *d_v, *d_h, *d_queries;
-    float *rope, *rope_queries; /* tables for all rows, for the predicting rows */
-    float *logits, *scratch, *expanded;
+    float *stream; /* gradient of the residual stream between two layers */
+    float *top;    /* gradient of the top layer's output: of the predicting rows */
+    float *rope, *rope_queries;
     size_t *visible; /* top layer: keys that a predicting row sees */
+    /* Of the example at hand: */
+    float *d_act, *d_attended, *d_k, *d_v, *d_h, *d_queries;
+    float *logits, *scratch;
+    float *expanded; /* the layer at hand, dequantized */
     size_t chunk;
 };
 
-/* One visit of a layer: its linears ready to multiply, and which rows attend. */
+/* One visit of a layer: its linears ready to multiply. */
 typedef struct layer_visit {
     size_t index;
     const tacit_text_layer *layer;
     const train_layer *plan;
     tacit_linear linear[TEXT_LINEARS];
-    train_acts *acts;
-    const text_train_rows *rows;
     bool top;
-    size_t n, m; /* rows of keys and values; rows of queries and of the rest */
 } layer_visit;
+
+/* One example's part of everything at one layer. */
+typedef struct example_view {
+    const text_train_rows *rows;
+    train_acts acts;
+    size_t n, m;  /* rows of keys and values; rows of queries and of the rest */
+    float *x, *y; /* the layer's input and output */
+    float *dy;    /* gradient of the output, then of `mid` */
+    float *dx;    /* gradient of the input: dy's memory but for the top layer */
+    float *queries, *rope, *rope_queries, *normed;
+    size_t *visible;
+} example_view;
 
 /* ---- memory ---- */
 
@@ -105,7 +118,7 @@ static size_t expanded_floats(const tacit_text_model *m)
         size_t layer = 0;
         for (int k = 0; k < TEXT_LINEARS; k++) {
             const tacit_linear *l = &m->layer[i].linear[k];
-            layer += is_plain(l) ? 0 : l->n_in * l->n_out;
+            layer += is_plain(l) ? 0 : linear_expand_floats(l);
         }
         most = layer > most ? layer : most;
     }
@@ -148,8 +161,8 @@ static void take_all(train_cursor *c, text_train *t)
     t->queries = take(c, rows * width);
     t->y = take(c, rows * width);
     t->normed = take(c, rows * width);
-    t->dy = take(c, rows * width);
-    t->dx = take(c, rows * width);
+    t->stream = take(c, rows * width);
+    t->top = take(c, rows * width);
     t->d_act = take(c, rows * m->max_ff);
     t->d_attended = take(c, rows * q);
     t->d_k = take(c, rows * kv);
@@ -229,31 +242,80 @@ float *text_train_input(text_train *t)
 
 const float *text_train_input_gradient(const text_train *t)
 {
-    return t->dx;
+    return t->stream;
 }
 
-/* ---- forward ---- */
+/* ---- views ---- */
 
-/* Weights are dequantized once for all products of the visit. */
-static layer_visit visit_layer(text_train *t, const text_train_rows *rows, size_t index)
+typedef enum visit_form { VISIT_FORWARD, VISIT_BACKWARD } visit_form;
+
+/* Weights are dequantized once for all products of the visit, in the form that they read. */
+static layer_visit visit_layer(text_train *t, size_t index, visit_form form)
 {
-    layer_visit v = {.index = index, .rows = rows, .n = rows->count};
+    layer_visit v = {.index = index};
     v.layer = &t->model->layer[index];
     v.plan = &t->plan->layer[index];
-    v.acts = &t->acts[t->keep ? index : 0];
     v.top = index + 1 == t->model->n_layers;
-    v.m = v.top ? rows->n_predicted : rows->count;
     float *buffer = t->expanded;
     for (int i = 0; i < TEXT_LINEARS; i++) {
         const tacit_linear *l = &v.layer->linear[i];
         v.linear[i] = *l;
         if (is_plain(l))
             continue;
-        linear_expand(t->pool, &v.linear[i], l, buffer);
-        buffer += l->n_in * l->n_out;
+        linear_expand(t->pool, &v.linear[i], l, form == VISIT_BACKWARD, buffer);
+        buffer += linear_expand_floats(l);
     }
     return v;
 }
+
+static train_acts acts_from(const train_acts *a, const tacit_text_model *m, size_t row)
+{
+    size_t q = row * m->max_heads * m->head_dim, kv = row * m->max_kv_heads * m->head_dim;
+    size_t x = row * m->embedding, ff = row * m->max_ff;
+    return (train_acts){.h = a->h + x,
+                        .q = a->q + q,
+                        .k = a->k + kv,
+                        .v = a->v + kv,
+                        .attended = a->attended + q,
+                        .mid = a->mid + x,
+                        .h2 = a->h2 + x,
+                        .gate = a->gate + ff,
+                        .up = a->up + ff,
+                        .act = a->act + ff};
+}
+
+/* The part of `example`, whose rows begin at row `first` of the run. */
+static example_view view_of(const text_train *t, const layer_visit *v,
+                            const text_train_rows *example, size_t first)
+{
+    const tacit_text_model *m = t->model;
+    size_t x = first * m->embedding, rope = first * m->head_dim;
+    example_view e = {.rows = example, .n = example->count};
+    e.acts = acts_from(&t->acts[t->keep ? v->index : 0], m, first);
+    e.m = v->top ? example->n_predicted : example->count;
+    e.x = t->x[v->index] + x;
+    e.y = v->top ? t->y + x : t->x[v->index + 1] + x;
+    e.dx = t->stream + x;
+    e.dy = v->top ? t->top + x : e.dx;
+    e.queries = t->queries + x;
+    e.normed = t->normed + x;
+    e.rope = t->rope + rope;
+    e.rope_queries = t->rope_queries + rope;
+    e.visible = t->visible + first;
+    return e;
+}
+
+/* Calls `work` for every example of a run. */
+static void for_each(text_train *t, const layer_visit *v, text_train_rows *example, size_t n,
+                     void (*work)(text_train *t, const layer_visit *v, example_view *e))
+{
+    for (size_t i = 0, first = 0; i < n; first += example[i++].count) {
+        example_view e = view_of(t, v, &example[i], first);
+        work(t, v, &e);
+    }
+}
+
+/* ---- forward ---- */
 
 static const tacit_low_rank *pair_of(const text_train *t, const layer_visit *v, text_linear which)
 {
@@ -281,68 +343,70 @@ static void scatter_rows(float *to, const float *from, const size_t *row, size_t
         ops_add(to + row[i] * width, from + i * width, width);
 }
 
-static text_attention attention_of(const text_train *t, const layer_visit *v)
+static text_attention attention_of(const text_train *t, const layer_visit *v, const example_view *e)
 {
     return (text_attention){.n_heads = v->layer->n_heads,
                             .n_kv_heads = v->layer->n_kv_heads,
                             .head_dim = t->model->head_dim,
-                            .keys = v->n,
-                            .queries = v->m,
-                            .visible = v->top ? t->visible : NULL};
+                            .keys = e->n,
+                            .queries = e->m,
+                            .visible = v->top ? e->visible : NULL};
+}
+
+/* Angles of all rows, and what the top layer needs of the predicting ones. */
+static void prepare_rows(text_train *t, const layer_visit *v, example_view *e)
+{
+    const tacit_text_model *m = t->model;
+    (void)v;
+    ops_rope_table(e->rope, e->rows->position, m->rope_frequency, e->n, m->head_dim);
+    gather_rows(e->rope_queries, e->rope, e->rows->predictor, e->rows->n_predicted, m->head_dim);
+    for (size_t i = 0; i < e->rows->n_predicted; i++)
+        e->visible[i] = e->rows->predictor[i] + 1;
 }
 
 /* mid = x + o(attention(q, k, v)) */
-static void forward_attention(text_train *t, const layer_visit *v, const float *x)
+static void forward_attention(text_train *t, const layer_visit *v, example_view *e)
 {
     const tacit_text_model *m = t->model;
     const tacit_text_layer *l = v->layer;
-    train_acts *a = v->acts;
+    train_acts *a = &e->acts;
     size_t width = m->embedding;
     const float *queries = a->h;
-    ops_rms_norm_forward(a->h, x, l->attn_norm, v->n, width, m->rms_eps);
+    ops_rms_norm_forward(a->h, e->x, l->attn_norm, e->n, width, m->rms_eps);
     if (v->top) {
-        gather_rows(t->queries, a->h, v->rows->predictor, v->m, width);
-        queries = t->queries;
+        gather_rows(e->queries, a->h, e->rows->predictor, e->m, width);
+        queries = e->queries;
     }
-    apply(t, v, TEXT_Q, a->q, queries, v->m);
-    apply(t, v, TEXT_K, a->k, a->h, v->n);
-    apply(t, v, TEXT_V, a->v, a->h, v->n);
-    ops_rope_forward(a->q, v->top ? t->rope_queries : t->rope, v->m, l->n_heads, m->head_dim,
+    apply(t, v, TEXT_Q, a->q, queries, e->m);
+    apply(t, v, TEXT_K, a->k, a->h, e->n);
+    apply(t, v, TEXT_V, a->v, a->h, e->n);
+    ops_rope_forward(a->q, v->top ? e->rope_queries : e->rope, e->m, l->n_heads, m->head_dim,
                      l->n_heads * m->head_dim);
-    ops_rope_forward(a->k, t->rope, v->n, l->n_kv_heads, m->head_dim, l->n_kv_heads * m->head_dim);
-    text_attention s = attention_of(t, v);
+    ops_rope_forward(a->k, e->rope, e->n, l->n_kv_heads, m->head_dim, l->n_kv_heads * m->head_dim);
+    text_attention s = attention_of(t, v, e);
     text_attention_forward(t->pool, &s, a->attended, a->q, a->k, a->v, t->scratch);
-    apply(t, v, TEXT_O, a->mid, a->attended, v->m);
-    for (size_t i = 0; i < v->m; i++)
-        ops_add(a->mid + i * width, x + (v->top ? v->rows->predictor[i] : i) * width, width);
+    apply(t, v, TEXT_O, a->mid, a->attended, e->m);
+    for (size_t i = 0; i < e->m; i++)
+        ops_add(a->mid + i * width, e->x + (v->top ? e->rows->predictor[i] : i) * width, width);
 }
 
 /* Everything up to the input of down. */
-static void forward_feed(text_train *t, const layer_visit *v)
+static void forward_acts(text_train *t, const layer_visit *v, example_view *e)
 {
-    train_acts *a = v->acts;
-    ops_rms_norm_forward(a->h2, a->mid, v->layer->ffn_norm, v->m, t->model->embedding,
+    train_acts *a = &e->acts;
+    forward_attention(t, v, e);
+    ops_rms_norm_forward(a->h2, a->mid, v->layer->ffn_norm, e->m, t->model->embedding,
                          t->model->rms_eps);
-    apply(t, v, TEXT_GATE, a->gate, a->h2, v->m);
-    apply(t, v, TEXT_UP, a->up, a->h2, v->m);
-    ops_swiglu_forward(a->act, a->gate, a->up, v->m * v->layer->n_ff);
+    apply(t, v, TEXT_GATE, a->gate, a->h2, e->m);
+    apply(t, v, TEXT_UP, a->up, a->h2, e->m);
+    ops_swiglu_forward(a->act, a->gate, a->up, e->m * v->layer->n_ff);
 }
 
-static void forward_layers(text_train *t, const text_train_rows *rows)
+static void forward_layer(text_train *t, const layer_visit *v, example_view *e)
 {
-    const tacit_text_model *m = t->model;
-    ops_rope_table(t->rope, rows->position, m->rope_frequency, rows->count, m->head_dim);
-    gather_rows(t->rope_queries, t->rope, rows->predictor, rows->n_predicted, m->head_dim);
-    for (size_t i = 0; i < rows->n_predicted; i++)
-        t->visible[i] = rows->predictor[i] + 1;
-    for (size_t i = 0; i < m->n_layers; i++) {
-        layer_visit v = visit_layer(t, rows, i);
-        float *y = v.top ? t->y : t->x[i + 1];
-        forward_attention(t, &v, t->x[i]);
-        forward_feed(t, &v);
-        apply(t, &v, TEXT_DOWN, y, v.acts->act, v.m);
-        ops_add(y, v.acts->mid, v.m * m->embedding);
-    }
+    forward_acts(t, v, e);
+    apply(t, v, TEXT_DOWN, e->y, e->acts.act, e->m);
+    ops_add(e->y, e->acts.mid, e->m * t->model->embedding);
 }
 
 /* ---- loss ---- */
@@ -365,49 +429,51 @@ static double row_loss(float *logits, size_t vocab, int32_t target, float scale)
     return loss;
 }
 
-/* Sum of the losses. With `grad` t->d_h receives the gradient of the normed rows. */
-static double chunk_losses(text_train *t, const text_train_rows *rows, float *grad)
+/* Sum of the losses. With a `grad` t->d_h receives the gradient of the normed rows. */
+static double chunk_losses(text_train *t, const example_view *e)
 {
     const tacit_text_model *m = t->model;
+    const text_train_rows *rows = e->rows;
     float scale = rows->gradient_scale / (float)rows->n_predicted;
     double sum = 0;
     for (size_t first = 0; first < rows->n_predicted; first += t->chunk) {
         size_t left = rows->n_predicted - first, count = left < t->chunk ? left : t->chunk;
-        float *x = t->normed + first * m->embedding;
+        float *x = e->normed + first * m->embedding;
         linear_forward(t->pool, &m->output, NULL, t->logits, x, count, t->scratch);
         for (size_t i = 0; i < count; i++)
             sum += row_loss(t->logits + i * m->vocab, m->vocab, rows->target[first + i], scale);
-        if (!grad)
+        if (!rows->grad)
             continue;
         linear_backward_input(t->pool, &m->output, NULL, t->d_h + first * m->embedding, t->logits,
                               count, false, t->scratch);
         if (t->plan->output != TRAIN_FROZEN)
-            linear_backward_weight(t->pool, &m->output, grad + t->plan->output, t->logits, x,
+            linear_backward_weight(t->pool, &m->output, rows->grad + t->plan->output, t->logits, x,
                                    count);
     }
     return sum;
 }
 
-static double losses(text_train *t, const text_train_rows *rows, float *grad)
-{
-    const tacit_text_model *m = t->model;
-    forward_layers(t, rows);
-    ops_rms_norm_forward(t->normed, t->y, m->output_norm, rows->n_predicted, m->embedding,
-                         m->rms_eps);
-    return chunk_losses(t, rows, grad) / (double)rows->n_predicted;
-}
-
-double text_train_loss(text_train *t, const text_train_rows *rows)
-{
-    return losses(t, rows, NULL);
-}
-
-/* ---- backward ---- */
-
 static float *slot(float *grad, size_t offset)
 {
     return offset == TRAIN_FROZEN ? NULL : grad + offset;
 }
+
+/* The example's loss and, with a `grad`, the gradient of the top layer's output. */
+static double example_loss(text_train *t, const example_view *e)
+{
+    const tacit_text_model *m = t->model;
+    size_t n = e->rows->n_predicted;
+    ops_rms_norm_forward(e->normed, e->y, m->output_norm, n, m->embedding, m->rms_eps);
+    double loss = chunk_losses(t, e) / (double)n;
+    if (!e->rows->grad)
+        return loss;
+    memset(e->dy, 0, n * m->embedding * sizeof *e->dy);
+    ops_rms_norm_backward(e->dy, slot(e->rows->grad, t->plan->output_norm), t->d_h, e->y,
+                          m->output_norm, n, m->embedding, m->rms_eps);
+    return loss;
+}
+
+/* ---- backward ---- */
 
 /* Gradients of one linear's own values. */
 static void weight_gradients(text_train *t, const layer_visit *v, text_linear which, float *grad,
@@ -431,121 +497,111 @@ static void input_gradient(text_train *t, const layer_visit *v, text_linear whic
                           accumulate, t->scratch);
 }
 
-/* t->dy: from the gradient of the layer's output to that of `mid`. */
-static void backward_feed(text_train *t, const layer_visit *v, float *grad)
+/* e->dy: from the gradient of the layer's output to that of `mid`. */
+static void backward_feed(text_train *t, const layer_visit *v, example_view *e)
 {
     const train_layer *p = v->plan;
-    train_acts *a = v->acts;
-    size_t width = t->model->embedding;
-    weight_gradients(t, v, TEXT_DOWN, grad, t->dy, a->act, v->m);
+    train_acts *a = &e->acts;
+    float *grad = e->rows->grad;
+    weight_gradients(t, v, TEXT_DOWN, grad, e->dy, a->act, e->m);
     if (!p->need_act)
         return;
-    input_gradient(t, v, TEXT_DOWN, t->d_act, t->dy, v->m, false);
-    ops_swiglu_backward(a->gate, a->up, t->d_act, a->gate, a->up, v->m * v->layer->n_ff);
-    weight_gradients(t, v, TEXT_GATE, grad, a->gate, a->h2, v->m);
-    weight_gradients(t, v, TEXT_UP, grad, a->up, a->h2, v->m);
+    input_gradient(t, v, TEXT_DOWN, t->d_act, e->dy, e->m, false);
+    ops_swiglu_backward(a->gate, a->up, t->d_act, a->gate, a->up, e->m * v->layer->n_ff);
+    weight_gradients(t, v, TEXT_GATE, grad, a->gate, a->h2, e->m);
+    weight_gradients(t, v, TEXT_UP, grad, a->up, a->h2, e->m);
     if (!p->need_mid && p->ffn_norm == TRAIN_FROZEN)
         return;
-    input_gradient(t, v, TEXT_GATE, t->d_h, a->gate, v->m, false);
-    input_gradient(t, v, TEXT_UP, t->d_h, a->up, v->m, true);
-    ops_rms_norm_backward(t->dy, slot(grad, p->ffn_norm), t->d_h, a->mid, v->layer->ffn_norm, v->m,
-                          width, t->model->rms_eps);
+    input_gradient(t, v, TEXT_GATE, t->d_h, a->gate, e->m, false);
+    input_gradient(t, v, TEXT_UP, t->d_h, a->up, e->m, true);
+    ops_rms_norm_backward(e->dy, slot(grad, p->ffn_norm), t->d_h, a->mid, v->layer->ffn_norm, e->m,
+                          t->model->embedding, t->model->rms_eps);
 }
 
 /* t->d_attended, d_k, d_v: gradients of q, k and v before their rotation. */
-static void backward_attention(text_train *t, const layer_visit *v)
+static void backward_attention(text_train *t, const layer_visit *v, example_view *e)
 {
     const tacit_text_layer *l = v->layer;
-    train_acts *a = v->acts;
+    train_acts *a = &e->acts;
     size_t dim = t->model->head_dim;
-    text_attention s = attention_of(t, v);
-    input_gradient(t, v, TEXT_O, t->d_attended, t->dy, v->m, false);
+    text_attention s = attention_of(t, v, e);
+    input_gradient(t, v, TEXT_O, t->d_attended, e->dy, e->m, false);
     text_attention_backward(t->pool, &s, t->d_attended, t->d_k, t->d_v, t->d_attended, a->q, a->k,
                             a->v, t->scratch);
-    ops_rope_backward(t->d_attended, v->top ? t->rope_queries : t->rope, v->m, l->n_heads, dim,
+    ops_rope_backward(t->d_attended, v->top ? e->rope_queries : e->rope, e->m, l->n_heads, dim,
                       l->n_heads * dim);
-    ops_rope_backward(t->d_k, t->rope, v->n, l->n_kv_heads, dim, l->n_kv_heads * dim);
+    ops_rope_backward(t->d_k, e->rope, e->n, l->n_kv_heads, dim, l->n_kv_heads * dim);
 }
 
 /* t->d_h: the gradient of the normed input of q, k and v. */
-static void backward_projections(text_train *t, const layer_visit *v)
+static void backward_projections(text_train *t, const layer_visit *v, example_view *e)
 {
-    input_gradient(t, v, TEXT_K, t->d_h, t->d_k, v->n, false);
-    input_gradient(t, v, TEXT_V, t->d_h, t->d_v, v->n, true);
+    input_gradient(t, v, TEXT_K, t->d_h, t->d_k, e->n, false);
+    input_gradient(t, v, TEXT_V, t->d_h, t->d_v, e->n, true);
     if (!v->top) {
-        input_gradient(t, v, TEXT_Q, t->d_h, t->d_attended, v->n, true);
+        input_gradient(t, v, TEXT_Q, t->d_h, t->d_attended, e->n, true);
         return;
     }
-    input_gradient(t, v, TEXT_Q, t->d_queries, t->d_attended, v->m, false);
-    scatter_rows(t->d_h, t->d_queries, v->rows->predictor, v->m, t->model->embedding);
+    input_gradient(t, v, TEXT_Q, t->d_queries, t->d_attended, e->m, false);
+    scatter_rows(t->d_h, t->d_queries, e->rows->predictor, e->m, t->model->embedding);
 }
 
-/* The residual stream carries the gradient of `mid` to the layer's input: in place, or from the
- * predicting rows to all rows below the top layer. */
-static void carry_residual(text_train *t, const layer_visit *v)
-{
-    size_t width = t->model->embedding;
-    if (v->top) {
-        memset(t->dx, 0, v->n * width * sizeof *t->dx);
-        scatter_rows(t->dx, t->dy, v->rows->predictor, v->m, width);
-    } else {
-        float *same = t->dx;
-        t->dx = t->dy;
-        t->dy = same;
-    }
-}
-
-/* From t->dy, the gradient of the layer's output, to t->dx, that of its input. */
-static void backward_layer(text_train *t, const layer_visit *v, float *grad)
+/* From e->dy, the gradient of the layer's output, to e->dx, that of its input. */
+static void backward_layer(text_train *t, const layer_visit *v, example_view *e)
 {
     const train_layer *p = v->plan;
-    train_acts *a = v->acts;
-    backward_feed(t, v, grad);
+    train_acts *a = &e->acts;
+    float *grad = e->rows->grad;
+    size_t width = t->model->embedding;
+    backward_feed(t, v, e);
     if (!p->need_mid)
         return;
-    weight_gradients(t, v, TEXT_O, grad, t->dy, a->attended, v->m);
+    weight_gradients(t, v, TEXT_O, grad, e->dy, a->attended, e->m);
     if (!p->need_qkv)
         return;
-    backward_attention(t, v);
-    weight_gradients(t, v, TEXT_Q, grad, t->d_attended, v->top ? t->queries : a->h, v->m);
-    weight_gradients(t, v, TEXT_K, grad, t->d_k, a->h, v->n);
-    weight_gradients(t, v, TEXT_V, grad, t->d_v, a->h, v->n);
+    backward_attention(t, v, e);
+    weight_gradients(t, v, TEXT_Q, grad, t->d_attended, v->top ? e->queries : a->h, e->m);
+    weight_gradients(t, v, TEXT_K, grad, t->d_k, a->h, e->n);
+    weight_gradients(t, v, TEXT_V, grad, t->d_v, a->h, e->n);
     if (!p->need_h)
         return;
-    backward_projections(t, v);
-    carry_residual(t, v);
-    ops_rms_norm_backward(t->dx, slot(grad, p->attn_norm), t->d_h, t->x[v->index],
-                          v->layer->attn_norm, v->n, t->model->embedding, t->model->rms_eps);
+    backward_projections(t, v, e);
+    /* The residual stream carries on in place, or from the predicting rows to all rows. */
+    if (v->top) {
+        memset(e->dx, 0, e->n * width * sizeof *e->dx);
+        scatter_rows(e->dx, e->dy, e->rows->predictor, e->m, width);
+    }
+    ops_rms_norm_backward(e->dx, slot(grad, p->attn_norm), t->d_h, e->x, v->layer->attn_norm, e->n,
+                          width, t->model->rms_eps);
 }
 
-/* The layer with its activations as the forward left them. Without `keep` those of the top layer
- * are still there and the others are computed again. */
-static layer_visit revisit_layer(text_train *t, const text_train_rows *rows, size_t index)
+/* Without `keep` the activations of the top layer are still those of the forward; the others are
+ * computed again. */
+static void backward_layers(text_train *t, text_train_rows *example, size_t n)
 {
-    layer_visit v = visit_layer(t, rows, index);
-    if (!t->keep && !v.top) {
-        forward_attention(t, &v, t->x[index]);
-        forward_feed(t, &v);
+    for (size_t i = t->model->n_layers; i-- > t->plan->first_layer;) {
+        if (!t->keep && i + 1 < t->model->n_layers) {
+            layer_visit again = visit_layer(t, i, VISIT_FORWARD);
+            for_each(t, &again, example, n, forward_acts);
+        }
+        layer_visit v = visit_layer(t, i, VISIT_BACKWARD);
+        for_each(t, &v, example, n, backward_layer);
     }
-    return v;
 }
 
-double text_train_backward(text_train *t, const text_train_rows *rows, float *grad)
+void text_train_run(text_train *t, text_train_rows *example, size_t n)
 {
-    const tacit_text_model *m = t->model;
-    double loss = losses(t, rows, grad);
-    memset(t->dy, 0, rows->n_predicted * m->embedding * sizeof *t->dy);
-    ops_rms_norm_backward(t->dy, slot(grad, t->plan->output_norm), t->d_h, t->y, m->output_norm,
-                          rows->n_predicted, m->embedding, m->rms_eps);
-    for (size_t i = m->n_layers; i-- > t->plan->first_layer;) {
-        layer_visit v = revisit_layer(t, rows, i);
-        backward_layer(t, &v, grad);
-        float *below = t->dx;
-        t->dx = t->dy;
-        t->dy = below;
+    size_t layers = t->model->n_layers;
+    layer_visit v = {.index = 0};
+    for_each(t, &v, example, n, prepare_rows);
+    for (size_t i = 0; i < layers; i++) {
+        v = visit_layer(t, i, VISIT_FORWARD);
+        for_each(t, &v, example, n, forward_layer);
     }
-    float *input = t->dy;
-    t->dy = t->dx;
-    t->dx = input;
-    return loss;
+    for (size_t i = 0, first = 0; i < n; first += example[i++].count) {
+        example_view e = view_of(t, &v, &example[i], first);
+        example[i].loss = example_loss(t, &e);
+    }
+    if (n > 0 && example[0].grad)
+        backward_layers(t, example, n);
 }

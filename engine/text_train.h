@@ -21,18 +21,19 @@ typedef struct text_train_rows {
     const size_t *predictor;  /* [n_predicted], ascending: the row before the predicted token */
     const int32_t *target;    /* [n_predicted], in [0, vocab) */
     float gradient_scale;     /* the gradient is that of gradient_scale * loss */
+    float *grad;              /* the flat vector that it is ADDED to; NULL: forward only */
+    double loss; /* written: mean negative log-likelihood (natural log) of the predicted tokens */
 } text_train_rows;
 
 typedef struct text_train text_train;
 
 typedef struct text_train_options {
-    size_t max_rows;   /* longest example */
+    size_t max_rows;   /* of all examples of one call together */
     bool recompute;    /* do not keep activations even where they fit */
     size_t logit_rows; /* predicting rows whose logits exist at a time; 0: by the vocabulary */
 } text_train_options;
 
-/* A workspace: one arena for examples of up to max_rows rows. The plan outlives it; `pool` may be
- * NULL. */
+/* A workspace: one arena. The plan outlives it; `pool` may be NULL. */
 tacit_status text_train_new(text_train **out, const train_plan *plan,
                             const text_train_options *options, tacit_pool *pool,
                             tacit_error *err) TACIT_MUST_CHECK;
@@ -41,14 +42,16 @@ void text_train_free(text_train *t);
 /* Bytes of the arena that text_train_new would take. */
 size_t text_train_bytes(const train_plan *plan, const text_train_options *options, size_t threads);
 
-/* [max_rows, embedding]: the caller writes the example's rows here before each call below. */
+/* [max_rows, embedding]: the caller writes the examples' rows here, one after the other, before
+ * each call of text_train_run. */
 float *text_train_input(text_train *t);
-/* After text_train_backward with plan->input_gradient: [count, embedding], the gradient of them. */
-const float *text_train_input_gradient(const text_train *t);
 
-/* Mean of the negative log-likelihoods (natural log) of the predicted tokens. */
-double text_train_loss(text_train *t, const text_train_rows *rows);
-/* The same, and ADDS the gradients of what the plan trains to `grad` (the flat vector). */
-double text_train_backward(text_train *t, const text_train_rows *rows, float *grad);
+/* Computes n examples layer by layer, so that a dequantized layer serves all of them. Each is
+ * computed by itself: its bits are those that it has alone. Examples that share a `grad` are added
+ * in their order, tensor by tensor. Either all or none have a `grad`. */
+void text_train_run(text_train *t, text_train_rows *example, size_t n);
+
+/* After a run with plan->input_gradient and `grad`: the gradient of the rows, laid out as they. */
+const float *text_train_input_gradient(const text_train *t);
 
 #endif

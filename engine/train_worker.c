@@ -13,8 +13,10 @@ struct train_worker {
     uint32_t *position; /* [max_rows] each */
     size_t *predictor;
     int32_t *target;
-    size_t n_rows, n_predicted; /* of the example at hand */
-    encoder_train *encoder;     /* for at most max_media pictures; made when one comes */
+    text_train_rows rows[TRAIN_JOBS_MAX]; /* of the jobs at hand that train something */
+    double *loss[TRAIN_JOBS_MAX];
+    size_t n_jobs, n_rows, n_predicted;
+    encoder_train *encoder; /* for at most max_media pictures; made when one comes */
     size_t max_media;
     float **media_row; /* [max_media]: into `media`, or the input's cached rows */
     float *media;      /* computed rows of the pictures, then their gradients */
@@ -180,33 +182,40 @@ static tacit_status encode_media(train_worker *w, const tacit_input *in, tacit_e
     return TACIT_OK;
 }
 
-/* ---- one example ---- */
+/* ---- jobs ---- */
 
-static text_train_rows plan_rows(train_worker *w, const tacit_input *in, float gradient_scale)
+bool train_worker_runs_together(const train_worker *w)
 {
-    w->n_predicted = 0;
-    w->n_rows = 0;
-    for (size_t i = 0; i < in->count; i++) {
-        w->position[i] = in->row[i].position;
-        if (!in->row[i].trained)
-            continue;
-        w->predictor[w->n_predicted] = i - 1;
-        w->target[w->n_predicted++] = in->row[i].token;
-        w->n_rows = i;
-    }
-    return (text_train_rows){.count = w->n_rows,
-                             .position = w->position,
-                             .n_predicted = w->n_predicted,
-                             .predictor = w->predictor,
-                             .target = w->target,
-                             .gradient_scale = gradient_scale};
+    return !w->setup->plan->input_gradient;
 }
 
-static void fill_input(train_worker *w, const tacit_input *in)
+/* The next rows of the run: behind those of the jobs before. */
+static text_train_rows *plan_rows(train_worker *w, const train_job *job)
+{
+    const tacit_input *in = job->example;
+    text_train_rows *rows = &w->rows[w->n_jobs];
+    uint32_t *position = w->position + w->n_rows;
+    size_t *predictor = w->predictor + w->n_predicted;
+    int32_t *target = w->target + w->n_predicted;
+    *rows = (text_train_rows){.position = position, .predictor = predictor, .target = target};
+    rows->gradient_scale = job->gradient_scale;
+    rows->grad = job->grad;
+    for (size_t i = 0; i < in->count; i++) {
+        position[i] = in->row[i].position;
+        if (!in->row[i].trained)
+            continue;
+        predictor[rows->n_predicted] = i - 1;
+        target[rows->n_predicted++] = in->row[i].token;
+        rows->count = i;
+    }
+    return rows;
+}
+
+static void fill_input(train_worker *w, const tacit_input *in, size_t count)
 {
     const tacit_text_model *m = w->setup->plan->model;
-    float *x = text_train_input(w->text);
-    for (size_t i = 0; i < w->n_rows; i++, x += m->embedding) {
+    float *x = text_train_input(w->text) + w->n_rows * m->embedding;
+    for (size_t i = 0; i < count; i++, x += m->embedding) {
         const tacit_row *row = &in->row[i];
         if (row->modality == TACIT_MODALITY_TOKEN)
             linear_row(&m->token_embedding, (size_t)row->token, x);
@@ -214,6 +223,27 @@ static void fill_input(train_worker *w, const tacit_input *in)
             memcpy(x, w->media_row[row->media] + (size_t)row->token * m->embedding,
                    m->embedding * sizeof *x);
     }
+}
+
+/* Lays one job's rows out; one that trains nothing is done with. */
+static tacit_status add_job(train_worker *w, const train_job *job, tacit_error *err)
+{
+    tacit_status status = train_worker_check(w, job->example, err);
+    if (status != TACIT_OK)
+        return status;
+    *job->loss = 0;
+    text_train_rows *rows = plan_rows(w, job);
+    if (rows->n_predicted == 0)
+        return TACIT_OK;
+    if (job->example->n_media > 0)
+        status = encode_media(w, job->example, err);
+    if (status != TACIT_OK)
+        return status;
+    fill_input(w, job->example, rows->count);
+    w->loss[w->n_jobs++] = job->loss;
+    w->n_rows += rows->count;
+    w->n_predicted += rows->n_predicted;
+    return TACIT_OK;
 }
 
 /* The gradient of the input rows goes on to the embedding and to the encoder. */
@@ -235,27 +265,19 @@ static void spread_input_gradient(train_worker *w, const tacit_input *in, float 
         encoder_train_backward(w->encoder, (const float *const *)w->media_row, in->n_media, grad);
 }
 
-tacit_status train_worker_run(train_worker *w, const tacit_input *example, float gradient_scale,
-                              float *grad, double *loss, tacit_error *err)
+tacit_status train_worker_run(train_worker *w, const train_job *job, size_t n, size_t *failed,
+                              tacit_error *err)
 {
-    *loss = 0;
-    tacit_status status = train_worker_check(w, example, err);
-    if (status != TACIT_OK)
-        return status;
-    text_train_rows rows = plan_rows(w, example, gradient_scale);
-    if (rows.n_predicted == 0)
-        return TACIT_OK;
-    if (example->n_media > 0)
-        status = encode_media(w, example, err);
-    if (status != TACIT_OK)
-        return status;
-    fill_input(w, example);
-    if (!grad) {
-        *loss = text_train_loss(w->text, &rows);
-        return TACIT_OK;
+    w->n_jobs = w->n_rows = w->n_predicted = 0;
+    for (*failed = 0; *failed < n; (*failed)++) {
+        tacit_status status = add_job(w, &job[*failed], err);
+        if (status != TACIT_OK)
+            return status;
     }
-    *loss = text_train_backward(w->text, &rows, grad);
-    if (w->setup->plan->input_gradient)
-        spread_input_gradient(w, example, grad);
+    text_train_run(w->text, w->rows, w->n_jobs);
+    for (size_t i = 0; i < w->n_jobs; i++)
+        *w->loss[i] = w->rows[i].loss;
+    if (w->n_jobs > 0 && job->grad && w->setup->plan->input_gradient)
+        spread_input_gradient(w, job->example, job->grad);
     return TACIT_OK;
 }

@@ -29,9 +29,23 @@ void train_worker_free(train_worker *w);
 tacit_status train_worker_check(train_worker *w, const tacit_input *example,
                                 tacit_error *err) TACIT_MUST_CHECK;
 
-/* Mean loss over the example's trained tokens; 0 without any. `grad` receives, ADDED, the gradient
- * of gradient_scale * loss; NULL: forward only. */
-tacit_status train_worker_run(train_worker *w, const tacit_input *example, float gradient_scale,
-                              float *grad, double *loss, tacit_error *err) TACIT_MUST_CHECK;
+/* One example to compute. */
+typedef struct train_job {
+    const tacit_input *example;
+    float gradient_scale;
+    float *grad;  /* receives, ADDED, the gradient of gradient_scale * loss; NULL: forward only */
+    double *loss; /* written: mean over the example's trained tokens; 0 without any */
+} train_job;
+
+#define TRAIN_JOBS_MAX 64
+
+/* Whether several jobs may run together: an adapter under frozen rows. Otherwise one at a time. */
+bool train_worker_runs_together(const train_worker *w);
+
+/* Computes n jobs, at most TRAIN_JOBS_MAX, whose rows are at most max_rows together; all with a
+ * `grad` or all without. Each is computed as if alone. *failed tells which one an error is about.
+ */
+tacit_status train_worker_run(train_worker *w, const train_job *job, size_t n, size_t *failed,
+                              tacit_error *err) TACIT_MUST_CHECK;
 
 #endif

@@ -1,8 +1,9 @@
-/* A unit's examples are dealt to at most UNIT_LANES lanes: example i belongs to lane i modulo their
- * number. A lane's gradient is summed in the order of its examples and a unit's in the order of its
- * lanes, so its bits depend on the unit alone. Where weights are plain fp32 and a workspace is
- * small, lanes run side by side, each thread with a workspace of its own; otherwise one lane runs
- * at a time and the pool works inside its products. */
+/* A unit's examples are dealt to lanes: example i belongs to lane i modulo their number, which
+ * depends on the model and the unit's size alone. A lane's gradient is summed in the order of its
+ * examples and a unit's in the order of its lanes, so its bits depend on the unit alone. Where
+ * weights are plain fp32 and a workspace is small, lanes run side by side, each thread with a
+ * workspace of its own. Otherwise examples that fit into one workspace go through the layers
+ * together, so that a dequantized layer serves them all, and the pool works inside the products. */
 #include "engine/trainer.h"
 
 #include "engine/layout.h"
@@ -17,8 +18,8 @@
 #define UNIT_LANES 8
 #define LANE_VALUES ((size_t)4 << 20)         /* above: one lane a unit */
 #define SIDE_BY_SIDE_BYTES ((size_t)96 << 20) /* largest workspace of a thread */
-#define FLIGHT_VALUES ((size_t)1 << 20)       /* small gradients: more lanes in flight */
-#define MAX_LANES 64
+#define FLIGHT_BYTES ((size_t)8 << 20)        /* gradients of lanes that are in flight */
+#define FLIGHT_MAX 64
 
 /* One lane of one unit. */
 typedef struct train_lane {
@@ -26,6 +27,7 @@ typedef struct train_lane {
     size_t unit_index, first, step; /* examples first, first + step, ... */
     float *grad;
     double loss; /* sum over the lane's examples */
+    double last; /* of the example at hand */
     tacit_status status;
     tacit_error err;
 } train_lane;
@@ -39,6 +41,7 @@ struct tacit_trainer {
     train_plan plan;
     train_setup setup;
     bool side_by_side;
+    size_t lanes_of_unit; /* at most */
     train_worker **worker;
     size_t n_workers;
     train_lane *lane; /* [n_lanes] */
@@ -84,18 +87,23 @@ out:
     return status;
 }
 
-static bool runs_side_by_side(const tacit_trainer *t, size_t max_rows)
+static bool has_plain_weights(const tacit_text_model *m)
 {
-    const tacit_text_model *m = t->plan.model;
     for (size_t i = 0; i < m->n_layers; i++)
         for (int k = 0; k < TEXT_LINEARS; k++) {
             const tacit_linear *l = &m->layer[i].linear[k];
             if (!l->expanded && l->type->type != TACIT_TYPE_F32)
                 return false;
         }
-    text_train_options options = {.max_rows = max_rows};
-    return text_train_bytes(&t->plan, &options, 1) <= SIDE_BY_SIDE_BYTES &&
-           t->layout.values <= LANE_VALUES;
+    return true;
+}
+
+static void choose_way(tacit_trainer *t)
+{
+    text_train_options options = {.max_rows = t->setup.max_rows};
+    bool plain = has_plain_weights(t->plan.model) && t->layout.values <= LANE_VALUES;
+    t->lanes_of_unit = plain ? UNIT_LANES : 1;
+    t->side_by_side = plain && text_train_bytes(&t->plan, &options, 1) <= SIDE_BY_SIDE_BYTES;
 }
 
 static tacit_status make_workers(tacit_trainer *t, tacit_error *err)
@@ -115,8 +123,9 @@ static tacit_status make_workers(tacit_trainer *t, tacit_error *err)
 
 static tacit_status make_lanes(tacit_trainer *t, tacit_error *err)
 {
-    size_t flight = t->layout.values * MAX_LANES <= FLIGHT_VALUES * 4 ? MAX_LANES : UNIT_LANES;
-    t->n_lanes = t->side_by_side ? flight : 2;
+    size_t flight = FLIGHT_BYTES / sizeof(float) / t->layout.values;
+    flight = flight > FLIGHT_MAX ? FLIGHT_MAX : flight;
+    t->n_lanes = flight > t->lanes_of_unit ? flight : t->lanes_of_unit;
     t->lane = calloc(t->n_lanes, sizeof *t->lane);
     t->grads = malloc(t->n_lanes * t->layout.values * sizeof *t->grads);
     if (!t->lane || !t->grads)
@@ -149,7 +158,7 @@ tacit_status tacit_trainer_new(tacit_trainer **out, const tacit_model *model,
     t->setup.values = t->values;
     t->setup.tower = spec->kind == TACIT_TRAIN_ALL;
     t->setup.max_rows = max_rows;
-    t->side_by_side = runs_side_by_side(t, max_rows);
+    choose_way(t);
     TACIT_TRY(make_workers(t, err), fail);
     TACIT_TRY(make_lanes(t, err), fail);
     *out = t;
@@ -190,34 +199,101 @@ float *tacit_trainer_values(tacit_trainer *t)
 
 static size_t lanes_of(const tacit_trainer *t, const tacit_unit *unit)
 {
-    size_t most = t->layout.values > LANE_VALUES ? 1 : UNIT_LANES;
-    size_t n = unit->n_examples < most ? unit->n_examples : most;
+    size_t n = unit->n_examples < t->lanes_of_unit ? unit->n_examples : t->lanes_of_unit;
     return n > 0 ? n : 1;
 }
 
-static void run_lane(const tacit_trainer *t, train_lane *lane, train_worker *worker)
+static train_job job_of(train_lane *lane, size_t example)
 {
-    const tacit_unit *unit = lane->unit;
-    float scale = 1.0f / (float)unit->n_examples;
+    return (train_job){.example = lane->unit->example[example],
+                       .gradient_scale = 1.0f / (float)lane->unit->n_examples,
+                       .grad = lane->grad,
+                       .loss = &lane->last};
+}
+
+static void start_lane(const tacit_trainer *t, train_lane *lane)
+{
     memset(lane->grad, 0, t->layout.values * sizeof *lane->grad);
     lane->loss = 0;
     lane->status = TACIT_OK;
-    for (size_t i = lane->first; i < unit->n_examples; i += lane->step) {
-        double loss;
-        lane->status =
-            train_worker_run(worker, unit->example[i], scale, lane->grad, &loss, &lane->err);
-        if (lane->status != TACIT_OK) {
-            tacit_fail_context(&lane->err, "unit %zu, example %zu", lane->unit_index, i);
+}
+
+static void fail_lane(train_lane *lane, tacit_status status, size_t example)
+{
+    lane->status = status;
+    tacit_fail_context(&lane->err, "unit %zu, example %zu", lane->unit_index, example);
+}
+
+static void run_lane(void *ctx, size_t i, size_t thread)
+{
+    tacit_trainer *t = ctx;
+    train_lane *lane = &t->lane[i];
+    start_lane(t, lane);
+    for (size_t k = lane->first; k < lane->unit->n_examples; k += lane->step) {
+        train_job job = job_of(lane, k);
+        size_t failed;
+        tacit_status status = train_worker_run(t->worker[thread], &job, 1, &failed, &lane->err);
+        if (status != TACIT_OK) {
+            fail_lane(lane, status, k);
             return;
         }
-        lane->loss += loss;
+        lane->loss += lane->last;
     }
 }
 
-static void run_lane_task(void *ctx, size_t i, size_t thread)
+/* Jobs that wait to go through the layers together. */
+typedef struct train_group {
+    train_job job[TRAIN_JOBS_MAX];
+    train_lane *lane[TRAIN_JOBS_MAX];
+    size_t example[TRAIN_JOBS_MAX];
+    double loss[TRAIN_JOBS_MAX];
+    size_t count, rows;
+} train_group;
+
+static bool run_group(tacit_trainer *t, train_group *g)
 {
-    tacit_trainer *t = ctx;
-    run_lane(t, &t->lane[i], t->worker[thread]);
+    size_t failed = 0;
+    tacit_error err;
+    tacit_status status = train_worker_run(t->worker[0], g->job, g->count, &failed, &err);
+    if (status != TACIT_OK) {
+        g->lane[failed]->err = err;
+        fail_lane(g->lane[failed], status, g->example[failed]);
+        return false;
+    }
+    for (size_t i = 0; i < g->count; i++)
+        g->lane[i]->loss += g->loss[i];
+    g->count = g->rows = 0;
+    return true;
+}
+
+static bool is_full(const tacit_trainer *t, const train_group *g, const tacit_input *next)
+{
+    return g->count > 0 &&
+           (g->count == TRAIN_JOBS_MAX || g->rows + next->count > t->setup.max_rows ||
+            !train_worker_runs_together(t->worker[0]));
+}
+
+/* Every lane in flight, in order; ends at the first failure. */
+static void run_lanes_together(tacit_trainer *t)
+{
+    train_group g;
+    g.count = g.rows = 0;
+    for (size_t i = 0; i < t->n_filled; i++)
+        start_lane(t, &t->lane[i]);
+    for (size_t i = 0; i < t->n_filled; i++) {
+        train_lane *lane = &t->lane[i];
+        for (size_t k = lane->first; k < lane->unit->n_examples; k += lane->step) {
+            if (is_full(t, &g, lane->unit->example[k]) && !run_group(t, &g))
+                return;
+            g.job[g.count] = job_of(lane, k);
+            g.job[g.count].loss = &g.loss[g.count];
+            g.lane[g.count] = lane;
+            g.example[g.count++] = k;
+            g.rows += lane->unit->example[k]->count;
+        }
+    }
+    if (g.count > 0)
+        run_group(t, &g);
 }
 
 static void set_lane(train_lane *lane, const tacit_unit *units, size_t unit, size_t first,
@@ -267,8 +343,8 @@ static tacit_status deliver_units(tacit_trainer *t, tacit_gradient_sink sink, vo
     return TACIT_OK;
 }
 
-static tacit_status grads_side_by_side(tacit_trainer *t, const tacit_unit *units, size_t n,
-                                       tacit_gradient_sink sink, void *ctx, tacit_error *err)
+tacit_status tacit_trainer_grads(tacit_trainer *t, const tacit_unit *units, size_t n,
+                                 tacit_gradient_sink sink, void *ctx, tacit_error *err)
 {
     for (size_t unit = 0; unit < n;) {
         t->n_filled = 0;
@@ -278,7 +354,10 @@ static tacit_status grads_side_by_side(tacit_trainer *t, const tacit_unit *units
                 set_lane(&t->lane[t->n_filled++], units, unit, k, lanes);
             unit++;
         }
-        tacit_pool_run(t->pool, t->n_filled, run_lane_task, t);
+        if (t->side_by_side)
+            tacit_pool_run(t->pool, t->n_filled, run_lane, t);
+        else
+            run_lanes_together(t);
         tacit_status status = deliver_units(t, sink, ctx, err);
         if (status != TACIT_OK)
             return status;
@@ -286,40 +365,12 @@ static tacit_status grads_side_by_side(tacit_trainer *t, const tacit_unit *units
     return TACIT_OK;
 }
 
-static tacit_status grads_one_lane_at_a_time(tacit_trainer *t, const tacit_unit *units, size_t n,
-                                             tacit_gradient_sink sink, void *ctx, tacit_error *err)
-{
-    for (size_t unit = 0; unit < n; unit++) {
-        size_t lanes = lanes_of(t, &units[unit]);
-        double sum = 0;
-        for (size_t k = 0; k < lanes; k++) {
-            train_lane *lane = &t->lane[k > 0];
-            set_lane(lane, units, unit, k, lanes);
-            run_lane(t, lane, t->worker[0]);
-            if (lane->status != TACIT_OK)
-                return lane_error(lane, err);
-            if (k > 0)
-                ops_add(t->lane[0].grad, lane->grad, t->layout.values);
-            sum += lane->loss;
-        }
-        tacit_status status = sink(ctx, unit, t->lane[0].grad, mean_loss(&units[unit], sum));
-        if (status != TACIT_OK)
-            return tacit_fail(err, status, "unit %zu: the sink of gradients stopped", unit);
-    }
-    return TACIT_OK;
-}
-
-tacit_status tacit_trainer_grads(tacit_trainer *t, const tacit_unit *units, size_t n,
-                                 tacit_gradient_sink sink, void *ctx, tacit_error *err)
-{
-    return t->side_by_side ? grads_side_by_side(t, units, n, sink, ctx, err)
-                           : grads_one_lane_at_a_time(t, units, n, sink, ctx, err);
-}
-
 tacit_status tacit_trainer_loss(tacit_trainer *t, const tacit_input *example, double *loss,
                                 tacit_error *err)
 {
-    return train_worker_run(t->worker[0], example, 0, NULL, loss, err);
+    size_t failed;
+    train_job job = {.example = example, .loss = loss};
+    return train_worker_run(t->worker[0], &job, 1, &failed, err);
 }
 
 tacit_status tacit_trainer_check(tacit_trainer *t, const tacit_input *example, tacit_error *err)

@@ -5,8 +5,8 @@
  * stores the signed entry durably before it returns; the server's acknowledgement is stored by
  * tacit_account_acknowledge before the first gradient is computed; nothing is ever released. Every
  * function that changes something is one BEGIN IMMEDIATE transaction of its own unless the caller
- * has one open, whose commit then decides. Several processes may hold the account: each check
- * reads what the last commit left.
+ * has one open, whose commit then decides (and which must roll back after a failure here). Several
+ * processes may hold the account: each check reads what the last commit left.
  *
  * The stored entries are the truth: opening recomputes the chain, the signatures and the epsilon
  * from them. An account that does not add up is opened as lost: its lifetime cap counts as spent

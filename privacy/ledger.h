@@ -31,16 +31,17 @@ void tacit_ledger_close(tacit_ledger *ledger);
 const tacit_note_key *tacit_ledger_key(const tacit_ledger *ledger);
 
 /* Appends the bytes of a SignedEntry, inside the caller's transaction (TACIT_USAGE outside).
- * The same bytes again change nothing and give the old index. Refused, with nothing written:
+ * The same bytes again change nothing and give the old index. `index` and `leaf` may be NULL. The
+ * first entry of a log is a server_start with its origin and key. Refused, with nothing written:
  *   TACIT_BAD_INPUT   malformed
- *   TACIT_INTEGRITY   signature or signer wrong; the sequence was used with other bytes, or
- *                     `previous` is not the chain's head: a suspected clone; a reserve that is not
- *                     of its logged plan or states a wrong epsilon
- *   TACIT_REFUSED     unknown, revoked or frozen device; a reserve beyond the cap or against the
- *                     device's policy; a policy that allows more without the right signature
- *   TACIT_CONFLICT    sequence ahead of the chain (earlier entries first); a plan's round id, a
- *                     reserve of a round, a spend of a reserve, an update digest, a decision of an
- *                     update exists already
+ *   TACIT_INTEGRITY   signature or signer wrong; of a device's entry else: the sequence was used
+ *                     with other bytes, or `previous` is not the chain's head: a suspected clone
+ *   TACIT_REFUSED     unknown, revoked or frozen device; a reserve that is not of its logged plan,
+ *                     states a wrong epsilon, goes beyond the cap or against the device's policy;
+ *                     a policy that allows more without the right signature
+ *   TACIT_CONFLICT    sequence ahead of the chain (earlier entries first); no server_start yet; a
+ *                     round's plan, a plan's reserve, a reserve's spend, an update's digest or
+ *                     decision exists already
  *   TACIT_NOT_FOUND   the plan, schedule, reserve or spend that it refers to is not logged */
 tacit_status tacit_ledger_append(tacit_ledger *ledger, const void *bytes, size_t size,
                                  uint64_t *index, uint8_t leaf[TACIT_HASH_BYTES],

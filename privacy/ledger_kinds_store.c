@@ -401,6 +401,18 @@ static tacit_status apply_nothing(tacit_ledger *ledger, const tacit_entry *e, ui
     return TACIT_OK;
 }
 
+static tacit_status apply_server_start(tacit_ledger *ledger, const tacit_entry *e, uint64_t index,
+                                       tacit_error *err)
+{
+    (void)index;
+    const Tacit__ServerStart *s = e->entry->server_start;
+    if (strcmp(s->origin, ledger->key.name) == 0 &&
+        memcmp(s->log_key.data, ledger->key.key, TACIT_SIGN_KEY_BYTES) == 0)
+        return TACIT_OK;
+    return tacit_fail(err, TACIT_INTEGRITY,
+                      "ledger: the server starts under another origin or key");
+}
+
 static tacit_status apply_key_rotated(tacit_ledger *ledger, const tacit_entry *e, uint64_t index,
                                       tacit_error *err)
 {
@@ -443,6 +455,16 @@ static tacit_status chain_check(const tacit_entry *e, const ledger_account *a, t
     return TACIT_OK;
 }
 
+/* A false claim is refused; TACIT_INTEGRITY of a device's entry is kept for forks of its chain. */
+static tacit_status refuse_claim(tacit_status status, tacit_error *err)
+{
+    if (status != TACIT_INTEGRITY)
+        return status;
+    if (err)
+        err->status = TACIT_REFUSED;
+    return TACIT_REFUSED;
+}
+
 static tacit_status reserve_plan_check(tacit_ledger *ledger, const Tacit__Reserve *r,
                                        const ledger_account *a, tacit_error *err)
 {
@@ -454,7 +476,7 @@ static tacit_status reserve_plan_check(tacit_ledger *ledger, const Tacit__Reserv
         r->plan_hash, &tacit__plan__descriptor, (ProtobufCMessage **)(void *)&plan, err);
     if (status != TACIT_OK)
         return status;
-    status = tacit_reserve_follows_plan(r, plan, r->plan_hash.data, err);
+    status = refuse_claim(tacit_reserve_follows_plan(r, plan, r->plan_hash.data, err), err);
     if (status == TACIT_OK)
         status = tacit_policy_check(&a->policy, plan, err);
     tacit_message_free(plan);
@@ -489,7 +511,7 @@ static tacit_status reserve_charge(tacit_ledger *ledger, const Tacit__Reserve *r
                           "ledger: the reserve brings epsilon to %.6g, the device's cap is %.6g",
                           epsilon, a->policy.epsilon_cap);
     if (r->delta != a->policy.delta || !tacit_budget_same(epsilon, r->epsilon_after))
-        return tacit_fail(err, TACIT_INTEGRITY,
+        return tacit_fail(err, TACIT_REFUSED,
                           "ledger: the reserve states epsilon %.12g, its events give %.12g",
                           r->epsilon_after, epsilon);
     return TACIT_OK;
@@ -537,7 +559,7 @@ static tacit_status own_reserve(tacit_ledger *ledger, const tacit_entry *e,
     if (status != TACIT_OK)
         return status;
     if (memcmp(out->device, e->entry->device.data, TACIT_DEVICE_BYTES) != 0)
-        return tacit_fail(err, TACIT_INTEGRITY, "ledger: the reserve belongs to another device");
+        return tacit_fail(err, TACIT_REFUSED, "ledger: the reserve belongs to another device");
     return TACIT_OK;
 }
 
@@ -612,7 +634,7 @@ static const struct {
     {TACIT__ENTRY__BODY_ROLLED_BACK, apply_nothing, NULL},
     {TACIT__ENTRY__BODY_POLICY_CHANGED, apply_policy_changed, NULL},
     {TACIT__ENTRY__BODY_KEY_ROTATED, apply_key_rotated, NULL},
-    {TACIT__ENTRY__BODY_SERVER_START, apply_nothing, NULL},
+    {TACIT__ENTRY__BODY_SERVER_START, apply_server_start, NULL},
     {TACIT__ENTRY__BODY_SERVER_STOP, apply_nothing, NULL},
     {TACIT__ENTRY__BODY_ROUND_CLOSED, apply_nothing, NULL},
 };
@@ -641,6 +663,9 @@ tacit_status ledger_apply(tacit_ledger *ledger, const tacit_entry *e, uint64_t i
         row++;
     if (row == sizeof kinds / sizeof kinds[0])
         return tacit_fail(err, TACIT_BAD_INPUT, "ledger: unknown kind of entry");
+    if (index == 0 && e->entry->body_case != TACIT__ENTRY__BODY_SERVER_START)
+        return tacit_fail(err, TACIT_CONFLICT, "ledger: a log begins with server_start, not '%s'",
+                          tacit_entry_kind_name(e->entry->body_case));
     if (kinds[row].by_device)
         return apply_by_device(ledger, e, index, row, err);
     if (memcmp(e->envelope->signer.data, ledger->key.key, TACIT_SIGN_KEY_BYTES) != 0)

@@ -193,44 +193,54 @@ static tacit_status entry_insert(tacit_ledger *ledger, uint64_t index, const voi
     return tacit_merkle_append(&store, index, leaf, err);
 }
 
-tacit_status tacit_ledger_append(tacit_ledger *ledger, const void *bytes, size_t size,
-                                 uint64_t *index, uint8_t leaf[TACIT_HASH_BYTES], tacit_error *err)
+/* Entry number `index` is checked against the log and added. */
+static tacit_status entry_append(tacit_ledger *ledger, const void *bytes, size_t size,
+                                 uint64_t *index, tacit_error *err)
 {
-    bool found;
     tacit_entry entry;
-    if (!tacit_database_in_transaction(ledger->db))
-        return tacit_fail(err, TACIT_USAGE, "ledger: an append needs an open transaction");
-    tacit_merkle_leaf(leaf, bytes, size);
-    tacit_status status = entry_find(ledger, leaf, &found, index, err);
-    if (status != TACIT_OK || found)
-        return status;
-    status = tacit_entry_open(&entry, bytes, size, err);
+    tacit_status status = tacit_entry_open(&entry, bytes, size, err);
     if (status != TACIT_OK)
         return status;
     TACIT_TRY(tacit_ledger_size(ledger, index, err), done);
     TACIT_TRY(ledger_apply(ledger, &entry, *index, err), done);
-    TACIT_TRY(entry_insert(ledger, *index, bytes, size, leaf, err), done);
+    TACIT_TRY(entry_insert(ledger, *index, bytes, size, entry.leaf, err), done);
 done:
     tacit_entry_close(&entry);
     return status;
 }
 
+tacit_status tacit_ledger_append(tacit_ledger *ledger, const void *bytes, size_t size,
+                                 uint64_t *index, uint8_t leaf[TACIT_HASH_BYTES], tacit_error *err)
+{
+    bool found;
+    uint64_t at;
+    uint8_t hash[TACIT_HASH_BYTES];
+    if (!tacit_database_in_transaction(ledger->db))
+        return tacit_fail(err, TACIT_USAGE, "ledger: an append needs an open transaction");
+    tacit_merkle_leaf(hash, bytes, size);
+    tacit_status status = entry_find(ledger, hash, &found, &at, err);
+    if (status == TACIT_OK && !found)
+        status = entry_append(ledger, bytes, size, &at, err);
+    if (status != TACIT_OK)
+        return status;
+    if (index)
+        *index = at;
+    if (leaf)
+        memcpy(leaf, hash, TACIT_HASH_BYTES);
+    return TACIT_OK;
+}
+
 tacit_status tacit_ledger_record(tacit_ledger *ledger, Tacit__Entry *entry, uint64_t *index,
                                  uint8_t leaf[TACIT_HASH_BYTES], tacit_error *err)
 {
-    uint8_t *bytes, made[TACIT_HASH_BYTES];
+    uint8_t *bytes;
     size_t size;
-    uint64_t at;
     entry->time_ms = tacit_clock_wall_ms();
-    tacit_status status = tacit_entry_sign(entry, ledger->log_id, &bytes, &size, made, err);
+    tacit_status status = tacit_entry_sign(entry, ledger->log_id, &bytes, &size, NULL, err);
     if (status != TACIT_OK)
         return status;
-    status = tacit_ledger_append(ledger, bytes, size, &at, made, err);
+    status = tacit_ledger_append(ledger, bytes, size, index, leaf, err);
     free(bytes);
-    if (status == TACIT_OK && index)
-        *index = at;
-    if (status == TACIT_OK && leaf)
-        memcpy(leaf, made, TACIT_HASH_BYTES);
     return status;
 }
 

@@ -1,14 +1,38 @@
 #include "common/log.h"
-#include "common/options.h"
+#include "server/commands_server.h"
 
-static const tacit_command commands[] = {
-    {NULL, NULL, NULL},
-};
+#include <stdio.h>
+
+#define COMMANDS_MAX 32
+
+/* Never called: main answers the operator's verbs itself, their rows are here for the help. */
+static tacit_status cmd_verb(int argc, char **argv, tacit_error *err)
+{
+    (void)argc;
+    return tacit_fail(err, TACIT_USAGE, "unknown command '%s'", argv[0]);
+}
 
 int main(int argc, char **argv)
 {
-    tacit_log_init("tacit-server", TACIT_LOG_INFO);
-    return tacit_commands_main("tacit-server",
+    static const char program[] = "tacit-server";
+    tacit_command commands[COMMANDS_MAX] = {
+        {"init", "makes a server's folder", cmd_init},
+        {"run", "serves a folder until it is told to stop", cmd_serve},
+    };
+    int words = 0;
+    tacit_log_init(program, TACIT_LOG_INFO);
+    const control_verb *verb = operator_find(argc, argv, &words);
+    if (verb) {
+        tacit_error err = {0};
+        tacit_status status = operator_run(verb, argc - words, argv + words, &err);
+        if (status != TACIT_OK)
+            fprintf(stderr, "%s: %s\n", program, err.message);
+        return tacit_exit_code(status);
+    }
+    for (size_t i = 0; control_verbs[i].name && i + 3 < COMMANDS_MAX; i++)
+        commands[i + 2] =
+            (tacit_command){control_verbs[i].name, control_verbs[i].summary, cmd_verb};
+    return tacit_commands_main(program,
                                "the aggregation service: rounds, devices, budgets, adapters",
                                commands, argc, argv);
 }

@@ -26,6 +26,8 @@
 
 typedef struct server {
     char dir[SERVER_PATH_MAX];
+    int lock;            /* descriptor of DIR/lock, held while this process serves */
+    uint16_t enrol_port; /* set by server_run before anything else asks */
     server_config config;
     tacit_identity *key; /* signs replies, entries, checkpoints, manifests */
     tacit_note_key operator_key;
@@ -40,6 +42,7 @@ typedef struct server {
     server_writer *writer;
 
     struct round_machine *rounds;
+    bool told_waiting; /* the machine's: that a round waits for devices was told */
     struct server_events *events; /* what `watch` follows */
 } server;
 

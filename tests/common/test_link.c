@@ -24,6 +24,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #define START_MS 1800000000000ull
@@ -844,11 +845,8 @@ static void control_socket_is_private(void **state)
     tacit_listener_stop(l);
     /* A socket file that nobody serves any more. */
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    struct {
-        sa_family_t family;
-        char path[108];
-    } at = {.family = AF_UNIX};
-    snprintf(at.path, sizeof at.path, "%s", path);
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    snprintf(at.sun_path, sizeof at.sun_path, "%.100s", path);
     assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof at), 0);
     close(fd);
     l = start(&setup);
@@ -856,6 +854,62 @@ static void control_socket_is_private(void **state)
     call_ok(link, "anew");
     tacit_link_close(link);
     tacit_listener_stop(l);
+}
+
+/* An operator's command that is killed while it connects must not be the last one that gets in. */
+static void control_socket_outlives_killed_commands(void **state)
+{
+    char url[128];
+    (void)state;
+    snprintf(url, sizeof url, "ipc://%s/killed.sock", folder);
+    tacit_listener_setup setup = {.url = url, .handler = echo};
+    tacit_listener *l = start(&setup);
+    for (int i = 0; i < 1000; i++) {
+        struct sockaddr_un at = {.sun_family = AF_UNIX};
+        int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        snprintf(at.sun_path, sizeof at.sun_path, "%.100s", url + strlen("ipc://"));
+        assert_int_equal(connect(fd, (struct sockaddr *)&at, sizeof at), 0);
+        spin(i * 20);
+        close(fd);
+        if (i % 100 == 99) {
+            tacit_link *link = dial_as(url, NULL, NULL);
+            call_ok(link, "status");
+            tacit_link_close(link);
+        }
+    }
+    tacit_listener_stop(l);
+}
+
+static void control_socket_caps_what_it_takes(void **state)
+{
+    char url[128];
+    (void)state;
+    snprintf(url, sizeof url, "ipc://%s/caps.sock", folder);
+    tacit_listener_setup setup = {.url = url, .handler = echo};
+    tacit_listener *l = start(&setup);
+    static const uint8_t lengths[3][4] = {
+        {0xff, 0xff, 0xff, 0xff}, {1, 0, 4, 0}, {0, 0, 0, 0x80}}; /* 256 KiB + 1, 2 GiB */
+    for (int i = 0; i < 3; i++) {
+        struct sockaddr_un at = {.sun_family = AF_UNIX};
+        int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        snprintf(at.sun_path, sizeof at.sun_path, "%.100s", url + strlen("ipc://"));
+        assert_int_equal(connect(fd, (struct sockaddr *)&at, sizeof at), 0);
+        assert_int_equal(write(fd, lengths[i], 4), 4);
+        wait_closed(fd);
+    }
+    assert_int_equal(tacit_listener_count(l).requests, 0);
+    tacit_link *link = dial_as(url, NULL, NULL);
+    uint8_t *data = calloc(1, TACIT_MESSAGE_MAX);
+    tacit_buffer reply = {0};
+    tacit_error err;
+    assert_int_equal(tacit_link_call(link, data, TACIT_MESSAGE_MAX, &reply, &err), TACIT_OK);
+    assert_int_equal(reply.size, TACIT_MESSAGE_MAX);
+    tacit_listener_stop(l);
+    assert_int_equal(tacit_link_call(link, data, 1, &reply, &err), TACIT_UNREACHABLE);
+    assert_non_null(strstr(err.message, "is the server running?"));
+    tacit_buffer_free(&reply);
+    free(data);
+    tacit_link_close(link);
 }
 
 static void ports_in_use_are_named(void **state)
@@ -892,6 +946,8 @@ int main(void)
         cmocka_unit_test_setup(interrupt_and_stop_wait_for_handlers, reset_clock),
         cmocka_unit_test_setup(many_clients_get_their_own_replies, reset_clock),
         cmocka_unit_test_setup(control_socket_is_private, reset_clock),
+        cmocka_unit_test_setup(control_socket_outlives_killed_commands, reset_clock),
+        cmocka_unit_test_setup(control_socket_caps_what_it_takes, reset_clock),
         cmocka_unit_test_setup(ports_in_use_are_named, reset_clock),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

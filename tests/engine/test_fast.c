@@ -34,13 +34,15 @@ static void check_quantize(const fast_kernels *k)
 {
     float x[MAX_BLOCKS * 32];
     int8_t q[MAX_BLOCKS * 32];
-    float scale[MAX_BLOCKS];
+    float meta[2 * MAX_BLOCKS], scale[MAX_BLOCKS];
     int32_t total[MAX_BLOCKS];
     numbers_fill(x, MAX_BLOCKS * 32, 3, 1);
     memset(x + 32, 0, 32 * sizeof *x);
     x[64] = -100;
-    k->quantize(q, scale, total, x, MAX_BLOCKS);
+    k->quantize(q, meta, total, x, MAX_BLOCKS);
     for (size_t b = 0; b < MAX_BLOCKS; b++) {
+        scale[b] = meta[2 * b];
+        assert_true(meta[2 * b + 1] == scale[b] * (float)total[b]);
         float most = 0;
         int32_t sum = 0;
         for (size_t i = 0; i < 32; i++) {
@@ -57,8 +59,8 @@ static void check_quantize(const fast_kernels *k)
     const float strange[] = {NAN, -NAN, INFINITY, -INFINITY};
     for (size_t i = 0; i < 4; i++) {
         x[40] = strange[i];
-        k->quantize(q, scale, total, x, 3);
-        assert_true(isnan(scale[1]) && !isnan(scale[0]) && !isnan(scale[2]));
+        k->quantize(q, meta, total, x, 3);
+        assert_true(isnan(meta[2]) && isnan(meta[3]) && !isnan(meta[0]) && !isnan(meta[4]));
         assert_int_equal(total[1], 0);
     }
 }
@@ -74,7 +76,7 @@ typedef struct operands {
     uint8_t *weight; /* 32 rows */
     float *value;    /* the same, dequantized */
     int8_t q[MAX_ROWS * MAX_BLOCKS * 32];
-    float scale[MAX_ROWS * MAX_BLOCKS];
+    float scale[MAX_ROWS * MAX_BLOCKS], meta[2 * MAX_ROWS * MAX_BLOCKS];
     int32_t total[MAX_ROWS * MAX_BLOCKS];
 } operands;
 
@@ -107,6 +109,8 @@ static void make(operands *o, fast_type type, size_t blocks, bool extreme)
             o->q[i * 32 + j] = v;
             o->total[i] += v;
         }
+        o->meta[2 * i] = o->scale[i];
+        o->meta[2 * i + 1] = o->scale[i] * (float)o->total[i];
     }
 }
 
@@ -147,13 +151,13 @@ static void check_products_of(const fast_kernels *k, fast_type type, size_t bloc
         for (size_t c = 0; c < FAST_PANEL; c++)
             assert_product(&o, r, c,
                            k->dot[type](o.weight + c * o.row_bytes, o.q + r * blocks * 32,
-                                        o.scale + r * blocks, o.total + r * blocks, blocks));
+                                        o.meta + 2 * r * blocks, blocks));
     fast_panel p = {.w = w, .d = d, .m = m};
     const uint8_t *row[FAST_PANEL];
     for (size_t c = 0; c < FAST_PANEL; c++)
         row[c] = o.weight + c * o.row_bytes;
     k->pack[type](&p, row, blocks);
-    const fast_rows a = {o.q, o.scale, o.total, blocks};
+    const fast_rows a = {o.q, o.meta, o.total, blocks};
     for (size_t rows = 1; rows <= MAX_ROWS; rows++) {
         y[rows][0] = 4321;
         k->multiply(y[0], FAST_PANEL + 3, &p, &a, rows);
@@ -201,9 +205,11 @@ static void check_linear(tacit_type type, size_t rows, size_t n_in, size_t n_out
     assert_int_equal(tacit_pool_new(&pool, 2, &err), TACIT_OK);
     assert_true(fast_input_init(&in, rows, n_in));
     float *scratch = malloc(linear_scratch(&l, rows, 2, 2) * sizeof *scratch);
-    fast_input_set(pool, &in, x, rows, n_in);
-    fast_linear_forward(pool, &l, &pair, y, &in, x, rows, scratch);
+    fast_input_set(pool, &in, x, rows, n_in, true);
     linear_forward(pool, &l, &pair, exact, x, rows, scratch);
+    fast_linear_forward(pool, &l, &pair, y, &in, true, x, rows, scratch);
+    assert_true(numbers_distance(y, exact, rows * n_out) <= tolerance / 100);
+    fast_linear_forward(pool, &l, &pair, y, &in, false, x, rows, scratch);
     double distance = numbers_distance(y, exact, rows * n_out);
     if (!(distance <= tolerance) || (tolerance > 0 && distance == 0))
         fail_msg("type %d, %zu x %zu x %zu: %g", (int)type, rows, n_in, n_out, distance);

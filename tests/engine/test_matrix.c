@@ -226,18 +226,25 @@ static void test_expand_and_rows(void **state)
     (void)state;
     for (size_t t = 0; t < TYPES; t++) {
         fixture f;
-        make(&f, types[t], 2, 96, 70, 1);
-        float *buffer = malloc(96 * 70 * sizeof *buffer), row[96];
-        assert_non_null(buffer);
+        make(&f, types[t], 5, 96, 70, 1);
+        float *buffer = malloc(linear_expand_floats(&f.l) * sizeof *buffer), row[96];
+        float *y = calloc(2 * 5 * 96, sizeof *y), *expected = y + 5 * 96;
+        assert_true(buffer && y);
         tacit_linear flat;
-        linear_expand(NULL, &flat, &f.l, buffer);
-        assert_memory_equal(buffer, f.w, 96 * 70 * sizeof *buffer);
+        linear_expand(NULL, &flat, &f.l, false, buffer);
         assert_ptr_equal(flat.bias, f.bias);
+        float *scratch = malloc(linear_scratch(&f.l, 5, 1, 1) * sizeof *scratch);
+        linear_forward(NULL, &flat, NULL, y, f.x, 5, scratch);
+        linear_forward(NULL, &f.l, NULL, expected, f.x, 5, scratch);
+        assert_memory_equal(y, expected, 5 * 70 * sizeof *y);
+        linear_expand(NULL, &flat, &f.l, true, buffer);
+        linear_backward_input(NULL, &flat, NULL, y, f.dy, 5, false, scratch);
+        linear_backward_input(NULL, &f.l, NULL, expected, f.dy, 5, false, scratch);
+        for (size_t i = 0; i < 5 * 96; i++)
+            assert_float_equal(y[i], expected[i], 1e-4);
         linear_row(&f.l, 69, row);
         assert_memory_equal(row, f.w + 69 * 96, sizeof row);
-        linear_row(&flat, 3, row);
-        assert_memory_equal(row, f.w + 3 * 96, sizeof row);
-        free(buffer);
+        free(buffer), free(y), free(scratch);
         unmake(&f);
     }
 }

@@ -41,12 +41,15 @@ static double run_example(const train_plan *plan, const text_train_options *opti
         position[i] = (uint32_t)(i + 2 * (i > 8));
     if (text_train_new(&t, plan, options, NULL, &err) != TACIT_OK)
         fail_msg("%s", err.message);
-    text_train_rows rows = {ROWS, position, 7, predictor, target, 1.0f};
+    text_train_rows rows = {ROWS, position, 7, predictor, target, 1.0f, grad, 0};
     memcpy(text_train_input(t), input, ROWS * plan->model->embedding * sizeof(float));
     memset(grad, 0, values * sizeof *grad);
-    double loss = text_train_backward(t, &rows, grad);
+    text_train_run(t, &rows, 1);
+    double loss = rows.loss;
+    rows.grad = NULL;
     memcpy(text_train_input(t), input, ROWS * plan->model->embedding * sizeof(float));
-    assert_true(loss == text_train_loss(t, &rows));
+    text_train_run(t, &rows, 1);
+    assert_true(loss == rows.loss);
     text_train_free(t);
     return loss;
 }

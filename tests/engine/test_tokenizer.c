@@ -259,6 +259,7 @@ typedef struct vocabulary {
     gguf_string merge[8];
     size_t n_merges;
     uint32_t eos;
+    bool has_bos, add_bos;
     char byte[256][3];
 } vocabulary;
 
@@ -299,6 +300,10 @@ static tacit_status load_vocabulary(const vocabulary *v, tacit_tokenizer **out, 
     gguf_put_array(w, "tokenizer.ggml.token_type", GGUF_I32, v->type, v->n_types);
     gguf_put_strings(w, "tokenizer.ggml.merges", v->merge, v->n_merges);
     gguf_put_u32(w, "tokenizer.ggml.eos_token_id", v->eos);
+    if (v->has_bos) {
+        gguf_put_u32(w, "tokenizer.ggml.bos_token_id", 3);
+        gguf_put_bool(w, "tokenizer.ggml.add_bos_token", v->add_bos);
+    }
     assert_int_equal(gguf_write_memory(w, &data, &size, err), TACIT_OK);
     gguf_writer_free(w);
     assert_int_equal(gguf_open_memory(&file, data, size, "v.gguf", err), TACIT_OK);
@@ -467,6 +472,37 @@ static void test_user_defined_tokens(void **state)
     free(v);
 }
 
+static void test_bos_is_reported_only_when_it_is_to_be_added(void **state)
+{
+    (void)state;
+    vocabulary *v = malloc(sizeof *v);
+    tacit_error err;
+    for (int c = 0; c < 3; c++) {
+        tacit_tokenizer *t;
+        sound(v);
+        v->has_bos = c > 0;
+        v->add_bos = c == 2;
+        assert_int_equal(load_vocabulary(v, &t, &err), TACIT_OK);
+        assert_int_equal(tacit_tokenizer_bos(t), c == 2 ? 3 : -1);
+        check_text(t, "abc", true, (int32_t[]){27}, 1); /* never added here */
+        tacit_tokenizer_free(t);
+    }
+    free(v);
+}
+
+static void test_a_text_beyond_the_cap_is_refused(void **state)
+{
+    (void)state;
+    loaded l = load("small_gpt2");
+    tacit_tokens tokens = {0};
+    tacit_error err;
+    assert_int_equal(tacit_tokenize(l.tokenizer, "x", SIZE_MAX, false, &tokens, &err),
+                     TACIT_BAD_INPUT);
+    assert_string_equal(err.message, "expected a text of at most 268435456 bytes, found "
+                                     "18446744073709551615");
+    unload(&l);
+}
+
 static void *tokenize_many(void *ctx)
 {
     const tacit_tokenizer *t = ctx;
@@ -499,6 +535,8 @@ int main(void)
         cmocka_unit_test(test_long_pieces),
         cmocka_unit_test(test_hostile_vocabularies),
         cmocka_unit_test(test_user_defined_tokens),
+        cmocka_unit_test(test_bos_is_reported_only_when_it_is_to_be_added),
+        cmocka_unit_test(test_a_text_beyond_the_cap_is_refused),
         cmocka_unit_test(test_threads_share_a_tokenizer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

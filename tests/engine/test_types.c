@@ -4,8 +4,10 @@
 
 #include <cmocka.h>
 
+#include "common/text.h"
 #include "engine/types.h"
 
+#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -180,6 +182,39 @@ static void test_odd_values_do_no_harm(void **state)
     }
 }
 
+static size_t read_hex(uint8_t *out, size_t most, const json_t *text)
+{
+    size_t size = json_string_length(text) / 2;
+    assert_true(size > 0 && size <= most);
+    assert_true(tacit_unhex(out, size, json_string_value(text)));
+    return size;
+}
+
+/* Bytes and values are those of the ggml project's Python package. */
+static void test_goldens_of_the_ggml_project(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"f16", "bf16", "q8_0", "q4_0", "q4_1"};
+    float values[256], expected[256], found[256];
+    uint8_t bytes[1024], quantized[1024];
+    json_t *golden = json_load_file(TACIT_SOURCE_DIR "/tests/golden/types.json", 0, NULL);
+    assert_non_null(golden);
+    size_t n = read_hex((uint8_t *)values, sizeof values, json_object_get(golden, "values")) / 4;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const tacit_type_traits *traits = tacit_type_by_name(names[i]);
+        const json_t *row = json_object_get(golden, names[i]);
+        size_t size = read_hex(bytes, sizeof bytes, json_object_get(row, "bytes"));
+        assert_int_equal(size, n / traits->block_values * traits->block_bytes);
+        traits->from_f32(quantized, values, n);
+        assert_memory_equal(quantized, bytes, size);
+        read_hex((uint8_t *)expected, sizeof expected, json_object_get(row, "values"));
+        traits->to_f32(found, bytes, n);
+        for (size_t k = 0; k < n; k++)
+            assert_true(found[k] == expected[k]);
+    }
+    json_decref(golden);
+}
+
 static void test_the_tables_agree(void **state)
 {
     (void)state;
@@ -213,6 +248,7 @@ int main(void)
         cmocka_unit_test(test_quantization_error_is_bounded),
         cmocka_unit_test(test_quantization_is_idempotent_on_exact_scales),
         cmocka_unit_test(test_odd_values_do_no_harm),
+        cmocka_unit_test(test_goldens_of_the_ggml_project),
         cmocka_unit_test(test_the_tables_agree),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -89,4 +89,5 @@ def main():
     print("\n".join(rows) + "\n};")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -217,6 +217,24 @@ static bool at(const Tacit__Entry *e, Tacit__Entry__BodyCase kind, int round, in
 
 static uint8_t scratch[64];
 
+static bool no_start(world *w, Tacit__Entry *e, int round, int device)
+{
+    (void)w;
+    (void)round;
+    (void)device;
+    return !is(e, TACIT__ENTRY__BODY_SERVER_START);
+}
+
+static bool other_origin(world *w, Tacit__Entry *e, int round, int device)
+{
+    (void)w;
+    (void)round;
+    (void)device;
+    if (is(e, TACIT__ENTRY__BODY_SERVER_START))
+        e->server_start->origin = (char *)(uintptr_t) "other.example";
+    return true;
+}
+
 static bool gap(world *w, Tacit__Entry *e, int round, int device)
 {
     (void)w;
@@ -483,6 +501,8 @@ static const struct {
     tacit_status status;
     const char *says;
 } refusals[] = {
+    {"no server start", no_start, NULL, 3, false, TACIT_CONFLICT, "begins with server_start"},
+    {"another origin", other_origin, NULL, 3, false, TACIT_INTEGRITY, "another origin"},
     {"gap in a chain", gap, NULL, 3, false, TACIT_CONFLICT, "send entry 2 first"},
     {"sequence used twice", fork_sequence, NULL, 3, false, TACIT_INTEGRITY, "clone"},
     {"another head", fork_previous, NULL, 3, false, TACIT_INTEGRITY, "clone"},
@@ -490,14 +510,14 @@ static const struct {
     {"plan by a stranger", server_by_stranger, NULL, 3, false, TACIT_INTEGRITY, "log's key"},
     {"unknown device", no_enrolment, NULL, 3, false, TACIT_REFUSED, "unknown device"},
     {"policy not signed", other_policy, NULL, 3, false, TACIT_INTEGRITY, "sign its policy"},
-    {"wrong epsilon", wrong_epsilon, NULL, 3, false, TACIT_INTEGRITY, "states epsilon"},
+    {"wrong epsilon", wrong_epsilon, NULL, 3, false, TACIT_REFUSED, "states epsilon"},
     {"cap above the policy's", higher_cap, NULL, 3, false, TACIT_REFUSED, "cap is 3"},
     {"over the cap", NULL, NULL, 0.8, false, TACIT_REFUSED, "cap is 0.8"},
-    {"steps not the plan's", fewer_steps, NULL, 3, false, TACIT_INTEGRITY, "steps differs"},
+    {"steps not the plan's", fewer_steps, NULL, 3, false, TACIT_REFUSED, "steps differs"},
     {"plan not logged", no_plan, NULL, 3, false, TACIT_NOT_FOUND, "plan"},
     {"schedule not logged", no_schedule, NULL, 3, false, TACIT_NOT_FOUND, "schedule"},
     {"update digest twice", digest_twice, NULL, 3, false, TACIT_CONFLICT, "UNIQUE"},
-    {"another device's reserve", others_reserve, NULL, 3, false, TACIT_INTEGRITY, "another device"},
+    {"another device's reserve", others_reserve, NULL, 3, false, TACIT_REFUSED, "another device"},
     {"decided twice", decided_twice, NULL, 3, false, TACIT_CONFLICT, "decided already"},
     {"digest not the spend's", other_digest, NULL, 3, false, TACIT_INTEGRITY, "digest"},
     {"accepted without spend", unspent_decision, NULL, 3, false, TACIT_NOT_FOUND, "no spend"},

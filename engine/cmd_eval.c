@@ -1,0 +1,160 @@
+#include "common/options.h"
+#include "engine/commands.h"
+#include "engine/evaluate.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+
+typedef struct eval_options {
+    const char *model, *adapter, *data, *form, *precision;
+    tacit_option_list mmproj;
+    uint64_t threads, limit, max_tokens;
+    bool json, strict, answers;
+} eval_options;
+
+/* Everything that the command holds, released together. */
+typedef struct eval_run {
+    tacit_pool *pool;
+    tacit_model *model;
+    tacit_adapter *adapter;
+    tacit_dataset dataset;
+    tacit_evaluation result;
+} eval_run;
+
+static void print_answer(void *ctx, const tacit_record *record, const char *reference,
+                         const char *answer, bool correct)
+{
+    (void)ctx;
+    fprintf(stderr, "%s %s: expected '%s', answered '%s'\n", correct ? "right" : "wrong",
+            record->id, reference, answer);
+}
+
+static double share(tacit_evaluation_score s)
+{
+    return s.examples ? (double)s.correct / (double)s.examples : 0;
+}
+
+static double decode_rate(const tacit_evaluation *r)
+{
+    return r->decode_seconds > 0 ? (double)r->decoded_tokens / r->decode_seconds : 0;
+}
+
+static size_t peak_rss_bytes(void)
+{
+    struct rusage use;
+    getrusage(RUSAGE_SELF, &use);
+    return (size_t)use.ru_maxrss * 1024;
+}
+
+static json_t *kinds_json(const tacit_evaluation *r)
+{
+    json_t *kinds = json_object();
+    for (size_t i = 0; i < r->n_kinds; i++)
+        json_object_set_new(kinds, r->kind[i].name,
+                            json_pack("{s:f,s:I}", "accuracy", share(r->kind[i].score), "examples",
+                                      (json_int_t)r->kind[i].score.examples));
+    return kinds;
+}
+
+static tacit_status print_json(const tacit_evaluation *r, tacit_error *err)
+{
+    json_t *object =
+        json_pack("{s:f,s:f,s:f,s:I,s:I,s:I,s:f,s:I}", "accuracy", share(r->score), "loss", r->loss,
+                  "perplexity", r->perplexity, "examples", (json_int_t)r->score.examples, "records",
+                  (json_int_t)r->records, "skipped", (json_int_t)r->skipped, "decode_tokens_per_s",
+                  decode_rate(r), "peak_rss_bytes", (json_int_t)peak_rss_bytes());
+    if (object && r->n_kinds > 0)
+        json_object_set_new(object, "by_kind", kinds_json(r));
+    int failed = !object || json_dumpf(object, stdout, JSON_COMPACT | JSON_REAL_PRECISION(10)) != 0;
+    json_decref(object);
+    printf("\n");
+    return failed ? tacit_fail(err, TACIT_FAILED, "cannot print the result: a number is not finite")
+                  : TACIT_OK;
+}
+
+static void print_text(const tacit_evaluation *r)
+{
+    printf("accuracy    %.4f  (%zu of %zu answers)\n", share(r->score), r->score.correct,
+           r->score.examples);
+    for (size_t i = 0; i < r->n_kinds; i++)
+        printf("  %-10s%.4f  (%zu of %zu)\n", r->kind[i].name, share(r->kind[i].score),
+               r->kind[i].score.correct, r->kind[i].score.examples);
+    printf("loss        %.4f\nperplexity  %.4f\n", r->loss, r->perplexity);
+    printf("records     %zu%s\n", r->records, r->skipped ? " (some were skipped, see above)" : "");
+    printf("decode      %.1f tokens/s\npeak RSS    %.1f MiB\n", decode_rate(r),
+           (double)peak_rss_bytes() / 1048576);
+}
+
+static tacit_status parse_choices(const eval_options *o, tacit_evaluation_options *how,
+                                  tacit_error *err)
+{
+    if (o->form && !media_form_by_name(o->form, &how->form))
+        return tacit_fail(err, TACIT_USAGE, "--form %s: expected hf, mtmd or mtmd-ik", o->form);
+    if (o->precision && strcmp(o->precision, "fast") == 0)
+        how->precision = TACIT_FAST;
+    else if (o->precision && strcmp(o->precision, "exact") != 0)
+        return tacit_fail(err, TACIT_USAGE, "--precision %s: expected exact or fast", o->precision);
+    how->limit = (size_t)o->limit;
+    how->max_tokens = (size_t)o->max_tokens;
+    how->strict = o->strict;
+    how->heard = o->answers ? print_answer : NULL;
+    return TACIT_OK;
+}
+
+static tacit_status evaluate(eval_run *run, const eval_options *o, tacit_error *err)
+{
+    tacit_evaluation_options how = {.precision = TACIT_EXACT};
+    tacit_status status;
+    TACIT_TRY(parse_choices(o, &how, err), done);
+    TACIT_TRY(tacit_pool_new(&run->pool, (size_t)o->threads, err), done);
+    TACIT_TRY(tacit_dataset_load(&run->dataset, o->data, o->strict, err), done);
+    TACIT_TRY(tacit_model_load(&run->model, o->model, o->mmproj.item, o->mmproj.count, NULL, err),
+              done);
+    if (o->adapter)
+        TACIT_TRY(tacit_adapter_load(&run->adapter, run->model, o->adapter, err), done);
+    how.adapter = run->adapter;
+    TACIT_TRY(tacit_evaluate(&run->result, run->model, &run->dataset, &how, run->pool, err), done);
+    if (o->json)
+        status = print_json(&run->result, err);
+    else
+        print_text(&run->result);
+done:
+    return status;
+}
+
+tacit_status cmd_eval(int argc, char **argv, tacit_error *err)
+{
+    eval_options o = {.max_tokens = 64};
+    bool help = false;
+    const tacit_option table[] = {
+        {"model", 'm', TACIT_OPTION_TEXT, &o.model, true, "TEXT.gguf", "text model", 0, 0},
+        {"mmproj", 0, TACIT_OPTION_LIST, &o.mmproj, false, "FILE", "encoder; may be repeated", 0,
+         0},
+        {"adapter", 0, TACIT_OPTION_TEXT, &o.adapter, false, "FILE", "LoRA adapter", 0, 0},
+        {"data", 0, TACIT_OPTION_TEXT, &o.data, true, "D.jsonl", "dataset", 0, 0},
+        {"threads", 't', TACIT_OPTION_U64, &o.threads, false, "N",
+         "threads; 0: all that this process may use", 0, 1024},
+        {"limit", 0, TACIT_OPTION_U64, &o.limit, false, "N", "records to read; 0: all", 0, 0},
+        {"tokens", 'n', TACIT_OPTION_U64, &o.max_tokens, false, "N", "longest answer", 1, 1 << 20},
+        {"form", 0, TACIT_OPTION_TEXT, &o.form, false, "FORM",
+         "tokens around pictures: hf, mtmd, mtmd-ik", 0, 0},
+        {"precision", 0, TACIT_OPTION_TEXT, &o.precision, false, "P", "exact (fp32) or fast", 0, 0},
+        {"strict", 0, TACIT_OPTION_FLAG, &o.strict, false, NULL, "a bad record is an error", 0, 0},
+        {"answers", 0, TACIT_OPTION_FLAG, &o.answers, false, NULL, "list answers on stderr", 0, 0},
+        {"json", 0, TACIT_OPTION_FLAG, &o.json, false, NULL, "one JSON object", 0, 0},
+        {.name = NULL},
+    };
+    const tacit_usage usage = {"tacit eval", NULL, 0, 0,
+                               "exact match, loss and perplexity of a model on a dataset"};
+    eval_run run = {0};
+    tacit_status status = tacit_options_parse(&usage, table, argc, argv, NULL, NULL, &help, err);
+    if (status == TACIT_OK && !help)
+        status = evaluate(&run, &o, err);
+    tacit_dataset_free(&run.dataset);
+    tacit_adapter_free(run.adapter);
+    tacit_model_free(run.model);
+    tacit_pool_free(run.pool);
+    return status;
+}

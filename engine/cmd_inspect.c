@@ -1,0 +1,274 @@
+/* `tacit inspect`: one JSON document is built; people get the same, printed as lines. */
+#include "common/options.h"
+#include "common/text.h"
+#include "engine/commands.h"
+#include "engine/support.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SHOWN_TEXT = 72, FIRST_ELEMENTS = 8, TYPE_NUMBERS = 64 };
+
+/* ---- the document ------------------------------------------------------------------------ */
+
+/* JSON has neither inf nor nan. */
+static json_t *json_number(double v, bool integer)
+{
+    if (integer && fabs(v) < 0x1p53)
+        return json_integer((json_int_t)v);
+    return isfinite(v) ? json_real(v) : json_null();
+}
+
+/* A string that is no UTF-8 is given as its hexadecimal digits. */
+static json_t *json_text(gguf_string text)
+{
+    if (text.size == 0 || tacit_utf8_valid((const uint8_t *)text.data, text.size))
+        return json_stringn(text.size ? text.data : "", text.size);
+    char *hex = malloc(2 * text.size + 1);
+    if (!hex)
+        return NULL;
+    tacit_hex(hex, (const uint8_t *)text.data, text.size);
+    json_t *value = json_string(hex);
+    free(hex);
+    return value;
+}
+
+static json_t *json_line(const char *text)
+{
+    return json_text((gguf_string){text, strlen(text)});
+}
+
+/* Getters of the key's own type: they succeed, but for integers beyond the signed ones. */
+static json_t *json_value(const gguf_file *file, const char *key, gguf_value_type type)
+{
+    gguf_string text;
+    bool flag;
+    double real;
+    int64_t integer;
+    uint64_t large;
+    if (type == GGUF_STRING && gguf_get_string(file, key, &text, NULL) == TACIT_OK)
+        return json_text(text);
+    if (type == GGUF_BOOL && gguf_get_bool(file, key, &flag, NULL) == TACIT_OK)
+        return json_boolean(flag);
+    if (gguf_get_f64(file, key, &real, NULL) == TACIT_OK)
+        return json_number(real, false);
+    if (gguf_get_i64(file, key, &integer, NULL) == TACIT_OK)
+        return json_integer(integer);
+    if (gguf_get_u64(file, key, 0, UINT64_MAX, &large, NULL) == TACIT_OK)
+        return json_number((double)large, true);
+    return json_null();
+}
+
+static json_t *json_element(const gguf_file *file, const char *key, gguf_value_type element,
+                            size_t i)
+{
+    if (element == GGUF_STRING)
+        return json_text(gguf_array_string(file, key, i));
+    double v = gguf_array_number(file, key, i);
+    if (element == GGUF_BOOL)
+        return json_boolean(v != 0);
+    return json_number(v, element != GGUF_F32 && element != GGUF_F64);
+}
+
+static json_t *json_key(const gguf_file *file, size_t i)
+{
+    gguf_value_type type, element;
+    size_t count;
+    const char *key = gguf_key_at(file, i, &type);
+    if (!gguf_array_info(file, key, &element, &count))
+        return json_pack("{s:s,s:s,s:o}", "key", key, "type", gguf_value_type_name(type), "value",
+                         json_value(file, key, type));
+    json_t *first = json_array();
+    for (size_t k = 0; k < count && k < FIRST_ELEMENTS; k++)
+        json_array_append_new(first, json_element(file, key, element, k));
+    return json_pack("{s:s,s:s,s:s,s:I,s:o}", "key", key, "type", "array", "element",
+                     gguf_value_type_name(element), "count", (json_int_t)count, "first", first);
+}
+
+static json_t *json_keys(const gguf_file *file)
+{
+    json_t *keys = json_array();
+    for (size_t i = 0; i < gguf_key_count(file); i++)
+        json_array_append_new(keys, json_key(file, i));
+    return keys;
+}
+
+static json_t *json_tensors(const gguf_file *file)
+{
+    json_t *tensors = json_array();
+    for (size_t i = 0; i < gguf_tensor_count(file); i++) {
+        const gguf_tensor *t = gguf_tensor_at(file, i);
+        json_t *shape = json_array();
+        for (uint32_t d = 0; d < t->n_dims; d++)
+            json_array_append_new(shape, json_integer((json_int_t)t->ne[d]));
+        json_array_append_new(tensors, json_pack("{s:s,s:s,s:o,s:I}", "name", t->name, "type",
+                                                 tacit_type_ggml_name(t->type), "shape", shape,
+                                                 "bytes", (json_int_t)t->bytes));
+    }
+    return tensors;
+}
+
+static json_t *json_types(const gguf_file *file)
+{
+    json_int_t tensors[TYPE_NUMBERS] = {0}, bytes[TYPE_NUMBERS] = {0};
+    for (size_t i = 0; i < gguf_tensor_count(file); i++) {
+        const gguf_tensor *t = gguf_tensor_at(file, i);
+        tensors[t->type % TYPE_NUMBERS]++; /* every known type is below */
+        bytes[t->type % TYPE_NUMBERS] += (json_int_t)t->bytes;
+    }
+    json_t *types = json_array();
+    for (uint32_t type = 0; type < TYPE_NUMBERS; type++)
+        if (tensors[type])
+            json_array_append_new(types,
+                                  json_pack("{s:s,s:I,s:I}", "type", tacit_type_ggml_name(type),
+                                            "tensors", tensors[type], "bytes", bytes[type]));
+    return types;
+}
+
+static json_t *json_gaps(const support_gaps *gaps)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < gaps->count; i++)
+        json_array_append_new(list, json_pack("{s:s,s:o}", "what", gaps->gap[i].what, "why",
+                                              json_line(gaps->gap[i].why)));
+    return list;
+}
+
+static json_t *optional_text(const gguf_file *file, const char *key)
+{
+    gguf_string text;
+    return gguf_get_string(file, key, &text, NULL) == TACIT_OK ? json_text(text) : json_null();
+}
+
+static json_t *describe(const gguf_file *file, const support_gaps *gaps)
+{
+    json_int_t parameters = 0, bytes = 0;
+    for (size_t i = 0; i < gguf_tensor_count(file); i++) {
+        const gguf_tensor *t = gguf_tensor_at(file, i);
+        parameters += (json_int_t)(t->ne[0] * t->rows);
+        bytes += (json_int_t)t->bytes;
+    }
+    return json_pack("{s:o,s:s,s:o,s:o,s:I,s:I,s:o,s:o,s:o,s:o}", "file",
+                     json_line(gguf_name(file)), "kind", support_kind(file), "architecture",
+                     optional_text(file, "general.architecture"), "name",
+                     optional_text(file, "general.name"), "parameters", parameters, "bytes", bytes,
+                     "types", json_types(file), "keys", json_keys(file), "tensors",
+                     json_tensors(file), "unsupported", json_gaps(gaps));
+}
+
+/* ---- for people -------------------------------------------------------------------------- */
+
+static const char *text_of(const json_t *object, const char *key)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+    return text ? text : "-";
+}
+
+static long long number_of(const json_t *object, const char *key)
+{
+    return json_integer_value(json_object_get(object, key));
+}
+
+/* One line: strings escaped as in JSON and cut when they are long. */
+static void print_value(const json_t *value)
+{
+    char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII);
+    if (text)
+        printf("%.*s%s\n", SHOWN_TEXT, text, strlen(text) > SHOWN_TEXT ? "..." : "");
+    free(text);
+}
+
+static void print_key(const json_t *key)
+{
+    const json_t *value = json_object_get(key, "value");
+    char type[48];
+    if (value)
+        snprintf(type, sizeof type, "%s", text_of(key, "type"));
+    else
+        snprintf(type, sizeof type, "%s[%lld]", text_of(key, "element"), number_of(key, "count"));
+    printf("  %-44s %-14s ", text_of(key, "key"), type);
+    print_value(value ? value : json_object_get(key, "first"));
+}
+
+static void print_list(const json_t *document, const char *name, void (*print)(const json_t *item))
+{
+    const json_t *list = json_object_get(document, name);
+    if (json_array_size(list))
+        printf("%s:\n", name);
+    for (size_t i = 0; i < json_array_size(list); i++)
+        print(json_array_get(list, i));
+}
+
+static void print_type(const json_t *type)
+{
+    printf("  %-8s %6lld tensors %14lld bytes\n", text_of(type, "type"), number_of(type, "tensors"),
+           number_of(type, "bytes"));
+}
+
+static void print_tensor(const json_t *tensor)
+{
+    printf("  %-44s %-8s ", text_of(tensor, "name"), text_of(tensor, "type"));
+    print_value(json_object_get(tensor, "shape"));
+}
+
+static void print_gap(const json_t *gap)
+{
+    printf("  %s: %s\n", text_of(gap, "what"), text_of(gap, "why"));
+}
+
+static void print_document(const json_t *document)
+{
+    printf("file: %s\nkind: %s\narchitecture: ", text_of(document, "file"),
+           text_of(document, "kind"));
+    print_value(json_object_get(document, "architecture"));
+    printf("name: ");
+    print_value(json_object_get(document, "name"));
+    printf("parameters: %lld\nbytes: %lld\n", number_of(document, "parameters"),
+           number_of(document, "bytes"));
+    print_list(document, "types", print_type);
+    print_list(document, "keys", print_key);
+    print_list(document, "tensors", print_tensor);
+    print_list(document, "unsupported", print_gap);
+}
+
+static tacit_status inspect(const char *path, bool json, tacit_error *err)
+{
+    gguf_file *file = NULL;
+    support_gaps gaps = {0};
+    json_t *document = NULL;
+    tacit_status status;
+    TACIT_TRY(gguf_open(&file, path, err), done);
+    TACIT_TRY(support_find_gaps(&gaps, file, err), done);
+    document = describe(file, &gaps);
+    if (!document)
+        status = tacit_fail(err, TACIT_NO_MEMORY, "no memory to describe %s", path);
+    else if (!json)
+        print_document(document);
+    else if (json_dumpf(document, stdout, JSON_COMPACT) != 0 || putchar('\n') == EOF)
+        status = tacit_fail(err, TACIT_IO, "cannot print what %s holds", path);
+done:
+    json_decref(document);
+    support_gaps_free(&gaps);
+    gguf_close(file);
+    return status;
+}
+
+tacit_status cmd_inspect(int argc, char **argv, tacit_error *err)
+{
+    const char *path = NULL;
+    bool json = false, help;
+    size_t n;
+    const tacit_option table[] = {
+        {"json", 0, TACIT_OPTION_FLAG, &json, false, NULL, "one JSON object", 0, 0},
+        {.name = NULL},
+    };
+    const tacit_usage usage = {"tacit inspect", "MODEL.gguf", 1, 1,
+                               "shows what a model file holds and what of it is not supported"};
+    tacit_status status = tacit_options_parse(&usage, table, argc, argv, &path, &n, &help, err);
+    if (status != TACIT_OK || help)
+        return status;
+    return inspect(path, json, err);
+}

@@ -1,0 +1,135 @@
+/* `tacit logits`: the scores of the next token, for comparisons with other engines. */
+#include "engine/cmd_session.h"
+#include "engine/commands.h"
+#include "engine/sample.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+typedef struct logits_run {
+    cmd_session_options options;
+    const char *prompt;
+    uint64_t top;
+    bool all, chat, special, json;
+    cmd_session session;
+    tacit_sampler sampler;  /* sorts */
+    sample_candidate *best; /* [top] */
+    tacit_input input;
+    json_t *positions; /* with --all and --json */
+} logits_run;
+
+static json_t *to_json(logits_run *r, const float *logits)
+{
+    size_t n = tacit_sampler_top(&r->sampler, logits, (size_t)r->top, r->best);
+    json_t *list = json_array();
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(list, json_pack("{s:i, s:f}", "id", (int)r->best[i].id, "logit",
+                                              (double)r->best[i].logit));
+    return list;
+}
+
+/* One line a position: "ID:LOGIT ID:LOGIT ...". */
+static void print_line(logits_run *r, const float *logits)
+{
+    size_t n = tacit_sampler_top(&r->sampler, logits, (size_t)r->top, r->best);
+    for (size_t i = 0; i < n; i++)
+        printf("%s%d:%.6g", i ? " " : "", (int)r->best[i].id, (double)r->best[i].logit);
+    printf("\n");
+}
+
+static tacit_status take_position(void *ctx, size_t row, const float *logits)
+{
+    logits_run *r = ctx;
+    (void)row;
+    if (r->json)
+        json_array_append_new(r->positions, to_json(r, logits));
+    else
+        print_line(r, logits);
+    return TACIT_OK;
+}
+
+static tacit_status print_json(logits_run *r, tacit_error *err)
+{
+    json_t *ids = json_array();
+    for (size_t i = 0; i < r->input.count; i++)
+        json_array_append_new(ids, json_integer(r->input.row[i].modality == TACIT_MODALITY_TOKEN
+                                                    ? r->input.row[i].token
+                                                    : -1));
+    json_t *found =
+        r->all ? json_incref(r->positions) : to_json(r, tacit_context_logits(r->session.context));
+    json_t *object = json_pack("{s:o, s:o}", "tokens", ids, "logits", found);
+    int failed = !object || json_dumpf(object, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9)) != 0;
+    json_decref(object);
+    printf("\n");
+    return failed ? tacit_fail(err, TACIT_FAILED, "cannot print logits: one is not finite")
+                  : TACIT_OK;
+}
+
+static tacit_status compute(logits_run *r, tacit_error *err)
+{
+    tacit_context *c = r->session.context;
+    if (r->all)
+        return tacit_context_feed_all(c, r->input.row, r->input.count, r->input.media,
+                                      r->input.n_media, take_position, r, err);
+    return tacit_context_feed(c, r->input.row, r->input.count, r->input.media, r->input.n_media,
+                              err);
+}
+
+static tacit_status run_all(logits_run *r, tacit_error *err)
+{
+    const tacit_sampler_spec greedy = {0};
+    tacit_status status;
+    TACIT_TRY(cmd_session_open(&r->session, &r->options, 0, err), done);
+    size_t vocab = tacit_model_vocab(r->session.model);
+    if (r->top == 0 || r->top > vocab)
+        r->top = vocab;
+    TACIT_TRY(tacit_sampler_init(&r->sampler, &greedy, vocab, err), done);
+    r->best = malloc((size_t)r->top * sizeof *r->best);
+    r->positions = json_array();
+    if (!r->best || !r->positions)
+        return tacit_fail(err, TACIT_NO_MEMORY, "no memory for %zu logits", (size_t)r->top);
+    if (r->chat)
+        TACIT_TRY(cmd_session_chat(&r->session, &r->options, r->prompt, &r->input, err), done);
+    else
+        TACIT_TRY(cmd_session_raw(&r->session, r->prompt, r->special, &r->input, err), done);
+    TACIT_TRY(compute(r, err), done);
+    if (r->json)
+        status = print_json(r, err);
+    else if (!r->all)
+        print_line(r, tacit_context_logits(r->session.context));
+done:
+    return status;
+}
+
+tacit_status cmd_logits(int argc, char **argv, tacit_error *err)
+{
+    logits_run r = {.top = 10};
+    bool help;
+    const tacit_option table[] = {
+        CMD_SESSION_ROWS(&r.options),
+        CMD_SESSION_IMAGE_ROW(&r.options),
+        {"prompt", 'p', TACIT_OPTION_TEXT, &r.prompt, true, "TEXT", "the text before", 0, 0},
+        {"top", 0, TACIT_OPTION_U64, &r.top, false, "K", "only the K highest (10); 0: all", 0, 1e9},
+        {"all", 0, TACIT_OPTION_FLAG, &r.all, false, NULL, "at every position", 0, 0},
+        {"chat", 0, TACIT_OPTION_FLAG, &r.chat, false, NULL,
+         "the prompt as a user's turn of the chat template", 0, 0},
+        {"special", 0, TACIT_OPTION_FLAG, &r.special, false, NULL,
+         "text that spells a control token becomes it", 0, 0},
+        {"json", 0, TACIT_OPTION_FLAG, &r.json, false, NULL, "one JSON object: tokens, logits", 0,
+         0},
+        {.name = NULL},
+    };
+    const tacit_usage usage = {"tacit logits", NULL, 0, 0, "prints the scores of the next token"};
+    tacit_status status = tacit_options_parse(&usage, table, argc, argv, NULL, NULL, &help, err);
+    if (status != TACIT_OK || help)
+        return status;
+    r.chat |= r.options.image.count > 0;
+    status = run_all(&r, err);
+    json_decref(r.positions);
+    free(r.best);
+    tacit_input_free(&r.input);
+    tacit_sampler_fini(&r.sampler);
+    cmd_session_close(&r.session);
+    return status;
+}

@@ -1,0 +1,171 @@
+/* `tacit run`: answers a prompt. */
+#include "common/clock.h"
+#include "engine/cmd_session.h"
+#include "engine/commands.h"
+#include "engine/sample.h"
+#include "engine/text_stream.h"
+
+#include <jansson.h>
+#include <stdio.h>
+
+typedef struct run {
+    cmd_session_options options;
+    const char *prompt;
+    uint64_t n, top_k, seed;
+    double temperature, top_p;
+    bool raw, special, json;
+    cmd_session session;
+    tacit_sampler sampler;
+    tacit_input input;
+    tacit_tokens answer;
+    tacit_buffer text;
+    text_stream stream;
+    double prefill_seconds, decode_seconds;
+} run;
+
+/* Shows what is new since `from`, at once: people watch it grow. */
+static void show(const run *r, size_t from)
+{
+    if (r->json)
+        return;
+    fwrite(r->text.data + from, 1, r->text.size - from, stdout);
+    fflush(stdout);
+}
+
+static tacit_status add_token(run *r, int32_t token, tacit_error *err)
+{
+    tacit_buffer bytes = {0};
+    size_t from = r->text.size;
+    tacit_status status;
+    TACIT_TRY(tacit_tokens_push(&r->answer, token), done);
+    TACIT_TRY(
+        tacit_detokenize(tacit_model_tokenizer(r->session.model), token, r->special, &bytes, err),
+        done);
+    TACIT_TRY(text_stream_put(&r->stream, bytes.data, bytes.size, &r->text), done);
+    if (r->text.size > from)
+        show(r, from);
+done:
+    tacit_buffer_free(&bytes);
+    return status;
+}
+
+static tacit_status prefill(run *r, tacit_error *err)
+{
+    double start = tacit_clock_seconds();
+    tacit_status status = tacit_context_feed(r->session.context, r->input.row, r->input.count,
+                                             r->input.media, r->input.n_media, err);
+    r->prefill_seconds = tacit_clock_seconds() - start;
+    return status;
+}
+
+/* Until an end token, --tokens, or the end of the context. */
+static tacit_status generate(run *r, tacit_error *err)
+{
+    const tacit_tokenizer *tokenizer = tacit_model_tokenizer(r->session.model);
+    tacit_context *c = r->session.context;
+    size_t room = tacit_model_context_length(r->session.model) - tacit_context_rows(c);
+    double start = tacit_clock_seconds();
+    tacit_status status = TACIT_OK;
+    for (uint64_t i = 0; i < r->n; i++) {
+        int32_t token = tacit_sampler_next(&r->sampler, tacit_context_logits(c));
+        if (token < 0)
+            return tacit_fail(err, TACIT_FAILED, "the model's logits are not numbers");
+        if (tacit_tokenizer_is_end(tokenizer, token))
+            break;
+        TACIT_TRY(add_token(r, token, err), done);
+        if (i + 1 == r->n || i == room)
+            break;
+        TACIT_TRY(tacit_context_feed_token(c, token, err), done);
+    }
+    r->decode_seconds = tacit_clock_seconds() - start;
+    size_t from = r->text.size;
+    TACIT_TRY(text_stream_end(&r->stream, &r->text), done);
+    if (r->text.size > from)
+        show(r, from);
+done:
+    return status;
+}
+
+static double rate(size_t tokens, double seconds)
+{
+    return seconds > 0 ? (double)tokens / seconds : 0;
+}
+
+static tacit_status print_json(const run *r, tacit_error *err)
+{
+    json_t *ids = json_array();
+    for (size_t i = 0; i < r->answer.count; i++)
+        json_array_append_new(ids, json_integer(r->answer.id[i]));
+    const char *text = r->text.size ? (const char *)r->text.data : "";
+    json_t *object = json_pack("{s:s%, s:o, s:I, s:f, s:f, s:I}", "text", text, r->text.size,
+                               "tokens", ids, "prompt_rows", (json_int_t)r->input.count,
+                               "prefill_tokens_per_s", rate(r->input.count, r->prefill_seconds),
+                               "decode_tokens_per_s", rate(r->answer.count, r->decode_seconds),
+                               "peak_rss_bytes", (json_int_t)cmd_session_peak_rss());
+    int failed = !object || json_dumpf(object, stdout, JSON_COMPACT) != 0;
+    json_decref(object);
+    printf("\n");
+    return failed ? tacit_fail(err, TACIT_FAILED, "cannot print the answer") : TACIT_OK;
+}
+
+static tacit_status run_all(run *r, tacit_error *err)
+{
+    const tacit_sampler_spec spec = {.temperature = r->temperature,
+                                     .top_k = (size_t)r->top_k,
+                                     .top_p = r->top_p,
+                                     .seed = r->seed};
+    tacit_status status;
+    TACIT_TRY(cmd_session_open(&r->session, &r->options, 0, err), done);
+    TACIT_TRY(tacit_sampler_init(&r->sampler, &spec, tacit_model_vocab(r->session.model), err),
+              done);
+    if (r->raw)
+        TACIT_TRY(cmd_session_raw(&r->session, r->prompt, r->special, &r->input, err), done);
+    else
+        TACIT_TRY(cmd_session_chat(&r->session, &r->options, r->prompt, &r->input, err), done);
+    TACIT_TRY(prefill(r, err), done);
+    TACIT_TRY(generate(r, err), done);
+    if (r->json)
+        TACIT_TRY(print_json(r, err), done);
+    else
+        printf("\n");
+done:
+    return status;
+}
+
+tacit_status cmd_run(int argc, char **argv, tacit_error *err)
+{
+    run r = {.n = 256, .temperature = 0, .top_p = 1};
+    bool help;
+    const tacit_option table[] = {
+        CMD_SESSION_ROWS(&r.options),
+        CMD_SESSION_IMAGE_ROW(&r.options),
+        {"prompt", 'p', TACIT_OPTION_TEXT, &r.prompt, true, "TEXT", "what the user says", 0, 0},
+        {"tokens", 'n', TACIT_OPTION_U64, &r.n, false, "N", "most tokens of the answer (256)", 1,
+         1e6},
+        {"temp", 0, TACIT_OPTION_REAL, &r.temperature, false, "T",
+         "temperature; 0 (the default) takes the most likely token", 0, 100},
+        {"top-k", 0, TACIT_OPTION_U64, &r.top_k, false, "K", "only the K most likely tokens", 0,
+         1e9},
+        {"top-p", 0, TACIT_OPTION_REAL, &r.top_p, false, "P",
+         "only the most likely tokens that reach P together", 0, 1},
+        {"seed", 0, TACIT_OPTION_U64, &r.seed, false, "S", "of the sampling (0)", 0, 0},
+        {"raw", 0, TACIT_OPTION_FLAG, &r.raw, false, NULL, "no chat template", 0, 0},
+        {"special", 0, TACIT_OPTION_FLAG, &r.special, false, NULL,
+         "read control tokens in a raw prompt, show those of the answer", 0, 0},
+        {"json", 0, TACIT_OPTION_FLAG, &r.json, false, NULL, "one JSON object at the end", 0, 0},
+        {.name = NULL},
+    };
+    const tacit_usage usage = {"tacit run", NULL, 0, 0, "answers a prompt"};
+    tacit_status status = tacit_options_parse(&usage, table, argc, argv, NULL, NULL, &help, err);
+    if (status != TACIT_OK || help)
+        return status;
+    if (r.raw && r.options.image.count > 0)
+        return tacit_fail(err, TACIT_USAGE, "--image needs the chat template; drop --raw");
+    status = run_all(&r, err);
+    tacit_buffer_free(&r.text);
+    tacit_tokens_free(&r.answer);
+    tacit_input_free(&r.input);
+    tacit_sampler_fini(&r.sampler);
+    cmd_session_close(&r.session);
+    return status;
+}

@@ -1,0 +1,107 @@
+#include "engine/cmd_session.h"
+
+#include "engine/example.h"
+#include "engine/kernels.h"
+#include "engine/row_cache.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ROW_CACHE_BYTES ((size_t)64 << 20)
+
+tacit_status cmd_session_open(cmd_session *s, const cmd_session_options *o, size_t max_rows,
+                              tacit_error *err)
+{
+    const tacit_context_spec spec = {.precision = o->exact ? TACIT_EXACT : TACIT_FAST,
+                                     .max_rows = max_rows};
+    tacit_status status;
+    TACIT_TRY(kernels_check(err), done);
+    TACIT_TRY(tacit_model_load(&s->model, o->model, o->mmproj.item, o->mmproj.count, NULL, err),
+              done);
+    TACIT_TRY(tacit_pool_new(&s->pool, (size_t)o->threads, err), done);
+    TACIT_TRY(tacit_context_new(&s->context, s->model, &spec, s->pool, err), done);
+    if (o->adapter) {
+        TACIT_TRY(tacit_adapter_load(&s->adapter, s->model, o->adapter, err), done);
+        TACIT_TRY(tacit_context_bind(s->context, s->adapter, err), done);
+    }
+done:
+    return status;
+}
+
+void cmd_session_close(cmd_session *s)
+{
+    tacit_context_free(s->context);
+    tacit_adapter_free(s->adapter);
+    tacit_pool_free(s->pool);
+    tacit_model_free(s->model);
+    memset(s, 0, sizeof *s);
+}
+
+/* A user's turn whose strings point into the command line: nothing in it is freed. */
+static tacit_message user_turn(tacit_content *content, const cmd_session_options *o,
+                               const char *prompt)
+{
+    size_t n = 0;
+    for (; n < o->image.count; n++)
+        content[n] = (tacit_content){TACIT_CONTENT_IMAGE, (char *)(uintptr_t)o->image.item[n]};
+    content[n++] = (tacit_content){TACIT_CONTENT_TEXT, (char *)(uintptr_t)prompt};
+    return (tacit_message){.role = TACIT_ROLE_USER, .content = content, .n_content = n};
+}
+
+tacit_status cmd_session_chat(const cmd_session *s, const cmd_session_options *o,
+                              const char *prompt, tacit_input *out, tacit_error *err)
+{
+    tacit_content content[TACIT_OPTION_LIST_MAX + 1];
+    tacit_message message = user_turn(content, o, prompt);
+    tacit_row_cache *cache = NULL;
+    tacit_status status = tacit_example_prompt(out, s->model, &message, 1, NULL, err);
+    if (status != TACIT_OK || out->n_media == 0)
+        return status;
+    TACIT_TRY(tacit_row_cache_new(&cache, s->model, ROW_CACHE_BYTES, NULL, s->pool, err), done);
+    TACIT_TRY(tacit_row_cache_fill(cache, out, err), done);
+done:
+    tacit_row_cache_free(cache);
+    if (status != TACIT_OK)
+        tacit_input_free(out);
+    return status;
+}
+
+tacit_status cmd_session_raw(const cmd_session *s, const char *prompt, bool special,
+                             tacit_input *out, tacit_error *err)
+{
+    const tacit_tokenizer *tokenizer = tacit_model_tokenizer(s->model);
+    tacit_tokens tokens = {0};
+    tacit_status status = TACIT_OK;
+    *out = (tacit_input){0};
+    if (tacit_tokenizer_bos(tokenizer) >= 0)
+        TACIT_TRY(tacit_tokens_push(&tokens, tacit_tokenizer_bos(tokenizer)), done);
+    TACIT_TRY(tacit_tokenize(tokenizer, prompt, strlen(prompt), special, &tokens, err), done);
+    out->row = calloc(tokens.count ? tokens.count : 1, sizeof *out->row);
+    if (!out->row) {
+        status = tacit_fail(err, TACIT_NO_MEMORY, "no memory for %zu tokens", tokens.count);
+        goto done;
+    }
+    out->count = tokens.count;
+    for (size_t i = 0; i < tokens.count; i++) {
+        out->row[i].token = tokens.id[i];
+        out->row[i].position = (uint32_t)i;
+    }
+done:
+    tacit_tokens_free(&tokens);
+    return status;
+}
+
+/* From the kernel's own count: getrusage's is inherited over exec from a larger parent. */
+uint64_t cmd_session_peak_rss(void)
+{
+    char line[256];
+    uint64_t kib = 0;
+    FILE *f = fopen("/proc/self/status", "re");
+    while (f && kib == 0 && fgets(line, sizeof line, f))
+        if (strncmp(line, "VmHWM:", 6) == 0)
+            kib = strtoull(line + 6, NULL, 10);
+    if (f)
+        fclose(f);
+    return kib * 1024;
+}

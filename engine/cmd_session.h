@@ -1,0 +1,65 @@
+/* What the commands that compute with a model share: its options, and opening it. */
+#ifndef TACIT_ENGINE_CMD_SESSION_H
+#define TACIT_ENGINE_CMD_SESSION_H
+
+#include "common/options.h"
+#include "engine/context.h"
+#include "engine/input.h"
+
+typedef struct cmd_session_options {
+    const char *model, *adapter;
+    tacit_option_list mmproj, image;
+    uint64_t threads;
+    bool exact;
+} cmd_session_options;
+
+/* Rows of a tacit_option table for a cmd_session_options `o`. */
+#define CMD_SESSION_ROWS(o)                                                                          \
+    {"model", 'm', TACIT_OPTION_TEXT, &(o)->model, true, "TEXT.gguf", "text model", 0, 0},           \
+        {"mmproj", 0, TACIT_OPTION_LIST, &(o)->mmproj, false, "FILE", "encoder (may repeat)", 0, 0}, \
+        {"adapter", 0, TACIT_OPTION_TEXT, &(o)->adapter, false, "FILE", "LoRA adapter", 0, 0},       \
+        {"threads",                                                                                  \
+         't',                                                                                        \
+         TACIT_OPTION_U64,                                                                           \
+         &(o)->threads,                                                                              \
+         false,                                                                                      \
+         "N",                                                                                        \
+         "threads; 0: what this process may use",                                                    \
+         0,                                                                                          \
+         1024},                                                                                      \
+    {                                                                                                \
+        "exact", 0, TACIT_OPTION_FLAG, &(o)->exact, false, NULL,                                     \
+            "fp32 activations on dequantized weights", 0, 0                                          \
+    }
+#define CMD_SESSION_IMAGE_ROW(o)                                                                   \
+    {                                                                                              \
+        "image", 0, TACIT_OPTION_LIST, &(o)->image, false, "FILE", "JPEG or PNG (may repeat)", 0,  \
+            0                                                                                      \
+    }
+
+typedef struct cmd_session {
+    tacit_model *model;
+    tacit_adapter *adapter;
+    tacit_pool *pool;
+    tacit_context *context;
+} cmd_session;
+
+/* `max_rows` as in tacit_context_spec. Close also after a failure. */
+tacit_status cmd_session_open(cmd_session *s, const cmd_session_options *o, size_t max_rows,
+                              tacit_error *err) TACIT_MUST_CHECK;
+void cmd_session_close(cmd_session *s);
+
+/* The conversation of one user turn (pictures before the text) by the model's chat template, with
+ * encoded pictures. tacit_input_free it. */
+tacit_status cmd_session_chat(const cmd_session *s, const cmd_session_options *o,
+                              const char *prompt, tacit_input *out,
+                              tacit_error *err) TACIT_MUST_CHECK;
+/* The prompt as it is: BOS where the model wants one, then its tokens; with `special` text that
+ * spells a control token becomes it. */
+tacit_status cmd_session_raw(const cmd_session *s, const char *prompt, bool special,
+                             tacit_input *out, tacit_error *err) TACIT_MUST_CHECK;
+
+/* The process's largest resident set so far. */
+uint64_t cmd_session_peak_rss(void);
+
+#endif

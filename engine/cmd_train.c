@@ -1,0 +1,455 @@
+/* `tacit train`: fine-tunes on a dataset, for engineers. Nothing here is private: devices train
+ * through tacit-client. */
+#include "common/clock.h"
+#include "common/digest.h"
+#include "common/log.h"
+#include "common/options.h"
+#include "engine/commands.h"
+#include "engine/dataset.h"
+#include "engine/example.h"
+#include "engine/model_write.h"
+#include "engine/optimizer.h"
+#include "engine/row_cache.h"
+#include "engine/trainer.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#define ROW_CACHE_BYTES ((size_t)1 << 30)
+#define MAX_EXAMPLES_OF_BATCH 65536
+#define ROWS_TOGETHER ((size_t)256) /* short examples share a dequantized layer */
+
+typedef struct train_args {
+    const char *text, *data, *eval, *trainable, *out, *out_mmproj, *targets, *optimizer, *types;
+    tacit_option_list mmproj;
+    uint64_t epochs, batch, rank, seed, threads, max_rows;
+    double alpha, learning_rate, momentum, weight_decay;
+    bool json, strict;
+} train_args;
+
+/* A dataset as examples; those that cannot be built are left out. */
+typedef struct example_set {
+    tacit_input *input;
+    size_t count, skipped, rows, longest;
+} example_set;
+
+typedef struct training {
+    train_args args;
+    char targets[128]; /* args.targets, cut at its commas */
+    tacit_trainable_spec spec;
+    tacit_pool *pool;
+    tacit_model *model;
+    tacit_row_cache *cache;
+    example_set data, eval;
+    tacit_trainer *trainer;
+    tacit_optimizer optimizer;
+    const tacit_input **order; /* [data.count]: shuffled anew each epoch */
+    uint64_t random;
+    double batch_loss, loss, eval_loss, seconds; /* loss: mean over the last epoch's examples */
+    size_t steps, trained_rows;
+} training;
+
+/* ---- command line ---- */
+
+static const struct {
+    const char *name;
+    tacit_trainable_kind kind;
+    double learning_rate;
+} kinds[] = {
+    {"lora", TACIT_TRAIN_LORA, 1e-3},
+    {"ffa", TACIT_TRAIN_LORA_FFA, 1e-3},
+    {"projector", TACIT_TRAIN_PROJECTOR, 1e-3},
+    {"all", TACIT_TRAIN_ALL, 1e-4},
+};
+
+static const struct {
+    const char *name;
+    const tacit_type_rule *rules;
+} type_policies[] = {
+    {"keep", (const tacit_type_rule[]){{NULL, NULL, 0, TACIT_TYPE_F32}}},
+    {"q8_0", tacit_types_q8_0},
+    {"f32", tacit_types_f32},
+};
+
+static const struct {
+    const char *name;
+    tacit_optimizer_kind kind;
+} optimizers[] = {{"adamw", TACIT_ADAMW}, {"adam", TACIT_ADAM}, {"sgd", TACIT_SGD}};
+
+#define COUNT(table) (sizeof(table) / sizeof(table)[0])
+
+static tacit_status parse(train_args *a, int argc, char **argv, bool *help, tacit_error *err)
+{
+    const tacit_option table[] = {
+        {"model", 'm', TACIT_OPTION_TEXT, &a->text, true, "TEXT.gguf", "text model", 0, 0},
+        {"mmproj", 0, TACIT_OPTION_LIST, &a->mmproj, false, "F", "encoder with projector", 0, 0},
+        {"data", 0, TACIT_OPTION_TEXT, &a->data, true, "D.jsonl", "conversations", 0, 0},
+        {"eval", 0, TACIT_OPTION_TEXT, &a->eval, false, "D.jsonl", "held-out conversations", 0, 0},
+        {"trainable", 0, TACIT_OPTION_TEXT, &a->trainable, true, "SET",
+         "lora, ffa (LoRA with A frozen), projector or all", 0, 0},
+        {"out", 'o', TACIT_OPTION_TEXT, &a->out, true, "F",
+         "adapter (lora, ffa), mmproj (projector) or text model (all)", 0, 0},
+        {"out-mmproj", 0, TACIT_OPTION_TEXT, &a->out_mmproj, false, "F",
+         "with all and --mmproj: the trained encoder", 0, 0},
+        {"epochs", 0, TACIT_OPTION_U64, &a->epochs, false, "N", "passes (1)", 1, 1e6},
+        {"batch", 0, TACIT_OPTION_U64, &a->batch, false, "N", "examples a step (8)", 1,
+         MAX_EXAMPLES_OF_BATCH},
+        {"learning-rate", 0, TACIT_OPTION_REAL, &a->learning_rate, false, "X",
+         "step length (1e-3; 1e-4 for all)", 0, 1e3},
+        {"rank", 0, TACIT_OPTION_U64, &a->rank, false, "R", "of the adapter (8)", 1, 1024},
+        {"alpha", 0, TACIT_OPTION_REAL, &a->alpha, false, "A",
+         "of the adapter, scaled by A / R (twice the rank)", 0, 1e6},
+        {"targets", 0, TACIT_OPTION_TEXT, &a->targets, false, "A,B",
+         "adapted linears (attn_q,attn_v,attn_output,ffn_down)", 0, 0},
+        {"optimizer", 0, TACIT_OPTION_TEXT, &a->optimizer, false, "NAME",
+         "adamw (default), adam or sgd", 0, 0},
+        {"momentum", 0, TACIT_OPTION_REAL, &a->momentum, false, "X", "of sgd (0.9)", 0, 1},
+        {"weight-decay", 0, TACIT_OPTION_REAL, &a->weight_decay, false, "X", "(0)", 0, 1e3},
+        {"types", 0, TACIT_OPTION_TEXT, &a->types, false, "POLICY",
+         "of a saved model's tensors: keep (default), q8_0 or f32", 0, 0},
+        {"max-rows", 0, TACIT_OPTION_U64, &a->max_rows, false, "N",
+         "longest example; longer ones are left out (the context length)", 1, 1e6},
+        {"seed", 0, TACIT_OPTION_U64, &a->seed, false, "S", "of order and adapter (0)", 0, 0},
+        {"threads", 't', TACIT_OPTION_U64, &a->threads, false, "N", "(all processors)", 1, 1024},
+        {"strict", 0, TACIT_OPTION_FLAG, &a->strict, false, NULL, "a bad line is an error", 0, 0},
+        {"json", 0, TACIT_OPTION_FLAG, &a->json, false, NULL, "one JSON object an epoch", 0, 0},
+        {.name = NULL},
+    };
+    const tacit_usage usage = {"tacit train", NULL, 0, 0,
+                               "fine-tunes a model on a dataset (not private)"};
+    return tacit_options_parse(&usage, table, argc, argv, NULL, NULL, help, err);
+}
+
+static tacit_status set_targets(training *t, tacit_error *err)
+{
+    char *rest = t->targets;
+    size_t size = strlen(t->args.targets);
+    if (size >= sizeof t->targets)
+        return tacit_fail(err, TACIT_USAGE, "--targets is longer than %zu bytes",
+                          sizeof t->targets - 1);
+    memcpy(t->targets, t->args.targets, size + 1);
+    for (char *word; (word = strsep(&rest, ","));) {
+        if (t->spec.n_targets == TACIT_TRAINABLE_TARGETS_MAX)
+            return tacit_fail(err, TACIT_USAGE, "--targets: more than %d",
+                              TACIT_TRAINABLE_TARGETS_MAX);
+        t->spec.target[t->spec.n_targets++] = word;
+    }
+    return TACIT_OK;
+}
+
+static tacit_status set_spec(training *t, tacit_error *err)
+{
+    train_args *a = &t->args;
+    uint8_t number[8];
+    tacit_store_u64(number, a->seed);
+    const tacit_span part = {number, sizeof number};
+    size_t i = 0;
+    while (i < COUNT(kinds) && strcmp(kinds[i].name, a->trainable) != 0)
+        i++;
+    if (i == COUNT(kinds))
+        return tacit_fail(err, TACIT_USAGE, "--trainable %s: expected lora, ffa, projector or all",
+                          a->trainable);
+    t->spec.kind = kinds[i].kind;
+    t->spec.rank = (uint32_t)a->rank;
+    t->spec.alpha = a->alpha > 0 ? a->alpha : 2.0 * (double)a->rank;
+    tacit_digest_parts(t->spec.seed, "tacit-train-seed", &part, 1);
+    if (a->learning_rate <= 0)
+        a->learning_rate = kinds[i].learning_rate;
+    return set_targets(t, err);
+}
+
+static bool is_adapter(const training *t)
+{
+    return t->spec.kind == TACIT_TRAIN_LORA || t->spec.kind == TACIT_TRAIN_LORA_FFA;
+}
+
+static tacit_status find_policy(const training *t, const tacit_type_rule **rules, tacit_error *err)
+{
+    for (size_t i = 0; i < COUNT(type_policies); i++)
+        if (strcmp(type_policies[i].name, t->args.types) == 0) {
+            *rules = type_policies[i].rules;
+            return TACIT_OK;
+        }
+    return tacit_fail(err, TACIT_USAGE, "--types %s: expected keep, q8_0 or f32", t->args.types);
+}
+
+static tacit_status check_outputs(const training *t, tacit_error *err)
+{
+    const tacit_type_rule *rules = NULL;
+    bool both = t->spec.kind == TACIT_TRAIN_ALL && t->args.mmproj.count > 0;
+    if (both != (t->args.out_mmproj != NULL))
+        return tacit_fail(err, TACIT_USAGE,
+                          "--out-mmproj belongs to --trainable all with --mmproj");
+    return find_policy(t, &rules, err);
+}
+
+/* ---- data ---- */
+
+static tacit_status add_example(training *t, example_set *set, const tacit_dataset *d, size_t i,
+                                tacit_error *err)
+{
+    tacit_input *in = &set->input[set->count];
+    tacit_example_options options = {.max_rows = (size_t)t->args.max_rows};
+    tacit_status status = tacit_example_build(in, t->model, &d->record[i], &options, err);
+    if (status == TACIT_OK && (is_adapter(t) || in->n_media == 0))
+        status = tacit_row_cache_fill(t->cache, in, err);
+    if (status != TACIT_OK) {
+        tacit_input_free(in);
+        *in = (tacit_input){0};
+        if (status != TACIT_BAD_INPUT || t->args.strict)
+            return tacit_fail_context(err, "%s:%zu", d->path, d->record[i].line);
+        tacit_log_warn("%s:%zu: %s; left out", d->path, d->record[i].line, err->message);
+        set->skipped++;
+        return TACIT_OK;
+    }
+    set->rows += in->count;
+    set->longest = in->count > set->longest ? in->count : set->longest;
+    set->count++;
+    return TACIT_OK;
+}
+
+static tacit_status load_examples(training *t, const char *path, example_set *set, tacit_error *err)
+{
+    tacit_dataset d = {0};
+    tacit_status status = tacit_dataset_load(&d, path, t->args.strict, err);
+    if (status != TACIT_OK)
+        return status;
+    set->skipped = d.bad_lines;
+    set->input = calloc(d.count ? d.count : 1, sizeof *set->input);
+    if (!set->input)
+        status = tacit_fail(err, TACIT_NO_MEMORY, "%s: no memory for %zu examples", path, d.count);
+    for (size_t i = 0; i < d.count && status == TACIT_OK; i++)
+        status = add_example(t, set, &d, i, err);
+    if (status == TACIT_OK && set->count == 0)
+        status = tacit_fail(err, TACIT_BAD_INPUT, "%s: no usable example", path);
+    tacit_dataset_free(&d);
+    return status;
+}
+
+static void free_examples(example_set *set)
+{
+    for (size_t i = 0; i < set->count; i++)
+        tacit_input_free(&set->input[i]);
+    free(set->input);
+}
+
+/* ---- steps ---- */
+
+/* SplitMix64 (Steele et al. 2014): the order of examples needs no secrecy. */
+static uint64_t next_random(uint64_t *state)
+{
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+static void shuffle(training *t)
+{
+    for (size_t i = t->data.count; i > 1; i--) {
+        size_t k = (size_t)(next_random(&t->random) % i);
+        const tacit_input *other = t->order[k];
+        t->order[k] = t->order[i - 1];
+        t->order[i - 1] = other;
+    }
+}
+
+static tacit_status take_step(void *ctx, size_t unit, const float *grad, double loss)
+{
+    training *t = ctx;
+    (void)unit;
+    tacit_optimizer_step(&t->optimizer, tacit_trainer_values(t->trainer), grad, 1.0);
+    t->batch_loss = loss;
+    t->steps++;
+    return TACIT_OK;
+}
+
+static tacit_status train_epoch(training *t, tacit_error *err)
+{
+    double sum = 0, start = tacit_clock_seconds();
+    size_t batch = (size_t)t->args.batch;
+    shuffle(t);
+    for (size_t at = 0; at < t->data.count; at += batch) {
+        size_t left = t->data.count - at;
+        tacit_unit unit = {t->order + at, left < batch ? left : batch};
+        tacit_status status = tacit_trainer_grads(t->trainer, &unit, 1, take_step, t, err);
+        if (status != TACIT_OK)
+            return status;
+        sum += t->batch_loss * (double)unit.n_examples;
+    }
+    t->loss = sum / (double)t->data.count;
+    t->seconds += tacit_clock_seconds() - start;
+    t->trained_rows += t->data.rows;
+    return TACIT_OK;
+}
+
+static tacit_status evaluate(training *t, tacit_error *err)
+{
+    double sum = 0;
+    for (size_t i = 0; i < t->eval.count; i++) {
+        double loss;
+        tacit_status status = tacit_trainer_loss(t->trainer, &t->eval.input[i], &loss, err);
+        if (status != TACIT_OK)
+            return status;
+        sum += loss;
+    }
+    t->eval_loss = t->eval.count ? sum / (double)t->eval.count : 0;
+    return TACIT_OK;
+}
+
+static uint64_t peak_rss_bytes(void)
+{
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    return (uint64_t)usage.ru_maxrss * 1024;
+}
+
+static tacit_status report(const training *t, uint64_t epoch, tacit_error *err)
+{
+    double rate = t->seconds > 0 ? (double)t->trained_rows / t->seconds : 0;
+    if (!t->args.json) {
+        printf("epoch %llu: loss %.4f", (unsigned long long)epoch, t->loss);
+        if (t->eval.count)
+            printf(", held-out loss %.4f", t->eval_loss);
+        printf(", %zu steps, %.0f tokens/s\n", t->steps, rate);
+        fflush(stdout);
+        return TACIT_OK;
+    }
+    json_t *o =
+        json_pack("{s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:I}", "epoch", (json_int_t)epoch, "steps",
+                  (json_int_t)t->steps, "examples", (json_int_t)t->data.count, "skipped",
+                  (json_int_t)(t->data.skipped + t->eval.skipped), "values",
+                  (json_int_t)tacit_trainer_layout(t->trainer)->values, "loss", t->loss,
+                  "train_tokens_per_s", rate, "peak_rss_bytes", (json_int_t)peak_rss_bytes());
+    if (o && t->eval.count)
+        json_object_set_new(o, "eval_loss", json_real(t->eval_loss));
+    bool failed = !o || json_dumpf(o, stdout, JSON_COMPACT) != 0;
+    printf("\n");
+    fflush(stdout);
+    json_decref(o);
+    return failed ? tacit_fail(err, TACIT_FAILED, "loss %g cannot be printed as JSON", t->loss)
+                  : TACIT_OK;
+}
+
+/* ---- the whole ---- */
+
+static tacit_status open_model(training *t, tacit_error *err)
+{
+    const train_args *a = &t->args;
+    tacit_status status = TACIT_OK;
+    TACIT_TRY(tacit_pool_new(&t->pool, (size_t)a->threads, err), out);
+    TACIT_TRY(tacit_model_load(&t->model, a->text, a->mmproj.item, a->mmproj.count, NULL, err),
+              out);
+    TACIT_TRY(tacit_row_cache_new(&t->cache, t->model, ROW_CACHE_BYTES, NULL, t->pool, err), out);
+    TACIT_TRY(load_examples(t, a->data, &t->data, err), out);
+    if (a->eval)
+        TACIT_TRY(load_examples(t, a->eval, &t->eval, err), out);
+out:
+    return status;
+}
+
+static tacit_status open_trainer(training *t, tacit_error *err)
+{
+    const train_args *a = &t->args;
+    tacit_status status = TACIT_OK;
+    size_t context = tacit_model_context_length(t->model);
+    size_t rows = ROWS_TOGETHER < context ? ROWS_TOGETHER : context;
+    rows = t->data.longest > rows ? t->data.longest : rows;
+    rows = t->eval.longest > rows ? t->eval.longest : rows;
+    tacit_optimizer_spec spec = {.learning_rate = a->learning_rate,
+                                 .momentum = a->momentum,
+                                 .beta1 = 0.9,
+                                 .beta2 = 0.999,
+                                 .epsilon = 1e-8,
+                                 .weight_decay = a->weight_decay};
+    size_t i = 0;
+    while (i < COUNT(optimizers) && strcmp(optimizers[i].name, a->optimizer) != 0)
+        i++;
+    if (i == COUNT(optimizers))
+        return tacit_fail(err, TACIT_USAGE, "--optimizer %s: expected adamw, adam or sgd",
+                          a->optimizer);
+    spec.kind = optimizers[i].kind;
+    t->random = a->seed;
+    t->order = calloc(t->data.count, sizeof(tacit_input *));
+    if (!t->order)
+        return tacit_fail(err, TACIT_NO_MEMORY, "no memory for %zu examples", t->data.count);
+    for (size_t k = 0; k < t->data.count; k++)
+        t->order[k] = &t->data.input[k];
+    TACIT_TRY(tacit_trainer_new(&t->trainer, t->model, &t->spec, rows, t->pool, err), out);
+    TACIT_TRY(
+        tacit_optimizer_init(&t->optimizer, &spec, tacit_trainer_layout(t->trainer)->values, err),
+        out);
+out:
+    return status;
+}
+
+static tacit_status run_epochs(training *t, tacit_error *err)
+{
+    tacit_status status = TACIT_OK;
+    TACIT_TRY(evaluate(t, err), out);
+    if (t->eval.count)
+        tacit_log_info("held-out loss before training: %.4f", t->eval_loss);
+    for (uint64_t epoch = 1; epoch <= t->args.epochs; epoch++) {
+        TACIT_TRY(train_epoch(t, err), out);
+        TACIT_TRY(evaluate(t, err), out);
+        TACIT_TRY(report(t, epoch, err), out);
+    }
+out:
+    return status;
+}
+
+static tacit_status save(const training *t, tacit_error *err)
+{
+    const tacit_layout *layout = tacit_trainer_layout(t->trainer);
+    const float *values = tacit_trainer_values(t->trainer);
+    const tacit_type_rule *rules = NULL;
+    tacit_adapter_info info = {0};
+    if (is_adapter(t))
+        return tacit_adapter_save(t->args.out, t->model, &t->spec, values, &info, err);
+    tacit_status status = find_policy(t, &rules, err);
+    size_t first = t->spec.kind == TACIT_TRAIN_ALL ? 0 : 1;
+    if (status == TACIT_OK)
+        status = tacit_model_save(t->args.out, t->model, first, layout, values, rules, err);
+    if (status == TACIT_OK && t->args.out_mmproj)
+        status = tacit_model_save(t->args.out_mmproj, t->model, 1, layout, values, rules, err);
+    return status;
+}
+
+static void close_training(training *t)
+{
+    tacit_trainer_free(t->trainer);
+    tacit_optimizer_fini(&t->optimizer);
+    free(t->order);
+    free_examples(&t->data);
+    free_examples(&t->eval);
+    tacit_row_cache_free(t->cache);
+    tacit_model_free(t->model);
+    tacit_pool_free(t->pool);
+}
+
+tacit_status cmd_train(int argc, char **argv, tacit_error *err)
+{
+    training t = {.args = {.epochs = 1,
+                           .batch = 8,
+                           .rank = 8,
+                           .momentum = 0.9,
+                           .targets = "attn_q,attn_v,attn_output,ffn_down",
+                           .optimizer = "adamw",
+                           .types = "keep"}};
+    bool help = false;
+    tacit_status status = parse(&t.args, argc, argv, &help, err);
+    if (status != TACIT_OK || help)
+        return status;
+    TACIT_TRY(set_spec(&t, err), out);
+    TACIT_TRY(check_outputs(&t, err), out);
+    TACIT_TRY(open_model(&t, err), out);
+    TACIT_TRY(open_trainer(&t, err), out);
+    TACIT_TRY(run_epochs(&t, err), out);
+    TACIT_TRY(save(&t, err), out);
+out:
+    close_training(&t);
+    return status;
+}

@@ -1,0 +1,147 @@
+#include "engine/support.h"
+
+#include "engine/chat.h"
+#include "engine/text_model.h"
+#include "engine/tokenizer.h"
+#include "engine/vision.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool is_string(const gguf_file *file, const char *key, const char *value)
+{
+    gguf_string found;
+    return gguf_get_string(file, key, &found, NULL) == TACIT_OK && found.size == strlen(value) &&
+           memcmp(found.data, value, found.size) == 0;
+}
+
+const char *support_kind(const gguf_file *file)
+{
+    if (is_string(file, "general.type", "adapter"))
+        return "adapter";
+    if (is_string(file, "general.architecture", "clip"))
+        return "mmproj";
+    return gguf_has_key(file, "tokenizer.ggml.model") ? "text" : "other";
+}
+
+/* ---- the checks: each returns what loading would say ------------------------------------- */
+
+static tacit_status check_split(const gguf_file *file, tacit_error *err)
+{
+    uint64_t count;
+    if (gguf_get_u64(file, "split.count", 0, UINT64_MAX, &count, NULL) != TACIT_OK || count <= 1)
+        return TACIT_OK;
+    return tacit_fail(err, TACIT_BAD_INPUT,
+                      "%s: one of %llu parts; join them into one file with gguf-split --merge",
+                      gguf_name(file), (unsigned long long)count);
+}
+
+static tacit_status check_text(const gguf_file *file, tacit_error *err)
+{
+    tacit_text_model model;
+    tacit_status status = text_model_load(&model, file, err);
+    if (status == TACIT_OK)
+        text_model_unload(&model);
+    return status;
+}
+
+static tacit_status check_vision(const gguf_file *file, tacit_error *err)
+{
+    tacit_vision *vision;
+    tacit_status status = vision_load(&vision, file, err);
+    if (status == TACIT_OK)
+        vision_free(vision);
+    return status;
+}
+
+static tacit_status check_tokenizer(const gguf_file *file, tacit_error *err)
+{
+    tacit_tokenizer *t;
+    tacit_status status = tacit_tokenizer_load(&t, file, err);
+    tacit_tokenizer_free(t);
+    return status;
+}
+
+static tacit_status check_chat(const gguf_file *file, tacit_error *err)
+{
+    gguf_string text = {NULL, 0};
+    tacit_chat chat;
+    if (gguf_has_key(file, "tokenizer.chat_template")) {
+        tacit_status status = gguf_get_string(file, "tokenizer.chat_template", &text, err);
+        if (status != TACIT_OK)
+            return status;
+    }
+    char *copy = text.data ? strndup(text.data, text.size) : NULL;
+    tacit_status status =
+        text.data && !copy ? TACIT_NO_MEMORY : tacit_chat_recognise(&chat, copy, err);
+    free(copy);
+    return status;
+}
+
+static const struct check {
+    const char *kind; /* of files; NULL: all */
+    const char *what;
+    tacit_status (*run)(const gguf_file *file, tacit_error *err);
+} checks[] = {
+    {NULL, "file", check_split},
+    {"text", "text model", check_text},
+    {"text", "tokenizer", check_tokenizer},
+    {"text", "chat template", check_chat},
+    {"mmproj", "image encoder", check_vision},
+};
+
+static tacit_status add_gap(support_gaps *g, const char *what, const char *why)
+{
+    support_gap *grown = reallocarray(g->gap, g->count + 1, sizeof *grown);
+    if (!grown)
+        return TACIT_NO_MEMORY;
+    g->gap = grown;
+    grown += g->count++;
+    *grown = (support_gap){.what = what};
+    snprintf(grown->why, sizeof grown->why, "%s", why);
+    return TACIT_OK;
+}
+
+/* One gap for each type without functions, with how many tensors have it. */
+static tacit_status find_types(support_gaps *g, const gguf_file *file)
+{
+    size_t count[64] = {0};
+    tacit_status status = TACIT_OK;
+    for (size_t i = 0; i < gguf_tensor_count(file); i++) {
+        const gguf_tensor *t = gguf_tensor_at(file, i);
+        if (!t->traits && t->type < 64)
+            count[t->type]++;
+    }
+    for (uint32_t type = 0; type < 64 && status == TACIT_OK; type++) {
+        char why[160];
+        if (!count[type])
+            continue;
+        snprintf(why, sizeof why, "%zu tensors are of type %s, which cannot be computed",
+                 count[type], tacit_type_ggml_name(type));
+        status = add_gap(g, "type", why);
+    }
+    return status;
+}
+
+tacit_status support_find_gaps(support_gaps *out, const gguf_file *file, tacit_error *err)
+{
+    const char *kind = support_kind(file);
+    *out = (support_gaps){0};
+    tacit_status status = find_types(out, file);
+    for (size_t i = 0; i < sizeof checks / sizeof *checks && status == TACIT_OK; i++) {
+        tacit_error reason = {0};
+        if (checks[i].kind && strcmp(checks[i].kind, kind) != 0)
+            continue;
+        if (checks[i].run(file, &reason) != TACIT_OK)
+            status = add_gap(out, checks[i].what, reason.message);
+    }
+    return status == TACIT_OK ? status
+                              : tacit_fail(err, status, "no memory to inspect %s", gguf_name(file));
+}
+
+void support_gaps_free(support_gaps *g)
+{
+    free(g->gap);
+    *g = (support_gaps){0};
+}

@@ -1,0 +1,338 @@
+#include "privacy/audit_internal.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const tacit_audit_kind tacit_audit_kinds[] = {
+    {"malformed_entry", "an entry's bytes are not a valid entry"},
+    {"bad_signature", "an entry's signature does not hold"},
+    {"wrong_signer", "an entry is signed by a key that may not sign it"},
+    {"duplicate_entry", "the same bytes are logged twice"},
+    {"wrong_start", "the log does not begin, or go on, with its own origin and key"},
+    {"unvouched_restore", "a restored log is not vouched for by the operator key"},
+    {"bad_key_rotation", "a change of the log key is not signed by both keys"},
+    {"wrong_log_key", "the log does not end under the key that is trusted"},
+    {"bad_checkpoint", "the checkpoint is malformed or not signed by the log"},
+    {"root_mismatch", "the entries do not have the root that the checkpoint signs"},
+    {"incomplete_export", "the log is shorter than its checkpoint or than a receipt"},
+    {"unsigned_tail", "entries after the checkpoint are not covered by any signature"},
+    {"bad_receipt", "a receipt does not hold by itself"},
+    {"split_view", "a receipt's checkpoint is of another log than the export"},
+    {"receipt_missing", "an entry with a receipt is not in the log"},
+
+    {"unknown_device", "an entry is about a device that was not enrolled before"},
+    {"duplicate_device", "a pseudonym is enrolled twice"},
+    {"bad_policy", "a device's declared policy is not signed by it"},
+    {"policy_weakened", "a policy that allows more is not signed by the device or its policy key"},
+    {"after_revocation", "a revoked device went on"},
+    {"after_clone", "a device went on after it was frozen as a suspected clone"},
+    {"sequence_gap", "a device's chain misses entries"},
+    {"sequence_reused", "a device's sequence number was used twice"},
+    {"broken_chain", "a device's entry does not follow its previous one"},
+
+    {"bad_schedule", "a schedule is malformed"},
+    {"duplicate_schedule", "a lineage has two schedules"},
+    {"bad_plan", "a plan is malformed"},
+    {"duplicate_plan", "a round has two plans"},
+    {"plan_without_schedule", "a plan's schedule is not logged before it"},
+    {"plan_off_schedule", "a plan is not the round that its schedule fixed"},
+
+    {"reserve_without_plan", "a reserve's plan is not logged before it"},
+    {"reserve_off_plan", "a reserve is not what its plan says"},
+    {"duplicate_reserve", "a device reserved a plan twice"},
+    {"under_policy", "a device took a plan that its policy forbids"},
+    {"non_private", "an event of mechanism none: epsilon is infinite"},
+    {"insecure_seed", "a test-only seed replaced the device's randomness"},
+    {"epsilon_mismatch", "a logged epsilon is not what the events amount to"},
+    {"cap_mismatch", "a reserve states a cap or delta that is not the device's"},
+    {"cap_exceeded", "a device spent more than its cap"},
+    {"schedule_over_cap", "a device began a schedule that does not fit its cap"},
+    {"after_account_lost", "a device spent from an account that was lost"},
+    {"spend_without_reserve", "a spend or abandon has no reserve of its device"},
+    {"duplicate_spend", "a reserve was spent or abandoned twice"},
+    {"duplicate_update", "an update's digest appears twice"},
+
+    {"decision_without_spend", "an update was accepted that its device did not sign"},
+    {"decision_mismatch", "a decision is not about the update that the device signed"},
+    {"duplicate_decision", "an update was decided twice"},
+    {"aggregate_without_plan", "an aggregate or publication is of no known round"},
+    {"duplicate_aggregate", "a round was aggregated twice"},
+    {"aggregate_mismatch", "an aggregate is not of the accepted updates"},
+    {"below_quorum", "an aggregate has fewer updates than the plan's quorum"},
+    {"bad_manifest", "a manifest is malformed, not signed or not of its round"},
+    {"manifest_without_aggregate", "an adapter was published without an aggregate"},
+    {"manifest_chain", "an adapter's version or parent does not continue its lineage"},
+    {"manifest_epsilon", "a published epsilon is not what the rounds amount to"},
+    {"rollback_unknown", "a rollback names versions that were not published"},
+    {"round_state", "a closed round contradicts its publication"},
+    {NULL, NULL},
+};
+
+/* --- violations --- */
+
+static tacit_status note_list(audit_work *w, uint64_t entry, const char *kind, const char *format,
+                              va_list args)
+{
+    char line[512];
+    tacit_error cleaned;
+    vsnprintf(line, sizeof line, format, args);
+    tacit_fail(&cleaned, TACIT_OK, "%s", line); /* control bytes out */
+    tacit_status status = audit_grow(&w->out->violations, &w->violation_capacity,
+                                     w->out->violation_count, sizeof(tacit_violation), w->err);
+    if (status != TACIT_OK)
+        return status;
+    char *detail = strdup(cleaned.message);
+    if (!detail)
+        return tacit_fail(w->err, TACIT_NO_MEMORY, "audit: no memory for a violation");
+    w->out->violations[w->out->violation_count++] = (tacit_violation){kind, entry, detail};
+    return TACIT_OK;
+}
+
+tacit_status audit_note(audit_work *w, const char *kind, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    tacit_status status = note_list(w, w->at, kind, format, args);
+    va_end(args);
+    return status;
+}
+
+tacit_status audit_note_at(audit_work *w, uint64_t entry, const char *kind, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    tacit_status status = note_list(w, entry, kind, format, args);
+    va_end(args);
+    return status;
+}
+
+/* --- the server's own entries --- */
+
+static tacit_status remember_log_key(audit_work *w, const uint8_t key[TACIT_SIGN_KEY_BYTES])
+{
+    tacit_status status = audit_grow(&w->log_keys, &w->log_key_capacity, w->log_key_count,
+                                     TACIT_SIGN_KEY_BYTES, w->err);
+    if (status == TACIT_OK)
+        memcpy(w->log_keys[w->log_key_count++], key, TACIT_SIGN_KEY_BYTES);
+    memcpy(w->log_key.key, key, TACIT_SIGN_KEY_BYTES);
+    return status;
+}
+
+static tacit_status check_restore(audit_work *w, const Tacit__ServerStart *s)
+{
+    size_t text;
+    tacit_error reason;
+    if (s->previous_checkpoint.len == 0)
+        return TACIT_OK;
+    if (!w->log->has_operator_key)
+        return audit_note(w, "unvouched_restore", "the export names no operator key");
+    if (tacit_note_verify(s->previous_checkpoint.data, s->previous_checkpoint.len,
+                          &w->log->operator_key, &text, &reason) != TACIT_OK)
+        return audit_note(w, "unvouched_restore", "%s", reason.message);
+    return TACIT_OK;
+}
+
+static tacit_status audit_server_start(audit_work *w, const tacit_entry *e)
+{
+    const Tacit__ServerStart *s = e->entry->server_start;
+    if (strcmp(s->origin, w->log_key.name) != 0)
+        return audit_note(w, "wrong_start", "origin is '%.100s', the log's key is of '%.100s'",
+                          s->origin, w->log_key.name);
+    if (memcmp(s->log_key.data, w->log_key.key, TACIT_SIGN_KEY_BYTES) != 0)
+        return audit_note(w, "wrong_start", "the server started with another log key");
+    return check_restore(w, s);
+}
+
+static tacit_status audit_key_rotated(audit_work *w, const tacit_entry *e)
+{
+    const Tacit__KeyRotated *k = e->entry->key_rotated;
+    uint8_t both[2 * TACIT_SIGN_KEY_BYTES];
+    memcpy(both, k->old_key.data, TACIT_SIGN_KEY_BYTES);
+    memcpy(both + TACIT_SIGN_KEY_BYTES, k->new_key.data, TACIT_SIGN_KEY_BYTES);
+    if (memcmp(both, w->log_key.key, TACIT_SIGN_KEY_BYTES) != 0 ||
+        !tacit_signature_holds(both, TACIT_ROTATE_DOMAIN, both, sizeof both,
+                               k->signature_old.data) ||
+        !tacit_signature_holds(both + TACIT_SIGN_KEY_BYTES, TACIT_ROTATE_DOMAIN, both, sizeof both,
+                               k->signature_new.data))
+        return audit_note(w, "bad_key_rotation", "the log key changed without both signatures");
+    return remember_log_key(w, k->new_key.data);
+}
+
+static tacit_status audit_server_stop(audit_work *w, const tacit_entry *e)
+{
+    (void)w;
+    (void)e;
+    return TACIT_OK;
+}
+
+static const struct {
+    Tacit__Entry__BodyCase kind;
+    tacit_status (*check)(audit_work *w, const tacit_entry *e);
+} audit_kinds[] = {
+    {TACIT__ENTRY__BODY_ENROL, audit_enrol},
+    {TACIT__ENTRY__BODY_RENEW, audit_renew},
+    {TACIT__ENTRY__BODY_REVOKE, audit_revoke},
+    {TACIT__ENTRY__BODY_SCHEDULE, audit_schedule_logged},
+    {TACIT__ENTRY__BODY_PLAN, audit_plan_logged},
+    {TACIT__ENTRY__BODY_RESERVE, audit_own},
+    {TACIT__ENTRY__BODY_SPEND, audit_own},
+    {TACIT__ENTRY__BODY_ABANDON, audit_own},
+    {TACIT__ENTRY__BODY_ACCOUNT_LOST, audit_own},
+    {TACIT__ENTRY__BODY_CLONE_SUSPECTED, audit_clone},
+    {TACIT__ENTRY__BODY_UPDATE, audit_update},
+    {TACIT__ENTRY__BODY_AGGREGATE, audit_aggregate},
+    {TACIT__ENTRY__BODY_PUBLISHED, audit_published},
+    {TACIT__ENTRY__BODY_ROLLED_BACK, audit_rolled_back},
+    {TACIT__ENTRY__BODY_POLICY_CHANGED, audit_policy_changed},
+    {TACIT__ENTRY__BODY_KEY_ROTATED, audit_key_rotated},
+    {TACIT__ENTRY__BODY_SERVER_START, audit_server_start},
+    {TACIT__ENTRY__BODY_SERVER_STOP, audit_server_stop},
+    {TACIT__ENTRY__BODY_ROUND_CLOSED, audit_round_closed},
+};
+
+/* --- the walk --- */
+
+/* The first entry says which key the log began under; what follows must lead to the trusted one. */
+static tacit_status audit_first(audit_work *w, const tacit_entry *e)
+{
+    w->started = true;
+    if (e->entry->body_case != TACIT__ENTRY__BODY_SERVER_START) {
+        tacit_status status = audit_note(w, "wrong_start", "the first entry is '%s'",
+                                         tacit_entry_kind_name(e->entry->body_case));
+        return status == TACIT_OK ? remember_log_key(w, w->log->log_key.key) : status;
+    }
+    return remember_log_key(w, e->entry->server_start->log_key.data);
+}
+
+static tacit_status check_parsed(audit_work *w, const tacit_entry *e)
+{
+    tacit_status status = w->started ? TACIT_OK : audit_first(w, e);
+    if (status != TACIT_OK)
+        return status;
+    if (!e->device_signed &&
+        memcmp(e->envelope->signer.data, w->log_key.key, TACIT_SIGN_KEY_BYTES) != 0)
+        return audit_note(w, "wrong_signer", "'%s' is not signed by the log's key",
+                          tacit_entry_kind_name(e->entry->body_case));
+    for (size_t i = 0; i < sizeof audit_kinds / sizeof audit_kinds[0]; i++)
+        if (audit_kinds[i].kind == e->entry->body_case)
+            return audit_kinds[i].check(w, e);
+    return TACIT_OK;
+}
+
+static tacit_status check_entry(audit_work *w, tacit_span bytes)
+{
+    bool added;
+    uint8_t leaf[TACIT_HASH_BYTES];
+    tacit_entry e;
+    tacit_error reason;
+    tacit_merkle_store store = tacit_merkle_memory_store(&w->tree);
+    tacit_merkle_leaf(leaf, bytes.data, bytes.size);
+    tacit_status status = tacit_merkle_append(&store, w->at, leaf, w->err);
+    if (status == TACIT_OK)
+        status = audit_map_add(&w->leaves, leaf, sizeof leaf, (size_t)w->at, &added, w->err);
+    if (status != TACIT_OK)
+        return status;
+    if (!added)
+        return audit_note(w, "duplicate_entry", "the same bytes are logged before");
+    status = tacit_entry_open(&e, bytes.data, bytes.size, &reason);
+    if (status == TACIT_NO_MEMORY)
+        return tacit_fail(w->err, status, "%s", reason.message);
+    if (status != TACIT_OK)
+        return audit_note(w, status == TACIT_INTEGRITY ? "bad_signature" : "malformed_entry", "%s",
+                          reason.message);
+    status = check_parsed(w, &e);
+    tacit_entry_close(&e);
+    return status;
+}
+
+static tacit_status report_devices(audit_work *w)
+{
+    tacit_audit *out = w->out;
+    out->devices = calloc(w->device_count ? w->device_count : 1, sizeof *out->devices);
+    if (!out->devices)
+        return tacit_fail(w->err, TACIT_NO_MEMORY, "audit: no memory for the report");
+    for (size_t i = 0; i < w->device_count; i++) {
+        const audit_device *d = &w->devices[i];
+        tacit_audit_device *r = &out->devices[out->device_count++];
+        *r = (tacit_audit_device){
+            .epsilon = d->lost ? d->policy.epsilon_cap : tacit_budget_epsilon(&d->budget),
+            .cap = d->policy.epsilon_cap,
+            .delta = d->policy.delta,
+            .epsilon_subject =
+                d->lost ? d->policy.epsilon_cap
+                        : tacit_budget_epsilon_times(&d->budget, d->policy.devices_per_subject),
+            .unit = d->unit,
+            .devices_per_subject = d->policy.devices_per_subject,
+            .reserves = d->reserves,
+            .spends = d->spends,
+            .accepted = d->accepted,
+            .non_private = d->budget.unprotected > 0,
+            .insecure = d->insecure,
+            .revoked = d->revoked,
+            .lost = d->lost,
+        };
+        memcpy(r->device, d->name, sizeof r->device);
+    }
+    return TACIT_OK;
+}
+
+static void work_free(audit_work *w)
+{
+    audit_map *maps[] = {&w->leaves,
+                         &w->names,
+                         &w->keys,
+                         &w->schedule_by_hash,
+                         &w->schedule_by_lineage,
+                         &w->plan_by_hash,
+                         &w->plan_by_round,
+                         &w->plan_by_position,
+                         &w->reserve_by_leaf,
+                         &w->reserved,
+                         &w->device_lineage,
+                         &w->digests};
+    for (size_t i = 0; i < sizeof maps / sizeof maps[0]; i++)
+        audit_map_free(maps[i]);
+    for (size_t i = 0; i < w->schedule_count; i++)
+        tacit_message_free(w->schedules[i].schedule);
+    for (size_t i = 0; i < w->plan_count; i++)
+        tacit_message_free(w->plans[i].plan);
+    tacit_merkle_memory_free(&w->tree);
+    free(w->log_keys);
+    free(w->devices);
+    free(w->schedules);
+    free(w->plans);
+    free(w->reserves);
+    free(w->manifests);
+}
+
+tacit_status tacit_audit_run(tacit_audit *out, const tacit_export *log,
+                             const tacit_audit_options *options, tacit_error *err)
+{
+    *out = (tacit_audit){.entries = log->count};
+    audit_work w = {.out = out, .log = log, .options = options, .err = err};
+    w.log_key = log->log_key;
+    tacit_status status = TACIT_OK;
+    for (w.at = 0; w.at < log->count && status == TACIT_OK; w.at++)
+        status = check_entry(&w, log->entries[w.at]);
+    if (status == TACIT_OK)
+        status = audit_whole(&w);
+    if (status == TACIT_OK)
+        status = report_devices(&w);
+    out->rounds = w.plan_count;
+    work_free(&w);
+    if (status != TACIT_OK)
+        tacit_audit_free(out);
+    return status;
+}
+
+void tacit_audit_free(tacit_audit *audit)
+{
+    for (size_t i = 0; i < audit->violation_count; i++)
+        free(audit->violations[i].detail);
+    free(audit->violations);
+    free(audit->devices);
+    free(audit->publications);
+    *audit = (tacit_audit){0};
+}

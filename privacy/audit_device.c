@@ -1,0 +1,388 @@
+#include "privacy/audit_internal.h"
+
+#include <math.h>
+#include <string.h>
+
+/* --- who a device is --- */
+
+tacit_status audit_find_device(audit_work *w, const tacit_entry *e, size_t *device)
+{
+    if (audit_map_find(&w->names, e->entry->device.data, e->entry->device.len, device))
+        return TACIT_OK;
+    *device = AUDIT_NONE;
+    return audit_note(w, "unknown_device", "'%s' of a device that is not enrolled",
+                      tacit_entry_kind_name(e->entry->body_case));
+}
+
+/* A new key gets an account; a known one goes on under a new pseudonym. */
+static tacit_status device_for_key(audit_work *w, const Tacit__Enrol *enrol, size_t *device,
+                                   bool *fresh)
+{
+    tacit_status status = audit_map_add(&w->keys, enrol->identity_key.data, TACIT_SIGN_KEY_BYTES,
+                                        w->device_count, fresh, w->err);
+    if (status != TACIT_OK)
+        return status;
+    if (!*fresh) {
+        audit_map_find(&w->keys, enrol->identity_key.data, TACIT_SIGN_KEY_BYTES, device);
+        return TACIT_OK;
+    }
+    status =
+        audit_grow(&w->devices, &w->device_capacity, w->device_count, sizeof *w->devices, w->err);
+    if (status != TACIT_OK)
+        return status;
+    *device = w->device_count++;
+    w->devices[*device] = (audit_device){0};
+    memcpy(w->devices[*device].identity_key, enrol->identity_key.data, TACIT_SIGN_KEY_BYTES);
+    return TACIT_OK;
+}
+
+static tacit_status take_policy(audit_work *w, audit_device *d, const Tacit__Enrol *enrol,
+                                bool fresh)
+{
+    tacit_policy policy;
+    tacit_error reason;
+    if (tacit_policy_unpack(&policy, enrol->policy.data, enrol->policy.len, &reason) != TACIT_OK)
+        return audit_note(w, "bad_policy", "%s", reason.message);
+    if (!fresh && policy.delta != d->policy.delta)
+        return audit_note(w, "bad_policy", "the account's delta changed from %.6g to %.6g",
+                          d->policy.delta, policy.delta);
+    if (fresh) {
+        d->unit = policy.minimum_unit;
+        tacit_budget_open(&d->budget, policy.epsilon_cap, policy.delta);
+    }
+    d->policy = policy;
+    d->has_policy_key = enrol->policy_key.len == TACIT_SIGN_KEY_BYTES;
+    if (d->has_policy_key)
+        memcpy(d->policy_key, enrol->policy_key.data, TACIT_SIGN_KEY_BYTES);
+    if (!tacit_signature_holds(d->identity_key, TACIT_POLICY_DOMAIN, enrol->policy.data,
+                               enrol->policy.len, enrol->policy_signature.data))
+        return audit_note(w, "bad_policy", "the device did not sign its policy");
+    return TACIT_OK;
+}
+
+tacit_status audit_enrol(audit_work *w, const tacit_entry *e)
+{
+    const Tacit__Enrol *enrol = e->entry->enrol;
+    size_t device;
+    bool fresh, added;
+    tacit_status status = device_for_key(w, enrol, &device, &fresh);
+    if (status == TACIT_OK)
+        status = audit_map_add(&w->names, e->entry->device.data, e->entry->device.len, device,
+                               &added, w->err);
+    if (status != TACIT_OK)
+        return status;
+    if (!added)
+        return audit_note(w, "duplicate_device", "the pseudonym is taken");
+    audit_device *d = &w->devices[device];
+    memcpy(d->name, e->entry->device.data, TACIT_DEVICE_BYTES);
+    if (d->revoked || d->frozen)
+        return audit_note(w, d->revoked ? "after_revocation" : "after_clone",
+                          "the key was enrolled again");
+    return take_policy(w, d, enrol, fresh);
+}
+
+tacit_status audit_renew(audit_work *w, const tacit_entry *e)
+{
+    size_t device;
+    tacit_status status = audit_find_device(w, e, &device);
+    if (status == TACIT_OK && device != AUDIT_NONE && w->devices[device].revoked)
+        status = audit_note(w, "after_revocation", "its certificate was renewed");
+    return status;
+}
+
+tacit_status audit_revoke(audit_work *w, const tacit_entry *e)
+{
+    size_t device;
+    tacit_status status = audit_find_device(w, e, &device);
+    if (status == TACIT_OK && device != AUDIT_NONE)
+        w->devices[device].revoked = true;
+    return status;
+}
+
+tacit_status audit_clone(audit_work *w, const tacit_entry *e)
+{
+    size_t device;
+    tacit_status status = audit_find_device(w, e, &device);
+    if (status == TACIT_OK && device != AUDIT_NONE)
+        w->devices[device].frozen = true;
+    return status;
+}
+
+static bool policy_signed(const audit_device *d, const Tacit__PolicyChanged *p)
+{
+    if (p->signature.len != TACIT_SIGNATURE_BYTES)
+        return false;
+    return tacit_signature_holds(d->identity_key, TACIT_POLICY_DOMAIN, p->policy.data,
+                                 p->policy.len, p->signature.data) ||
+           (d->has_policy_key &&
+            tacit_signature_holds(d->policy_key, TACIT_POLICY_DOMAIN, p->policy.data, p->policy.len,
+                                  p->signature.data));
+}
+
+/* An unsigned weakening is a violation and does not take effect: what follows is held to the
+ * policy that the device agreed to. */
+tacit_status audit_policy_changed(audit_work *w, const tacit_entry *e)
+{
+    const Tacit__PolicyChanged *p = e->entry->policy_changed;
+    size_t device;
+    tacit_policy to;
+    tacit_error reason;
+    tacit_status status = audit_find_device(w, e, &device);
+    if (status != TACIT_OK || device == AUDIT_NONE)
+        return status;
+    audit_device *d = &w->devices[device];
+    if (tacit_policy_unpack(&to, p->policy.data, p->policy.len, &reason) != TACIT_OK)
+        return audit_note(w, "bad_policy", "%s", reason.message);
+    if (to.delta != d->policy.delta)
+        return audit_note(w, "bad_policy", "the account's delta changed from %.6g to %.6g",
+                          d->policy.delta, to.delta);
+    if (tacit_policy_weakens(&d->policy, &to) && !policy_signed(d, p))
+        return audit_note(w, "policy_weakened", "cap %.6g to %.6g by '%.60s' without signature",
+                          d->policy.epsilon_cap, to.epsilon_cap, p->who);
+    d->policy = to;
+    return TACIT_OK;
+}
+
+/* --- chains --- */
+
+static tacit_status check_chain(audit_work *w, const tacit_entry *e, audit_device *d)
+{
+    const Tacit__Entry *entry = e->entry;
+    tacit_status status = TACIT_OK;
+    if (entry->sequence <= d->sequence)
+        status = audit_note(w, "sequence_reused", "sequence %llu after %llu",
+                            (unsigned long long)entry->sequence, (unsigned long long)d->sequence);
+    else if (entry->sequence > d->sequence + 1)
+        status = audit_note(w, "sequence_gap", "sequence %llu after %llu",
+                            (unsigned long long)entry->sequence, (unsigned long long)d->sequence);
+    else if (d->sequence && memcmp(entry->previous.data, d->head, TACIT_HASH_BYTES) != 0)
+        status = audit_note(w, "broken_chain", "sequence %llu names another previous entry",
+                            (unsigned long long)entry->sequence);
+    if (entry->sequence > d->sequence)
+        d->sequence = entry->sequence;
+    memcpy(d->head, e->leaf, sizeof d->head);
+    if (status == TACIT_OK && d->revoked)
+        status = audit_note(w, "after_revocation", "'%s' of a revoked device",
+                            tacit_entry_kind_name(entry->body_case));
+    if (status == TACIT_OK && d->frozen)
+        status = audit_note(w, "after_clone", "'%s' of a frozen device",
+                            tacit_entry_kind_name(entry->body_case));
+    return status;
+}
+
+static void pair_key(uint8_t out[TACIT_HASH_BYTES], size_t device, ProtobufCBinaryData other)
+{
+    uint8_t bytes[8 + TACIT_HASH_BYTES] = {0};
+    tacit_store_u64(bytes, device);
+    memcpy(bytes + 8, other.data, other.len < TACIT_HASH_BYTES ? other.len : TACIT_HASH_BYTES);
+    crypto_hash_sha256(out, bytes, sizeof bytes);
+}
+
+/* --- reserves --- */
+
+static tacit_status reserve_plan(audit_work *w, const Tacit__Reserve *r, audit_device *d,
+                                 size_t *plan)
+{
+    tacit_error reason;
+    *plan = AUDIT_NONE;
+    if (r->round_id.len == 0)
+        return TACIT_OK;
+    if (!audit_map_find(&w->plan_by_hash, r->plan_hash.data, r->plan_hash.len, plan))
+        return audit_note(w, "reserve_without_plan", "its plan is not logged before it");
+    const audit_plan *p = &w->plans[*plan];
+    if (tacit_reserve_follows_plan(r, p->plan, p->hash, &reason) != TACIT_OK)
+        return audit_note(w, "reserve_off_plan", "%s", reason.message);
+    if (p->aggregated)
+        return audit_note(w, "reserve_off_plan", "the round was aggregated before");
+    if (tacit_policy_check(&d->policy, p->plan, &reason) != TACIT_OK)
+        return audit_note(w, "under_policy", "%s", reason.message);
+    return TACIT_OK;
+}
+
+/* A first reserve admits the whole schedule (privacy/budget.h): it must have fitted. */
+static tacit_status check_schedule_fits(audit_work *w, const audit_device *d, size_t plan)
+{
+    if (plan == AUDIT_NONE)
+        return TACIT_OK;
+    const audit_plan *p = &w->plans[plan];
+    const Tacit__Schedule *schedule = w->schedules[p->schedule].schedule;
+    tacit_budget all = d->budget;
+    bool first = true;
+    for (size_t i = 0; i < schedule->n_rounds; i++) {
+        tacit_mechanism m;
+        tacit_event event;
+        tacit_error reason;
+        if (tacit_mechanism_from_message(&m, schedule->rounds[i]->mechanism, &reason) != TACIT_OK ||
+            tacit_event_from_mechanism(&event, &m, 1, &reason) != TACIT_OK ||
+            tacit_budget_add(&all, &event, p->plan->trainable_values, first, &reason) != TACIT_OK)
+            return audit_note(w, "schedule_over_cap", "%s", reason.message);
+        first = false;
+    }
+    double epsilon = tacit_budget_epsilon(&all);
+    if (epsilon <= d->policy.epsilon_cap)
+        return TACIT_OK;
+    return audit_note(w, "schedule_over_cap", "the whole schedule brings epsilon to %.6g of %.6g",
+                      epsilon, d->policy.epsilon_cap);
+}
+
+static tacit_status charge(audit_work *w, const tacit_entry *e, size_t device, size_t plan)
+{
+    const Tacit__Reserve *r = e->entry->reserve;
+    audit_device *d = &w->devices[device];
+    uint8_t key[TACIT_HASH_BYTES];
+    bool first;
+    tacit_event event;
+    tacit_error reason;
+    pair_key(key, device, r->lineage);
+    tacit_status status =
+        audit_map_add(&w->device_lineage, key, sizeof key, device, &first, w->err);
+    if (status == TACIT_OK && first)
+        status = check_schedule_fits(w, d, plan);
+    if (status != TACIT_OK)
+        return status;
+    if (tacit_budget_event(&event, r, &reason) != TACIT_OK ||
+        tacit_budget_add(&d->budget, &event, r->values, first, &reason) != TACIT_OK)
+        return audit_note(w, "epsilon_mismatch", "%s", reason.message);
+    double epsilon = tacit_budget_epsilon(&d->budget);
+    if (!tacit_budget_same(epsilon, r->epsilon_after))
+        status = audit_note(w, "epsilon_mismatch", "logged %.12g, recomputed %.12g",
+                            r->epsilon_after, epsilon);
+    if (status == TACIT_OK && !(epsilon <= d->policy.epsilon_cap))
+        status = audit_note(w, "cap_exceeded", "epsilon is %.6g of %.6g at delta %.6g", epsilon,
+                            d->policy.epsilon_cap, d->policy.delta);
+    return status;
+}
+
+static tacit_status check_terms(audit_work *w, const Tacit__Reserve *r, audit_device *d)
+{
+    tacit_status status = TACIT_OK;
+    if (r->insecure) {
+        d->insecure = true;
+        status = audit_note(w, "insecure_seed", "the noise of this reserve can be predicted");
+    }
+    if (status == TACIT_OK && d->lost)
+        status = audit_note(w, "after_account_lost", "the account's cap counted as spent");
+    if (status == TACIT_OK &&
+        (r->epsilon_cap > d->policy.epsilon_cap || r->delta != d->policy.delta))
+        status = audit_note(w, "cap_mismatch",
+                            "it states cap %.6g and delta %.6g, the policy in force %.6g and %.6g",
+                            r->epsilon_cap, r->delta, d->policy.epsilon_cap, d->policy.delta);
+    return status;
+}
+
+static tacit_status take_reserve(audit_work *w, const tacit_entry *e, size_t device, size_t plan)
+{
+    bool added;
+    uint8_t key[TACIT_HASH_BYTES];
+    tacit_status status = audit_grow(&w->reserves, &w->reserve_capacity, w->reserve_count,
+                                     sizeof *w->reserves, w->err);
+    if (status == TACIT_OK)
+        status = audit_map_add(&w->reserve_by_leaf, e->leaf, TACIT_HASH_BYTES, w->reserve_count,
+                               &added, w->err);
+    if (status != TACIT_OK)
+        return status;
+    w->reserves[w->reserve_count++] =
+        (audit_reserve){.entry = w->at, .device = device, .plan = plan};
+    w->devices[device].reserves++;
+    pair_key(key, device, e->entry->reserve->plan_hash);
+    status = audit_map_add(&w->reserved, key, sizeof key, device, &added, w->err);
+    if (status == TACIT_OK && !added)
+        status = audit_note(w, "duplicate_reserve", "the device reserved this plan before");
+    return status;
+}
+
+static tacit_status audit_reserve_entry(audit_work *w, const tacit_entry *e, size_t device)
+{
+    const Tacit__Reserve *r = e->entry->reserve;
+    size_t plan;
+    tacit_status status = reserve_plan(w, r, &w->devices[device], &plan);
+    if (status == TACIT_OK)
+        status = check_terms(w, r, &w->devices[device]);
+    if (status == TACIT_OK)
+        status = take_reserve(w, e, device, plan);
+    if (status != TACIT_OK)
+        return status;
+    if (r->kind == TACIT_MECHANISM_NONE) {
+        tacit_budget_add_unprotected(&w->devices[device].budget);
+        return w->options->allow_non_private
+                   ? TACIT_OK
+                   : audit_note(w, "non_private", "a round without noise; epsilon is infinite");
+    }
+    w->devices[device].unit = (tacit_privacy_unit)r->unit;
+    return charge(w, e, device, plan);
+}
+
+/* --- endings --- */
+
+static tacit_status find_own_reserve(audit_work *w, ProtobufCBinaryData leaf, size_t device,
+                                     audit_reserve **out)
+{
+    size_t found;
+    *out = NULL;
+    if (audit_map_find(&w->reserve_by_leaf, leaf.data, leaf.len, &found) &&
+        w->reserves[found].device == device) {
+        *out = &w->reserves[found];
+        return TACIT_OK;
+    }
+    return audit_note(w, "spend_without_reserve", "no reserve of this device has that hash");
+}
+
+static tacit_status audit_spend(audit_work *w, const tacit_entry *e, size_t device)
+{
+    const Tacit__Spend *s = e->entry->spend;
+    audit_reserve *r;
+    bool added;
+    tacit_status status = find_own_reserve(w, s->reserve_hash, device, &r);
+    if (status != TACIT_OK || !r)
+        return status;
+    if (r->spent || r->abandoned)
+        return audit_note(w, "duplicate_spend", "the reserve was %s before",
+                          r->spent ? "spent" : "abandoned");
+    r->spent = true;
+    memcpy(r->digest, s->update_digest.data, sizeof r->digest);
+    w->devices[device].spends++;
+    status = audit_map_add(&w->digests, s->update_digest.data, TACIT_HASH_BYTES,
+                           (size_t)(r - w->reserves), &added, w->err);
+    if (status == TACIT_OK && !added)
+        status = audit_note(w, "duplicate_update", "the digest was used before");
+    return status;
+}
+
+static tacit_status audit_abandon(audit_work *w, const tacit_entry *e, size_t device)
+{
+    audit_reserve *r;
+    tacit_status status = find_own_reserve(w, e->entry->abandon->reserve_hash, device, &r);
+    if (status != TACIT_OK || !r)
+        return status;
+    if (r->abandoned || r->accepted)
+        return audit_note(w, "duplicate_spend", "the reserve was %s before",
+                          r->accepted ? "accepted" : "abandoned");
+    r->abandoned = true;
+    return TACIT_OK;
+}
+
+tacit_status audit_own(audit_work *w, const tacit_entry *e)
+{
+    size_t device;
+    tacit_status status = audit_find_device(w, e, &device);
+    if (status != TACIT_OK || device == AUDIT_NONE)
+        return status;
+    audit_device *d = &w->devices[device];
+    if (memcmp(e->envelope->signer.data, d->identity_key, TACIT_SIGN_KEY_BYTES) != 0)
+        return audit_note(w, "wrong_signer", "'%s' is not signed by its device",
+                          tacit_entry_kind_name(e->entry->body_case));
+    status = check_chain(w, e, d);
+    if (status != TACIT_OK)
+        return status;
+    switch (e->entry->body_case) {
+    case TACIT__ENTRY__BODY_RESERVE:
+        return audit_reserve_entry(w, e, device);
+    case TACIT__ENTRY__BODY_SPEND:
+        return audit_spend(w, e, device);
+    case TACIT__ENTRY__BODY_ABANDON:
+        return audit_abandon(w, e, device);
+    default: /* the account is lost */
+        d->lost = true;
+        return TACIT_OK;
+    }
+}

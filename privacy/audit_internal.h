@@ -1,0 +1,145 @@
+/* Shared by the files of the auditor alone. One walk over the log in order: every entry is checked
+ * against what the entries before it left behind (audit_work), then the tree, the checkpoint and
+ * the receipts against the whole. */
+#ifndef TACIT_PRIVACY_AUDIT_INTERNAL_H
+#define TACIT_PRIVACY_AUDIT_INTERNAL_H
+
+#include "privacy/audit.h"
+
+#include "common/message.h"
+#include "privacy/budget.h"
+#include "privacy/entry.h"
+
+#include <sodium.h>
+
+/* --- a map from 32 bytes to an index; keyed hashing, since the keys come from outside --- */
+
+typedef struct audit_slot {
+    uint8_t key[TACIT_HASH_BYTES];
+    size_t value_plus_1; /* 0: empty */
+} audit_slot;
+
+typedef struct audit_map {
+    audit_slot *slot;
+    size_t capacity, count; /* capacity: a power of two or 0 */
+    uint8_t secret[crypto_shorthash_KEYBYTES];
+} audit_map;
+
+/* Shorter keys are padded with zeros. */
+bool audit_map_find(const audit_map *map, const void *key, size_t size, size_t *value);
+/* False when the key is there already. */
+tacit_status audit_map_add(audit_map *map, const void *key, size_t size, size_t value, bool *added,
+                           tacit_error *err) TACIT_MUST_CHECK;
+void audit_map_free(audit_map *map);
+
+/* Room for one more element of `width` bytes. */
+tacit_status audit_grow(void *array_pointer, size_t *capacity, size_t count, size_t width,
+                        tacit_error *err) TACIT_MUST_CHECK;
+
+/* --- what the walk knows --- */
+
+typedef struct audit_device {
+    uint8_t identity_key[TACIT_SIGN_KEY_BYTES], policy_key[TACIT_SIGN_KEY_BYTES];
+    uint8_t name[TACIT_DEVICE_BYTES]; /* newest pseudonym */
+    bool has_policy_key, revoked, frozen, lost, insecure;
+    tacit_policy policy;
+    tacit_budget budget;
+    tacit_privacy_unit unit;
+    uint64_t sequence, reserves, spends, accepted;
+    uint8_t head[TACIT_HASH_BYTES];
+} audit_device;
+
+typedef struct audit_schedule {
+    Tacit__Schedule *schedule;
+    uint8_t hash[TACIT_HASH_BYTES];
+    uint64_t next_version; /* versions of the lineage published so far are below it */
+} audit_schedule;
+
+typedef struct audit_plan {
+    Tacit__Plan *plan;
+    uint8_t hash[TACIT_HASH_BYTES];
+    size_t schedule;
+    size_t accepted; /* decisions so far */
+    bool aggregated, published, closed;
+} audit_plan;
+
+typedef struct audit_reserve {
+    uint64_t entry;
+    size_t device;
+    size_t plan; /* AUDIT_NONE for local training */
+    uint8_t digest[TACIT_HASH_BYTES];
+    bool spent, abandoned, decided, accepted;
+} audit_reserve;
+
+typedef struct audit_manifest {
+    uint64_t version;
+    uint8_t lineage[16], file_digest[TACIT_HASH_BYTES];
+} audit_manifest;
+
+#define AUDIT_NONE SIZE_MAX
+
+typedef struct audit_work {
+    tacit_audit *out;
+    const tacit_export *log;
+    const tacit_audit_options *options;
+    tacit_error *err;
+    uint64_t at; /* index of the entry being checked */
+
+    tacit_note_key log_key; /* in force at this entry */
+    bool started;
+    uint8_t (*log_keys)[TACIT_SIGN_KEY_BYTES]; /* all that were ever in force */
+    size_t log_key_count, log_key_capacity;
+
+    tacit_merkle_memory tree;
+    audit_device *devices;
+    audit_schedule *schedules;
+    audit_plan *plans;
+    audit_reserve *reserves;
+    audit_manifest *manifests;
+    size_t device_count, device_capacity, schedule_count, schedule_capacity, plan_count,
+        plan_capacity, reserve_count, reserve_capacity, manifest_count, manifest_capacity,
+        violation_capacity, publication_capacity;
+
+    audit_map leaves; /* leaf hash -> entry */
+    audit_map names;  /* pseudonym -> device */
+    audit_map keys;   /* identity key -> device */
+    audit_map schedule_by_hash, schedule_by_lineage;
+    audit_map plan_by_hash, plan_by_round, plan_by_position;
+    audit_map reserve_by_leaf;
+    audit_map reserved;       /* hash of (device, plan) */
+    audit_map device_lineage; /* hash of (device, lineage) */
+    audit_map digests;        /* update digest -> reserve */
+} audit_work;
+
+/* Adds a violation at the current entry (audit_note) or at another place. Statuses of all functions
+ * here: TACIT_OK, or TACIT_NO_MEMORY, which ends the audit. */
+tacit_status audit_note(audit_work *w, const char *kind, const char *format, ...)
+    TACIT_PRINTF(3, 4) TACIT_MUST_CHECK;
+tacit_status audit_note_at(audit_work *w, uint64_t entry, const char *kind, const char *format, ...)
+    TACIT_PRINTF(4, 5) TACIT_MUST_CHECK;
+
+/* The device an entry names; NULL after a violation was noted. */
+tacit_status audit_find_device(audit_work *w, const tacit_entry *e,
+                               size_t *device) TACIT_MUST_CHECK;
+audit_plan *audit_find_round(audit_work *w, ProtobufCBinaryData round_id);
+
+/* Checks of one entry, by kind. */
+tacit_status audit_enrol(audit_work *w, const tacit_entry *e) TACIT_MUST_CHECK;
+tacit_status audit_renew(audit_work *w, const tacit_entry *e) TACIT_MUST_CHECK;
+tacit_status audit_revoke(audit_work *w, const tacit_entry *e) TACIT_MUST_CHECK;
+tacit_status audit_clone(audit_work *w, const tacit_entry *e) TACIT_MUST_CHECK;
+tacit_status audit_policy_changed(audit_work *w, const tacit_entry *e) TACIT_MUST_CHECK;
+tacit_status audit_own(audit_work *w, const tacit_entry *e) TACIT_MUST_CHECK; /* device-signed */
+
+tacit_status audit_schedule_logged(audit_work *w, const tacit_entry *e) TACIT_MUST_CHECK;
+tacit_status audit_plan_logged(audit_work *w, const tacit_entry *e) TACIT_MUST_CHECK;
+tacit_status audit_update(audit_work *w, const tacit_entry *e) TACIT_MUST_CHECK;
+tacit_status audit_aggregate(audit_work *w, const tacit_entry *e) TACIT_MUST_CHECK;
+tacit_status audit_published(audit_work *w, const tacit_entry *e) TACIT_MUST_CHECK;
+tacit_status audit_rolled_back(audit_work *w, const tacit_entry *e) TACIT_MUST_CHECK;
+tacit_status audit_round_closed(audit_work *w, const tacit_entry *e) TACIT_MUST_CHECK;
+
+/* Tree, checkpoint and receipts, after the walk. */
+tacit_status audit_whole(audit_work *w) TACIT_MUST_CHECK;
+
+#endif

@@ -1,0 +1,372 @@
+#include "privacy/audit_internal.h"
+
+#include "common/digest.h"
+#include "proto/update.pb-c.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Published numbers are printed and compared by people: they need not agree to the last bit. */
+#define PUBLISHED_TOLERANCE 1e-5
+
+/* --- schedules and plans --- */
+
+tacit_status audit_schedule_logged(audit_work *w, const tacit_entry *e)
+{
+    ProtobufCBinaryData bytes = e->entry->schedule->schedule;
+    Tacit__Schedule *schedule = NULL;
+    tacit_error reason;
+    bool fresh_hash, fresh_lineage;
+    tacit_status status = TACIT_UNPACK(&schedule, tacit__schedule, bytes.data, bytes.len,
+                                       TACIT_MESSAGE_ENTRY_MAX, &reason);
+    if (status == TACIT_OK)
+        status = tacit_schedule_validate(schedule, &reason);
+    if (status != TACIT_OK) {
+        tacit_message_free(schedule);
+        return audit_note(w, "bad_schedule", "%s", reason.message);
+    }
+    status = audit_grow(&w->schedules, &w->schedule_capacity, w->schedule_count,
+                        sizeof *w->schedules, w->err);
+    if (status != TACIT_OK) {
+        tacit_message_free(schedule);
+        return status;
+    }
+    audit_schedule *s = &w->schedules[w->schedule_count];
+    *s = (audit_schedule){.schedule = schedule, .next_version = 1};
+    tacit_digest(s->hash, bytes.data, bytes.len);
+    status = audit_map_add(&w->schedule_by_hash, s->hash, TACIT_HASH_BYTES, w->schedule_count,
+                           &fresh_hash, w->err);
+    if (status == TACIT_OK)
+        status = audit_map_add(&w->schedule_by_lineage, schedule->lineage.data,
+                               schedule->lineage.len, w->schedule_count, &fresh_lineage, w->err);
+    w->schedule_count++;
+    if (status == TACIT_OK && !(fresh_hash && fresh_lineage))
+        status = audit_note(w, "duplicate_schedule", "the lineage has a schedule already");
+    return status;
+}
+
+/* One plan per round id and per position of a schedule. */
+static tacit_status plan_register(audit_work *w, size_t plan)
+{
+    const audit_plan *p = &w->plans[plan];
+    uint8_t position[TACIT_HASH_BYTES];
+    bool fresh_hash, fresh_round, fresh_position;
+    uint8_t bytes[12];
+    tacit_store_u64(bytes, p->schedule);
+    tacit_store_u32(bytes + 8, p->plan->round_index);
+    crypto_hash_sha256(position, bytes, sizeof bytes);
+    tacit_status status =
+        audit_map_add(&w->plan_by_hash, p->hash, TACIT_HASH_BYTES, plan, &fresh_hash, w->err);
+    if (status == TACIT_OK)
+        status = audit_map_add(&w->plan_by_round, p->plan->round_id.data, p->plan->round_id.len,
+                               plan, &fresh_round, w->err);
+    if (status == TACIT_OK)
+        status = audit_map_add(&w->plan_by_position, position, sizeof position, plan,
+                               &fresh_position, w->err);
+    if (status == TACIT_OK && !(fresh_hash && fresh_round && fresh_position))
+        status = audit_note(w, "duplicate_plan", "round %u of its schedule has a plan already",
+                            p->plan->round_index);
+    return status;
+}
+
+static tacit_status plan_take(audit_work *w, Tacit__Plan *plan, ProtobufCBinaryData bytes,
+                              size_t schedule)
+{
+    tacit_status status =
+        audit_grow(&w->plans, &w->plan_capacity, w->plan_count, sizeof *w->plans, w->err);
+    if (status != TACIT_OK) {
+        tacit_message_free(plan);
+        return status;
+    }
+    w->plans[w->plan_count] = (audit_plan){.plan = plan, .schedule = schedule};
+    tacit_digest(w->plans[w->plan_count].hash, bytes.data, bytes.len);
+    return plan_register(w, w->plan_count++);
+}
+
+tacit_status audit_plan_logged(audit_work *w, const tacit_entry *e)
+{
+    ProtobufCBinaryData bytes = e->entry->plan->plan;
+    Tacit__Plan *plan = NULL;
+    size_t schedule;
+    tacit_error reason;
+    tacit_status status =
+        TACIT_UNPACK(&plan, tacit__plan, bytes.data, bytes.len, TACIT_MESSAGE_ENTRY_MAX, &reason);
+    if (status == TACIT_OK)
+        status = tacit_plan_validate(plan, &reason);
+    if (status != TACIT_OK) {
+        status = audit_note(w, "bad_plan", "%s", reason.message);
+        goto drop;
+    }
+    if (!audit_map_find(&w->schedule_by_hash, plan->schedule_hash.data, plan->schedule_hash.len,
+                        &schedule)) {
+        status = audit_note(w, "plan_without_schedule", "its schedule is not logged before it");
+        goto drop;
+    }
+    const audit_schedule *s = &w->schedules[schedule];
+    if (tacit_plan_follows_schedule(plan, s->schedule, s->hash, &reason) != TACIT_OK) {
+        status = audit_note(w, "plan_off_schedule", "%s", reason.message);
+        if (status != TACIT_OK || plan->round_index >= s->schedule->n_rounds)
+            goto drop;
+    }
+    return plan_take(w, plan, bytes, schedule);
+drop:
+    tacit_message_free(plan);
+    return status;
+}
+
+audit_plan *audit_find_round(audit_work *w, ProtobufCBinaryData round_id)
+{
+    size_t plan;
+    return audit_map_find(&w->plan_by_round, round_id.data, round_id.len, &plan) ? &w->plans[plan]
+                                                                                 : NULL;
+}
+
+/* --- decisions --- */
+
+static tacit_status accept_update(audit_work *w, const Tacit__UpdateDecision *u, audit_reserve *r)
+{
+    audit_plan *p = r->plan == AUDIT_NONE ? NULL : &w->plans[r->plan];
+    if (!r->spent)
+        return audit_note(w, "decision_without_spend", "the device signed no update for it");
+    if (r->abandoned)
+        return audit_note(w, "decision_mismatch", "the reserve was abandoned");
+    if (memcmp(r->digest, u->update_digest.data, TACIT_HASH_BYTES) != 0)
+        return audit_note(w, "decision_mismatch", "the digest is not the one the device signed");
+    if (!p || p->plan->round_id.len != u->round_id.len ||
+        memcmp(p->plan->round_id.data, u->round_id.data, u->round_id.len) != 0)
+        return audit_note(w, "decision_mismatch", "the reserve is of another round");
+    if (p->aggregated)
+        return audit_note(w, "aggregate_mismatch", "accepted after the round was aggregated");
+    r->accepted = true;
+    p->accepted++;
+    w->devices[r->device].accepted++;
+    return TACIT_OK;
+}
+
+tacit_status audit_update(audit_work *w, const tacit_entry *e)
+{
+    const Tacit__UpdateDecision *u = e->entry->update;
+    size_t device, reserve;
+    tacit_status status = audit_find_device(w, e, &device);
+    if (status != TACIT_OK || device == AUDIT_NONE)
+        return status;
+    if (!audit_map_find(&w->reserve_by_leaf, u->reserve_hash.data, u->reserve_hash.len, &reserve))
+        return u->accepted ? audit_note(w, "decision_without_spend", "the reserve is not logged")
+                           : TACIT_OK;
+    audit_reserve *r = &w->reserves[reserve];
+    if (r->device != device)
+        return audit_note(w, "decision_mismatch", "the reserve is another device's");
+    if (r->decided)
+        return audit_note(w, "duplicate_decision", "the update was decided before");
+    r->decided = true;
+    return u->accepted ? accept_update(w, u, r) : TACIT_OK;
+}
+
+/* --- aggregates --- */
+
+/* The listed hashes are distinct (ascending), so equal counts and all accepted means equal sets. */
+static tacit_status check_members(audit_work *w, const Tacit__Aggregate *a, const audit_plan *p)
+{
+    size_t plan = (size_t)(p - w->plans), reserve;
+    for (size_t i = 0; i < a->n_reserve_hashes; i++) {
+        ProtobufCBinaryData hash = a->reserve_hashes[i];
+        if (!audit_map_find(&w->reserve_by_leaf, hash.data, hash.len, &reserve) ||
+            w->reserves[reserve].plan != plan || !w->reserves[reserve].accepted)
+            return audit_note(w, "aggregate_mismatch", "update %zu of %zu was not accepted", i + 1,
+                              a->n_reserve_hashes);
+    }
+    if (a->n_reserve_hashes != p->accepted)
+        return audit_note(w, "aggregate_mismatch", "%zu updates are summed, %zu were accepted",
+                          a->n_reserve_hashes, p->accepted);
+    return TACIT_OK;
+}
+
+tacit_status audit_aggregate(audit_work *w, const tacit_entry *e)
+{
+    const Tacit__Aggregate *a = e->entry->aggregate;
+    audit_plan *p = audit_find_round(w, a->round_id);
+    if (!p)
+        return audit_note(w, "aggregate_without_plan", "no plan of that round is logged");
+    if (p->aggregated)
+        return audit_note(w, "duplicate_aggregate", "the round was aggregated before");
+    p->aggregated = true;
+    tacit_status status = check_members(w, a, p);
+    if (status == TACIT_OK && a->n_reserve_hashes < p->plan->quorum)
+        status = audit_note(w, "below_quorum", "%zu updates, the plan's quorum is %u",
+                            a->n_reserve_hashes, p->plan->quorum);
+    if (status == TACIT_OK && a->quorum != p->plan->quorum)
+        status = audit_note(w, "aggregate_mismatch", "it states quorum %u, the plan %u", a->quorum,
+                            p->plan->quorum);
+    return status;
+}
+
+/* --- publications --- */
+
+static bool same_published(double a, double b)
+{
+    if (isinf(a) || isinf(b))
+        return a == b;
+    return fabs(a - b) <= PUBLISHED_TOLERANCE * fmax(fabs(a), fabs(b));
+}
+
+/* Both views, recomputed. Every device scales its noised delta to the norm bound by itself, so the
+ * published view is the server's by post-processing; without noise both are infinite. */
+static tacit_status recompute_epsilon(audit_work *w, const audit_plan *p,
+                                      tacit_audit_publication *out)
+{
+    const Tacit__Schedule *s = w->schedules[p->schedule].schedule;
+    tacit_error reason;
+    out->delta = s->delta;
+    if (tacit_budget_schedule_epsilon(&out->epsilon_server, s, p->plan->round_index + 1u,
+                                      p->plan->trainable_values, &reason) != TACIT_OK)
+        out->epsilon_server = INFINITY;
+    out->epsilon_published = out->epsilon_server;
+    snprintf(out->rule, sizeof out->rule, "%s",
+             isinf(out->epsilon_server) ? "none" : "post-processing");
+    return TACIT_OK;
+}
+
+static tacit_status check_epsilon(audit_work *w, const Tacit__AdapterManifest *m,
+                                  const tacit_audit_publication *r)
+{
+    if (same_published(m->epsilon_server, r->epsilon_server) &&
+        same_published(m->epsilon_published, r->epsilon_published) && m->delta == r->delta &&
+        strcmp(m->epsilon_rule, r->rule) == 0)
+        return TACIT_OK;
+    return audit_note(w, "manifest_epsilon",
+                      "it states %.6g and %.6g at delta %.6g by '%.40s'; recomputed %.6g and %.6g "
+                      "at %.6g by '%s'",
+                      m->epsilon_server, m->epsilon_published, m->delta, m->epsilon_rule,
+                      r->epsilon_server, r->epsilon_published, r->delta, r->rule);
+}
+
+static bool known_adapter(const audit_work *w, uint64_t version, ProtobufCBinaryData digest)
+{
+    for (size_t i = w->manifest_count; i > 0; i--) {
+        const audit_manifest *m = &w->manifests[i - 1];
+        if (m->version == version && digest.len == TACIT_HASH_BYTES &&
+            memcmp(m->file_digest, digest.data, TACIT_HASH_BYTES) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Versions rise within a lineage; the parent is the plan's, and was published. */
+static tacit_status check_version(audit_work *w, const Tacit__AdapterManifest *m, audit_plan *p)
+{
+    audit_schedule *s = &w->schedules[p->schedule];
+    if (p->published)
+        return audit_note(w, "manifest_chain", "the round was published before");
+    p->published = true;
+    if (m->version < s->next_version)
+        return audit_note(w, "manifest_chain", "version %llu is not above %llu",
+                          (unsigned long long)m->version, (unsigned long long)s->next_version - 1);
+    s->next_version = m->version + 1;
+    if (m->parent_version != p->plan->parent_version)
+        return audit_note(w, "manifest_chain", "parent %llu, the plan's is %llu",
+                          (unsigned long long)m->parent_version,
+                          (unsigned long long)p->plan->parent_version);
+    if (m->parent_version && !known_adapter(w, m->parent_version, p->plan->parent_digest))
+        return audit_note(w, "manifest_chain", "parent %llu with that digest was not published",
+                          (unsigned long long)m->parent_version);
+    return TACIT_OK;
+}
+
+static tacit_status take_publication(audit_work *w, const Tacit__AdapterManifest *m,
+                                     const audit_plan *p)
+{
+    tacit_audit_publication r = {
+        .entry = w->at, .version = m->version, .accuracy = m->evaluation_accuracy};
+    memcpy(r.lineage, m->lineage.data, sizeof r.lineage);
+    tacit_status status = recompute_epsilon(w, p, &r);
+    if (status == TACIT_OK)
+        status = audit_grow(&w->out->publications, &w->publication_capacity,
+                            w->out->publication_count, sizeof r, w->err);
+    if (status == TACIT_OK)
+        status = audit_grow(&w->manifests, &w->manifest_capacity, w->manifest_count,
+                            sizeof *w->manifests, w->err);
+    if (status != TACIT_OK)
+        return status;
+    w->out->publications[w->out->publication_count++] = r;
+    audit_manifest *kept = &w->manifests[w->manifest_count++];
+    *kept = (audit_manifest){.version = m->version};
+    memcpy(kept->lineage, m->lineage.data, sizeof kept->lineage);
+    memcpy(kept->file_digest, m->file_digest.data, sizeof kept->file_digest);
+    return check_epsilon(w, m, &r);
+}
+
+static bool manifest_of_round(const Tacit__AdapterManifest *m, const audit_plan *p)
+{
+    const Tacit__Plan *plan = p->plan;
+    return m->format == 1 && m->lineage.len == 16 && m->base_digest.len == TACIT_HASH_BYTES &&
+           m->file_digest.len == TACIT_HASH_BYTES && m->version >= 1 &&
+           memcmp(m->lineage.data, plan->lineage.data, 16) == 0 &&
+           memcmp(m->base_digest.data, plan->base_digest.data, TACIT_HASH_BYTES) == 0;
+}
+
+static tacit_status check_manifest(audit_work *w, const Tacit__AdapterManifest *m)
+{
+    audit_plan *p = audit_find_round(w, m->round_id);
+    if (!p)
+        return audit_note(w, "aggregate_without_plan", "no plan of that round is logged");
+    if (!manifest_of_round(m, p))
+        return audit_note(w, "bad_manifest", "it is not of its round's lineage and base");
+    tacit_status status = TACIT_OK;
+    if (!p->aggregated)
+        status = audit_note(w, "manifest_without_aggregate", "the round has no aggregate");
+    if (status == TACIT_OK)
+        status = check_version(w, m, p);
+    if (status == TACIT_OK)
+        status = take_publication(w, m, p);
+    return status;
+}
+
+tacit_status audit_published(audit_work *w, const tacit_entry *e)
+{
+    const Tacit__AdapterPublished *published = e->entry->published;
+    ProtobufCBinaryData bytes = published->manifest;
+    Tacit__AdapterManifest *m;
+    tacit_error reason;
+    if (!tacit_signature_holds(w->log_key.key, TACIT_MANIFEST_DOMAIN, bytes.data, bytes.len,
+                               published->signature.data))
+        return audit_note(w, "bad_manifest", "the manifest's signature does not hold");
+    if (TACIT_UNPACK(&m, tacit__adapter_manifest, bytes.data, bytes.len, TACIT_MESSAGE_ENTRY_MAX,
+                     &reason) != TACIT_OK)
+        return audit_note(w, "bad_manifest", "%s", reason.message);
+    tacit_status status = check_manifest(w, m);
+    tacit_message_free(m);
+    return status;
+}
+
+tacit_status audit_rolled_back(audit_work *w, const tacit_entry *e)
+{
+    const Tacit__AdapterRolledBack *r = e->entry->rolled_back;
+    bool from = false, to = r->to_version == 0;
+    for (size_t i = 0; i < w->manifest_count; i++) {
+        if (memcmp(w->manifests[i].lineage, r->lineage.data, 16) != 0)
+            continue;
+        from = from || w->manifests[i].version == r->from_version;
+        to = to || w->manifests[i].version == r->to_version;
+    }
+    if (from && to)
+        return TACIT_OK;
+    return audit_note(w, "rollback_unknown", "from version %llu to %llu",
+                      (unsigned long long)r->from_version, (unsigned long long)r->to_version);
+}
+
+tacit_status audit_round_closed(audit_work *w, const tacit_entry *e)
+{
+    const Tacit__RoundClosed *c = e->entry->round_closed;
+    audit_plan *p = audit_find_round(w, c->round_id);
+    if (!p)
+        return audit_note(w, "aggregate_without_plan", "no plan of that round is logged");
+    if (p->closed)
+        return audit_note(w, "round_state", "the round was closed before");
+    p->closed = true;
+    if (c->published != p->published)
+        return audit_note(w, "round_state", "it was closed as %s, but it was %s",
+                          c->published ? "published" : "failed",
+                          p->published ? "published" : "not published");
+    return TACIT_OK;
+}

@@ -1,0 +1,123 @@
+#include "server/commands_server.h"
+
+#include "common/log.h"
+#include "server/server.h"
+#include "server/server_init.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+tacit_status cmd_init(int argc, char **argv, tacit_error *err)
+{
+    char origin[TACIT_NOTE_NAME_MAX + 1] = "tacit/";
+    const char *host = "0.0.0.0", *model = NULL, *gate = NULL, *named = NULL, *dir;
+    uint64_t port = 7443, enrol_port = 7444;
+    tacit_option_list names = {0}, mmproj = {0};
+    bool help;
+    const tacit_option table[] = {
+        {.name = "host",
+         .kind = TACIT_OPTION_TEXT,
+         .to = &host,
+         .value = "ADDRESS",
+         .help = "address to listen on (0.0.0.0)"},
+        {.name = "port",
+         .kind = TACIT_OPTION_U64,
+         .to = &port,
+         .value = "PORT",
+         .help = "for devices (7443; 0: a free one)",
+         .min = 0,
+         .max = 65535},
+        {.name = "enrol-port",
+         .kind = TACIT_OPTION_U64,
+         .to = &enrol_port,
+         .value = "PORT",
+         .help = "for enrolment (7444; 0: a free one)",
+         .min = 0,
+         .max = 65535},
+        {.name = "name",
+         .kind = TACIT_OPTION_LIST,
+         .to = &names,
+         .value = "NAME",
+         .help = "how devices call this host, for the certificate; may be repeated"},
+        {.name = "model",
+         .letter = 'm',
+         .kind = TACIT_OPTION_TEXT,
+         .to = &model,
+         .value = "TEXT.gguf",
+         .help = "the base model of the devices",
+         .required = true},
+        {.name = "mmproj",
+         .kind = TACIT_OPTION_LIST,
+         .to = &mmproj,
+         .value = "FILE",
+         .help = "its encoders; may be repeated"},
+        {.name = "gate",
+         .kind = TACIT_OPTION_TEXT,
+         .to = &gate,
+         .value = "DATA.jsonl",
+         .help = "held-out set that adapters must pass"},
+        {.name = "origin",
+         .kind = TACIT_OPTION_TEXT,
+         .to = &named,
+         .value = "NAME",
+         .help = "name of the log (tacit/HOSTNAME)"},
+        {NULL},
+    };
+    const tacit_usage usage = {"tacit-server init", "DIR", 1, 1, "makes a server's folder"};
+    tacit_status status = tacit_options_parse(&usage, table, argc, argv, &dir, NULL, &help, err);
+    if (status != TACIT_OK || help)
+        return status;
+    if (named)
+        snprintf(origin, sizeof origin, "%s", named);
+    else if (gethostname(origin + strlen(origin), sizeof origin - strlen(origin) - 1) != 0)
+        snprintf(origin, sizeof origin, "tacit/server");
+    if (names.count == 0)
+        names.item[names.count++] = strcmp(host, "0.0.0.0") == 0 ? "127.0.0.1" : host;
+    server_config_choice choice = {host,  port,        enrol_port,   names.item, names.count,
+                                   model, mmproj.item, mmproj.count, gate};
+    status = server_init(dir, origin, &choice, err);
+    if (status == TACIT_OK)
+        printf("%s is ready. Edit server.yaml, move keys/operator.key to offline media, then\n"
+               "  tacit-server run --dir %s\n  tacit-server token create --dir %s\n",
+               dir, dir, dir);
+    return status;
+}
+
+static volatile sig_atomic_t stop_asked;
+static void ask_stop(int number)
+{
+    (void)number;
+    stop_asked = 1;
+}
+
+tacit_status cmd_serve(int argc, char **argv, tacit_error *err)
+{
+    const char *dir = NULL;
+    bool help;
+    const tacit_option table[] = {
+        {.name = "dir",
+         .kind = TACIT_OPTION_TEXT,
+         .to = &dir,
+         .value = "DIR",
+         .help = "folder made by init",
+         .required = true},
+        {NULL},
+    };
+    const tacit_usage usage = {"tacit-server run", NULL, 0, 0,
+                               "serves a folder until it is told to stop"};
+    tacit_status status = tacit_options_parse(&usage, table, argc, argv, NULL, NULL, &help, err);
+    if (status != TACIT_OK || help)
+        return status;
+    struct sigaction action = {.sa_handler = ask_stop};
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGINT, &action, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    server *s = NULL;
+    status = server_open(&s, dir, err);
+    if (status == TACIT_OK)
+        status = server_run(s, &stop_asked, err);
+    server_close(s);
+    return status;
+}

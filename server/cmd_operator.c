@@ -1,0 +1,350 @@
+/* The operator's verbs on the command line: options from the verb's row, words to the control
+ * socket, the answer as JSON or as a table for people. */
+#include "server/commands_server.h"
+
+#include "common/envelope.h"
+#include "common/link.h"
+#include "common/message.h"
+#include "proto/wire.pb-c.h"
+
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+const control_verb *operator_find(int argc, char **argv, int *words)
+{
+    for (const control_verb *v = control_verbs; v->name; v++) {
+        char name[64];
+        *words = strchr(v->name, ' ') ? 2 : 1;
+        if (argc < 1 + *words)
+            continue;
+        snprintf(name, sizeof name, "%s%s%s", argv[1], *words == 2 ? " " : "",
+                 *words == 2 ? argv[2] : "");
+        if (strcmp(name, v->name) == 0)
+            return v;
+    }
+    return NULL;
+}
+
+typedef struct operator_call {
+    const char *dir;
+    bool json, until_done;
+    const char *value[CONTROL_OPTIONS_MAX];
+    const char *argument;
+    char absolute[PATH_MAX];
+    char *words[2 * CONTROL_OPTIONS_MAX + 4];
+    size_t n_words;
+    tacit_link *link;
+    tacit_caller *caller;
+} operator_call;
+
+static tacit_status connect_control(operator_call *o, tacit_error *err)
+{
+    char url[PATH_MAX + 32], real[PATH_MAX];
+    if (!realpath(o->dir, real))
+        return tacit_fail(err, TACIT_NOT_FOUND, "%s: no such folder", o->dir);
+    snprintf(url, sizeof url, "ipc://%s/control.sock", real);
+    tacit_link_setup setup = {.url = url, .connect_ms = 3000, .reply_ms = 120000};
+    tacit_status status = tacit_link_open(&o->link, &setup, err);
+    if (status != TACIT_OK)
+        return status;
+    tacit_caller_setup caller = {.link = o->link, .control = true, .patience_ms = 3000};
+    return tacit_caller_new(&o->caller, &caller, err);
+}
+
+static tacit_status ask(operator_call *o, json_t **result, tacit_error *err)
+{
+    Tacit__ControlRequest request = TACIT__CONTROL_REQUEST__INIT;
+    tacit_answer answer = {0};
+    uint8_t *body = NULL;
+    size_t size = 0;
+    request.words = o->words;
+    request.n_words = o->n_words;
+    tacit_status status = tacit_message_pack(&request, TACIT_BODY_MAX, &body, &size, err);
+    if (status == TACIT_OK)
+        status = tacit_caller_call(o->caller, TACIT__METHOD__METHOD_CONTROL,
+                                   (tacit_span){body, size}, &answer, err);
+    free(body);
+    if (status == TACIT_UNREACHABLE)
+        return tacit_fail(err, TACIT_UNREACHABLE,
+                          "%s: no server answers; start it with 'tacit-server run --dir %s'",
+                          o->dir, o->dir);
+    if (status == TACIT_OK) {
+        *result = json_loadb((const char *)answer.reply.body.data, answer.reply.body.size, 0, NULL);
+        if (!*result)
+            status = tacit_fail(err, TACIT_BAD_INPUT, "the server's answer is no JSON");
+    }
+    tacit_answer_free(&answer);
+    return status;
+}
+
+/* --- printing for people --- */
+
+static void print_value(json_t *v, char *out, size_t size)
+{
+    if (json_is_string(v))
+        snprintf(out, size, "%s", json_string_value(v));
+    else if (json_is_integer(v))
+        snprintf(out, size, "%lld", (long long)json_integer_value(v));
+    else if (json_is_real(v))
+        snprintf(out, size, "%.4g", json_real_value(v));
+    else if (json_is_boolean(v))
+        snprintf(out, size, "%s", json_is_true(v) ? "yes" : "no");
+    else if (json_is_null(v))
+        snprintf(out, size, "-");
+    else {
+        char *text = json_dumps(v, JSON_COMPACT | JSON_REAL_PRECISION(4));
+        snprintf(out, size, "%s", text ? text : "");
+        free(text);
+    }
+}
+
+/* "seen_ms": a time of day; anything else as it is. */
+static void print_field(const char *key, json_t *v, char *out, size_t size)
+{
+    size_t n = strlen(key);
+    time_t seconds = (time_t)(json_integer_value(v) / 1000);
+    struct tm local;
+    if (n > 3 && strcmp(key + n - 3, "_ms") == 0 && json_is_integer(v)) {
+        if (seconds == 0 || !localtime_r(&seconds, &local) ||
+            strftime(out, size, "%Y-%m-%d %H:%M", &local) == 0)
+            snprintf(out, size, "-");
+        return;
+    }
+    print_value(v, out, size);
+}
+
+static void print_object(json_t *object)
+{
+    const char *key;
+    json_t *v;
+    char text[512];
+    json_object_foreach(object, key, v)
+    {
+        print_field(key, v, text, sizeof text);
+        printf("%-22s %s\n", key, text);
+    }
+}
+
+#define COLUMNS_MAX 24
+
+/* Widths first, then the rows; ids are cut to eight characters, --json has them whole. */
+static void print_table(json_t *rows)
+{
+    size_t width[COLUMNS_MAX] = {0}, i, c;
+    json_t *row, *v;
+    const char *key;
+    char text[512];
+    for (int pass = 0; pass < 2; pass++) {
+        json_array_foreach(rows, i, row)
+        {
+            if (pass == 1 && i == 0) {
+                c = 0;
+                json_object_foreach(json_array_get(rows, 0), key, v)
+                    printf("%-*s  ", (int)width[c++ % COLUMNS_MAX], key);
+                printf("\n");
+            }
+            c = 0;
+            json_object_foreach(row, key, v)
+            {
+                print_field(key, v, text, sizeof text);
+                if (strcmp(key, "token") != 0 && strlen(text) >= 32)
+                    text[8] = '\0';
+                size_t longest = strlen(text) > strlen(key) ? strlen(text) : strlen(key);
+                if (pass == 1)
+                    printf("%-*s  ", (int)width[c], text);
+                else if (longest > width[c])
+                    width[c] = longest;
+                c = (c + 1) % COLUMNS_MAX;
+            }
+            if (pass == 1)
+                printf("\n");
+        }
+    }
+}
+
+static void print_answer(const operator_call *o, json_t *result)
+{
+    if (o->json) {
+        char *text = json_dumps(result, JSON_COMPACT | JSON_REAL_PRECISION(17));
+        printf("%s\n", text ? text : "{}");
+        free(text);
+    } else if (json_is_array(result)) {
+        print_table(result);
+    } else {
+        print_object(result);
+    }
+}
+
+/* --- watching --- */
+
+static json_int_t whole(json_t *event, const char *key)
+{
+    return json_integer_value(json_object_get(event, key));
+}
+
+static void print_event(json_t *event)
+{
+    char clock[16] = "";
+    time_t seconds = (time_t)(whole(event, "time_ms") / 1000);
+    struct tm local;
+    const char *kind = json_string_value(json_object_get(event, "kind"));
+    const char *state = json_string_value(json_object_get(event, "state"));
+    const char *reason = json_string_value(json_object_get(event, "reason"));
+    json_t *accuracy = json_object_get(event, "accuracy"),
+           *epsilon = json_object_get(event, "epsilon");
+    if (localtime_r(&seconds, &local))
+        strftime(clock, sizeof clock, "%H:%M:%S", &local);
+    printf("%s  ", clock);
+    if (kind && strcmp(kind, "round") == 0) {
+        printf("round %lld  %-11s asked %lld  reserved %lld  accepted %lld  rejected %lld",
+               (long long)whole(event, "round"), state, (long long)whole(event, "asked"),
+               (long long)whole(event, "reserved"), (long long)whole(event, "accepted"),
+               (long long)whole(event, "rejected"));
+        if (accuracy)
+            printf("  accuracy %.3f  loss %.3f", json_real_value(accuracy),
+                   json_real_value(json_object_get(event, "loss")));
+        printf("%s%s\n", reason && *reason ? "  " : "", reason ? reason : "");
+    } else if (kind && strcmp(kind, "adapter") == 0) {
+        printf("adapter version %lld published", (long long)whole(event, "version"));
+        if (epsilon)
+            printf("  epsilon %.3f\n", json_real_value(epsilon));
+        else
+            printf("  epsilon infinite\n");
+    } else if (kind && strcmp(kind, "waiting") == 0) {
+        printf("waiting for devices: %lld of %lld\n", (long long)whole(event, "devices"),
+               (long long)whole(event, "cohort"));
+    } else {
+        printf("lineage %s\n", state ? state : "");
+    }
+    fflush(stdout);
+}
+
+static void show_event(const operator_call *o, json_t *event)
+{
+    if (!o->json) {
+        print_event(event);
+        return;
+    }
+    char *text = json_dumps(event, JSON_COMPACT | JSON_REAL_PRECISION(17));
+    printf("%s\n", text ? text : "{}");
+    fflush(stdout);
+    free(text);
+}
+
+static bool is_end(json_t *event)
+{
+    const char *kind = json_string_value(json_object_get(event, "kind"));
+    return kind && strcmp(kind, "lineage") == 0;
+}
+
+static tacit_status watch(operator_call *o, tacit_error *err)
+{
+    char after[32];
+    long long last = 0;
+    for (;;) {
+        json_t *events = NULL, *event;
+        size_t i;
+        bool ended = false;
+        snprintf(after, sizeof after, "%lld", last);
+        char *words[] = {o->words[0], "after", after};
+        memcpy(o->words, words, sizeof words);
+        o->n_words = 3;
+        tacit_status status = ask(o, &events, err);
+        if (status != TACIT_OK)
+            return status;
+        json_array_foreach(events, i, event)
+        {
+            show_event(o, event);
+            last = whole(event, "number");
+            ended = ended || is_end(event);
+        }
+        json_decref(events);
+        if (ended && o->until_done)
+            return TACIT_OK;
+    }
+}
+
+/* --- the command line --- */
+
+static tacit_status make_words(operator_call *o, const control_verb *verb, tacit_error *err)
+{
+    o->words[o->n_words++] = (char *)(uintptr_t)verb->name;
+    if (verb->argument) {
+        bool path = strcmp(verb->name, "ledger export") == 0 && o->argument[0] != '/';
+        char here[PATH_MAX / 2] = "";
+        if (path && !getcwd(here, sizeof here))
+            return tacit_fail(err, TACIT_FAILED, "cannot tell the current folder");
+        snprintf(o->absolute, sizeof o->absolute, "=%s%s%s", here, path ? "/" : "", o->argument);
+        o->words[o->n_words++] = o->absolute;
+    }
+    for (size_t i = 0; verb->options && verb->options[i].name; i++) {
+        if (!o->value[i])
+            continue;
+        o->words[o->n_words++] = (char *)(uintptr_t)verb->options[i].name;
+        o->words[o->n_words++] = (char *)(uintptr_t)o->value[i];
+    }
+    return TACIT_OK;
+}
+
+static tacit_status parse(operator_call *o, const control_verb *verb, int argc, char **argv,
+                          bool *help, tacit_error *err)
+{
+    tacit_option table[CONTROL_OPTIONS_MAX + 4] = {
+        {.name = "dir",
+         .kind = TACIT_OPTION_TEXT,
+         .to = &o->dir,
+         .value = "DIR",
+         .help = "folder of the running server",
+         .required = true},
+        {.name = "json", .kind = TACIT_OPTION_FLAG, .to = &o->json, .help = "JSON on stdout"},
+    };
+    char program[96];
+    size_t n = 2;
+    bool is_watch = strcmp(verb->name, "watch") == 0;
+    if (is_watch)
+        table[n++] = (tacit_option){.name = "until-done",
+                                    .kind = TACIT_OPTION_FLAG,
+                                    .to = &o->until_done,
+                                    .help = "end when the lineage ends"};
+    for (size_t i = 0; !is_watch && verb->options && verb->options[i].name; i++)
+        table[n++] = (tacit_option){.name = verb->options[i].name,
+                                    .kind = TACIT_OPTION_TEXT,
+                                    .to = &o->value[i],
+                                    .value = verb->options[i].value,
+                                    .help = verb->options[i].help};
+    snprintf(program, sizeof program, "tacit-server %s", verb->name);
+    tacit_usage usage = {program, verb->argument, verb->argument ? 1 : 0, verb->argument ? 1 : 0,
+                         verb->summary};
+    return tacit_options_parse(&usage, table, argc, argv, &o->argument, NULL, help, err);
+}
+
+tacit_status operator_run(const control_verb *verb, int argc, char **argv, tacit_error *err)
+{
+    operator_call *o = calloc(1, sizeof *o);
+    json_t *result = NULL;
+    bool help = false;
+    if (!o)
+        return tacit_fail(err, TACIT_NO_MEMORY, "no memory");
+    tacit_status status = parse(o, verb, argc, argv, &help, err);
+    if (status != TACIT_OK || help)
+        goto done;
+    TACIT_TRY(make_words(o, verb, err), done);
+    TACIT_TRY(connect_control(o, err), done);
+    if (strcmp(verb->name, "watch") == 0) {
+        status = watch(o, err);
+        goto done;
+    }
+    TACIT_TRY(ask(o, &result, err), done);
+    print_answer(o, result);
+done:
+    json_decref(result);
+    tacit_caller_free(o->caller);
+    tacit_link_close(o->link);
+    free(o);
+    return status;
+}

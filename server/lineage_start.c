@@ -1,0 +1,389 @@
+#include "server/lineage_start.h"
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/message.h"
+#include "common/text.h"
+#include "engine/adapter.h"
+#include "engine/plan_spec.h"
+#include "privacy/budget.h"
+#include "privacy/entry.h"
+#include "privacy/mechanism.h"
+#include "privacy/policy.h"
+#include "server/round_machine.h"
+#include "server/round_store.h"
+
+#include <math.h>
+#include <sodium.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    AT_ROUNDS,
+    AT_STEPS,
+    AT_Q,
+    AT_NOISE,
+    AT_MECHANISM,
+    AT_CLIP,
+    AT_DIVISOR,
+    AT_UNIT,
+    AT_UNIT_EXAMPLES,
+    AT_RATE,
+    AT_OPTIMIZER,
+    AT_RANK,
+    AT_ALPHA,
+    AT_TARGETS,
+    AT_DELTA,
+    AT_COHORT,
+    AT_QUORUM,
+    AT_TARGET,
+    AT_DEADLINE,
+    AT_PAD,
+    AT_NORM_BOUND,
+    AT_MAX_TOKENS,
+    AT_SEED
+};
+
+const control_option lineage_start_options[] = {
+    [AT_ROUNDS] = {"rounds", "N", "rounds of the lineage (1)"},
+    [AT_STEPS] = {"steps", "N", "noised steps of a round (20)"},
+    [AT_Q] = {"q", "Q", "sampling probability of a unit in a step (0.05)"},
+    [AT_NOISE] = {"noise-multiplier", "Z", "sigma over the clip norm (1)"},
+    [AT_MECHANISM] = {"mechanism", "KIND", "gaussian, or none: no clipping, no noise (gaussian)"},
+    [AT_CLIP] = {"clip", "C", "L2 bound of one unit's gradient (1)"},
+    [AT_DIVISOR] = {"divisor", "D", "constant that the noised sum is divided by (32)"},
+    [AT_UNIT] = {"unit", "UNIT", "record or subject (subject)"},
+    [AT_UNIT_EXAMPLES] = {"unit-examples", "N", "most examples of one unit in a step (8)"},
+    [AT_RATE] = {"learning-rate", "R", "of the device's optimizer (0.01)"},
+    [AT_OPTIMIZER] = {"optimizer", "NAME", "adam or sgd (adam)"},
+    [AT_RANK] = {"rank", "R", "of the LoRA pair (8)"},
+    [AT_ALPHA] = {"alpha", "A", "its scale is alpha / rank (twice the rank)"},
+    [AT_TARGETS] = {"targets", "A,B", "tensors of every layer (attn_output,ffn_down)"},
+    [AT_DELTA] = {"delta", "D", "of the guarantee (1e-5)"},
+    [AT_COHORT] = {"cohort", "N", "devices of a round (2)"},
+    [AT_QUORUM] = {"quorum", "N", "least accepted updates (60 % of the cohort)"},
+    [AT_TARGET] = {"target", "N", "accepted updates that end collecting (all that are asked)"},
+    [AT_DEADLINE] = {"deadline-seconds", "S", "of collecting (3600)"},
+    [AT_PAD] = {"pad-seconds", "S", "from a device's reserve to its upload (60)"},
+    [AT_NORM_BOUND] = {"norm-bound", "B", "most L2 norm of a device's delta (derived)"},
+    [AT_MAX_TOKENS] = {"max-tokens", "N", "a longer example counts as a zero gradient (512)"},
+    [AT_SEED] = {"lineage-seed", "HEX", "32 public bytes that A is drawn from (random)"},
+    {NULL, NULL, NULL},
+};
+
+typedef struct starting {
+    control_call *call;
+    Tacit__Schedule schedule;
+    Tacit__Plan common;
+    Tacit__AdapterSpec adapter;
+    Tacit__Mechanism mechanism;
+    Tacit__Optimizer optimizer;
+    Tacit__ScheduledRound round;
+    Tacit__ScheduledRound **rounds; /* all point to `round` */
+    char *targets;                  /* cut at its commas */
+    char *target[TACIT_TRAINABLE_TARGETS_MAX];
+    uint8_t seed[32], lineage[LINEAGE_BYTES], schedule_hash[TACIT_DIGEST_BYTES];
+    lineage_row row;
+} starting;
+
+#define U64(at, otherwise, min, max, out)                                                          \
+    control_u64(s->call, lineage_start_options, at, otherwise, min, max, out, err)
+#define F64(at, otherwise, min, max, out)                                                          \
+    control_f64(s->call, lineage_start_options, at, otherwise, min, max, out, err)
+
+/* The index of the value among `words`, or of the default when it was not given. */
+static tacit_status choose(const starting *s, size_t at, const char *const *words, size_t *out,
+                           tacit_error *err)
+{
+    const char *value = s->call->value[at];
+    if (!value)
+        return TACIT_OK;
+    for (size_t i = 0; words[i]; i++)
+        if (strcmp(words[i], value) == 0) {
+            *out = i;
+            return TACIT_OK;
+        }
+    return tacit_fail(err, TACIT_USAGE, "%s: expected %s or %s, found '%s'",
+                      lineage_start_options[at].name, words[0], words[1], value);
+}
+
+static tacit_status fill_mechanism(starting *s, tacit_error *err)
+{
+    static const char *const kinds[] = {"none", "gaussian", NULL}, *const units[] = {
+                                                                       "record", "subject", NULL};
+    size_t kind = 1, unit = 1;
+    double q, noise, clip;
+    uint64_t steps, examples;
+    tacit_status status;
+    TACIT_TRY(choose(s, AT_MECHANISM, kinds, &kind, err), done);
+    TACIT_TRY(choose(s, AT_UNIT, units, &unit, err), done);
+    TACIT_TRY(U64(AT_STEPS, 20, 1, TACIT_STEPS_MAX, &steps), done);
+    TACIT_TRY(F64(AT_Q, 0.05, 1e-9, 1, &q), done);
+    TACIT_TRY(F64(AT_NOISE, 1, 0.01, 10000, &noise), done);
+    TACIT_TRY(F64(AT_CLIP, 1, TACIT_CLIP_NORM_MIN, TACIT_CLIP_NORM_MAX, &clip), done);
+    TACIT_TRY(F64(AT_DIVISOR, 32, TACIT_DIVISOR_MIN, TACIT_DIVISOR_MAX, &s->mechanism.divisor),
+              done);
+    TACIT_TRY(U64(AT_UNIT_EXAMPLES, 8, 1, TACIT_UNIT_EXAMPLES_MAX, &examples), done);
+    TACIT_TRY(tacit_q_num_for_rate(&s->mechanism.q_num, q, err), done);
+    s->mechanism.unit = unit ? TACIT__UNIT__UNIT_SUBJECT : TACIT__UNIT__UNIT_RECORD;
+    s->mechanism.neighbours = TACIT__NEIGHBOURS__NEIGHBOURS_ADD_REMOVE;
+    s->mechanism.steps = (uint32_t)steps;
+    s->mechanism.unit_examples = (uint32_t)examples;
+    s->mechanism.kind = TACIT__MECHANISM_KIND__MECHANISM_NONE;
+    if (kind) {
+        s->mechanism.kind = TACIT__MECHANISM_KIND__MECHANISM_SUBSAMPLED_GAUSSIAN;
+        s->mechanism.clip_norm = clip;
+        TACIT_TRY(tacit_b_for_noise_multiplier(&s->mechanism.b, noise, err), done);
+    }
+done:
+    return status;
+}
+
+static tacit_status fill_optimizer(starting *s, tacit_error *err)
+{
+    static const char *const kinds[] = {"sgd", "adam", NULL};
+    size_t kind = 1;
+    tacit_status status = choose(s, AT_OPTIMIZER, kinds, &kind, err);
+    if (status == TACIT_OK)
+        status = F64(AT_RATE, 0.01, 1e-12, 1e6, &s->optimizer.learning_rate);
+    s->optimizer.kind =
+        kind ? TACIT__OPTIMIZER_KIND__OPTIMIZER_ADAM : TACIT__OPTIMIZER_KIND__OPTIMIZER_SGD;
+    if (kind) {
+        s->optimizer.beta1 = 0.9;
+        s->optimizer.beta2 = 0.999;
+        s->optimizer.epsilon = 1e-8;
+    } else {
+        s->optimizer.momentum = 0.9;
+    }
+    return status;
+}
+
+static tacit_status split_targets(starting *s, tacit_error *err)
+{
+    const char *value = s->call->value[AT_TARGETS];
+    s->targets = strdup(value ? value : "attn_output,ffn_down");
+    if (!s->targets)
+        return tacit_fail(err, TACIT_NO_MEMORY, "round start: no memory");
+    for (char *part = s->targets, *next = part; next; part = next + 1) {
+        next = strchr(part, ',');
+        if (next)
+            *next = '\0';
+        if (s->adapter.n_targets == TACIT_TRAINABLE_TARGETS_MAX)
+            return tacit_fail(err, TACIT_USAGE, "targets: more than %d",
+                              TACIT_TRAINABLE_TARGETS_MAX);
+        s->target[s->adapter.n_targets++] = part;
+    }
+    s->adapter.targets = s->target;
+    return TACIT_OK;
+}
+
+static tacit_status fill_adapter(starting *s, tacit_error *err)
+{
+    const char *seed = s->call->value[AT_SEED];
+    uint64_t rank;
+    tacit_status status;
+    TACIT_TRY(split_targets(s, err), done);
+    TACIT_TRY(U64(AT_RANK, 8, 1, 1024, &rank), done);
+    TACIT_TRY(F64(AT_ALPHA, 2 * (double)rank, 1e-6, 1e6, &s->adapter.alpha), done);
+    randombytes_buf(s->seed, sizeof s->seed);
+    if (seed && !tacit_unhex(s->seed, sizeof s->seed, seed)) {
+        status = tacit_fail(err, TACIT_USAGE, "lineage-seed: expected 64 hex digits");
+        goto done;
+    }
+    s->adapter.kind = TACIT__ADAPTER_KIND__ADAPTER_LORA_FFA;
+    s->adapter.rank = (uint32_t)rank;
+    s->adapter.lineage_seed = tacit_field_of(s->seed, sizeof s->seed);
+done:
+    return status;
+}
+
+/* The most that a device's delta can honestly measure. Adam moves a value by about the learning
+ * rate a step. SGD moves by what a step can hold: four times the divisor's clipped gradients, and
+ * the noise's norm with a fifth to spare, summed up through the momentum. */
+static double derive_norm_bound(const starting *s, size_t values)
+{
+    double steps = s->mechanism.steps, rate = s->optimizer.learning_rate,
+           root = sqrt((double)values);
+    if (s->optimizer.kind == TACIT__OPTIMIZER_KIND__OPTIMIZER_ADAM)
+        return steps * rate * root;
+    double noise = tacit_noise_multiplier(s->mechanism.b) * s->mechanism.clip_norm * root;
+    double step = 4 * s->mechanism.clip_norm + 1.2 * noise / s->mechanism.divisor;
+    if (s->mechanism.kind == TACIT__MECHANISM_KIND__MECHANISM_NONE)
+        step = root;
+    return steps * rate * step / (1 - s->optimizer.momentum);
+}
+
+/* A power of two under which the bound itself, in one value, stays below 2^30. */
+static double scale_for(double norm_bound)
+{
+    double scale = exp2(floor(log2(1073741824.0 / norm_bound)));
+    return scale > 16777216.0 ? 16777216.0 : scale;
+}
+
+static tacit_status fill_limits(starting *s, size_t values, tacit_error *err)
+{
+    Tacit__Plan *p = &s->common;
+    uint64_t cohort, quorum, target, pad, tokens;
+    tacit_status status;
+    TACIT_TRY(U64(AT_COHORT, 2, 1, 100000, &cohort), done);
+    TACIT_TRY(U64(AT_QUORUM, (uint64_t)ceil(0.6 * (double)cohort), 1, cohort, &quorum), done);
+    TACIT_TRY(U64(AT_TARGET, UINT32_MAX, quorum, UINT32_MAX, &target), done);
+    TACIT_TRY(U64(AT_DEADLINE, 3600, 1, 2592000, &s->row.deadline_s), done);
+    TACIT_TRY(U64(AT_PAD, 60, 0, 604800, &pad), done);
+    TACIT_TRY(U64(AT_MAX_TOKENS, 512, 1, 65536, &tokens), done);
+    TACIT_TRY(F64(AT_NORM_BOUND, derive_norm_bound(s, values), 1e-9, 1e9, &p->norm_bound), done);
+    p->update_scale = scale_for(p->norm_bound);
+    p->cohort = (uint32_t)cohort;
+    p->quorum = (uint32_t)quorum;
+    p->target = (uint32_t)target;
+    p->pad_seconds = (uint32_t)pad;
+    p->max_tokens = (uint32_t)tokens;
+    p->trainable_values = (uint32_t)values;
+done:
+    return status;
+}
+
+static tacit_status count_values(starting *s, size_t *values, tacit_error *err)
+{
+    tacit_trainable_spec spec;
+    tacit_optimizer_spec optimizer;
+    tacit_layout layout = {0};
+    tacit_status status = tacit_trainable_spec_from_message(&spec, &s->adapter, err);
+    if (status == TACIT_OK)
+        status = tacit_optimizer_spec_from_message(&optimizer, &s->optimizer, err);
+    if (status == TACIT_OK)
+        status = tacit_layout_make(&layout, s->call->server->model, &spec, err);
+    if (status == TACIT_OK && layout.values > UINT32_MAX)
+        status = tacit_fail(err, TACIT_USAGE, "the adapter has more than 2^32 values");
+    *values = layout.values;
+    tacit_layout_free(&layout);
+    return status;
+}
+
+static tacit_status fill_schedule(starting *s, tacit_error *err)
+{
+    uint64_t rounds;
+    const uint8_t *base = tacit_model_base_digest(s->call->server->model);
+    double delta;
+    tacit_status status = U64(AT_ROUNDS, 1, 1, 1000, &rounds);
+    if (status == TACIT_OK)
+        status = F64(AT_DELTA, 1e-5, 1e-12, 0.1, &delta);
+    if (status != TACIT_OK)
+        return status;
+    s->rounds = calloc(rounds, sizeof *s->rounds);
+    if (!s->rounds)
+        return tacit_fail(err, TACIT_NO_MEMORY, "round start: no memory");
+    for (size_t i = 0; i < rounds; i++)
+        s->rounds[i] = &s->round;
+    s->round.mechanism = &s->mechanism;
+    s->schedule.format = 1;
+    s->schedule.lineage = tacit_field_of(s->lineage, sizeof s->lineage);
+    s->schedule.base_digest = tacit_field_of(base, TACIT_DIGEST_BYTES);
+    s->schedule.adapter = &s->adapter;
+    s->schedule.rounds = s->rounds;
+    s->schedule.n_rounds = rounds;
+    s->schedule.delta = s->mechanism.kind == TACIT__MECHANISM_KIND__MECHANISM_NONE ? 0 : delta;
+    s->schedule.accountant = TACIT__ACCOUNTANT_KIND__ACCOUNTANT_RDP;
+    s->row.rounds = (uint32_t)rounds;
+    return TACIT_OK;
+}
+
+/* Packs the schedule and what its plans share. */
+static tacit_status pack(starting *s, tacit_error *err)
+{
+    Tacit__Plan *p = &s->common;
+    tacit_status status = tacit_message_pack(&s->schedule, TACIT_MESSAGE_ENTRY_MAX / 2,
+                                             &s->row.schedule, &s->row.schedule_size, err);
+    if (status != TACIT_OK)
+        return status;
+    tacit_digest(s->row.schedule_hash, s->row.schedule, s->row.schedule_size);
+    memcpy(s->row.lineage, s->lineage, LINEAGE_BYTES);
+    memcpy(s->schedule_hash, s->row.schedule_hash, sizeof s->schedule_hash);
+    p->format = 1;
+    p->lineage = s->schedule.lineage;
+    p->schedule_hash = tacit_field_of(s->schedule_hash, sizeof s->schedule_hash);
+    p->base_digest = s->schedule.base_digest;
+    p->adapter = &s->adapter;
+    p->optimizer = &s->optimizer;
+    p->delta = s->schedule.delta;
+    p->accountant = s->schedule.accountant;
+    s->row.state = LINEAGE_RUNNING;
+    s->row.created_ms = tacit_clock_wall_ms();
+    return tacit_message_pack(p, TACIT_MESSAGE_ENTRY_MAX, &s->row.common, &s->row.common_size, err);
+}
+
+static tacit_status store(void *ctx, tacit_error *err)
+{
+    starting *s = ctx;
+    server *sv = s->call->server;
+    lineage_row running = {0};
+    Tacit__ScheduleLogged body = TACIT__SCHEDULE_LOGGED__INIT;
+    Tacit__Entry entry = TACIT__ENTRY__INIT;
+    tacit_status status = lineage_running(sv->db, &running, err);
+    lineage_row_free(&running);
+    if (status == TACIT_OK)
+        return tacit_fail(err, TACIT_CONFLICT,
+                          "a lineage is running; wait for its end or use 'round cancel'");
+    if (status != TACIT_NOT_FOUND)
+        return status;
+    body.schedule = tacit_field_of(s->row.schedule, s->row.schedule_size);
+    entry.body_case = TACIT__ENTRY__BODY_SCHEDULE;
+    entry.schedule = &body;
+    status = tacit_ledger_record(sv->ledger, &entry, NULL, NULL, err);
+    return status == TACIT_OK ? lineage_insert(sv->db, &s->row, err) : status;
+}
+
+/* What the operator reads: the cost of the lineage, round by round. */
+static tacit_status describe(starting *s, tacit_error *err)
+{
+    char hex[2 * LINEAGE_BYTES + 1];
+    json_t *costs = json_array();
+    tacit_hex(hex, s->lineage, sizeof s->lineage);
+    for (size_t r = 1; r <= s->row.rounds; r++) {
+        double epsilon;
+        tacit_status status = tacit_budget_schedule_epsilon(&epsilon, &s->schedule, r,
+                                                            s->common.trainable_values, err);
+        if (status != TACIT_OK) {
+            json_decref(costs);
+            return status;
+        }
+        json_array_append_new(costs, isfinite(epsilon) ? json_real(epsilon) : json_null());
+    }
+    s->call->result = json_pack(
+        "{s:s, s:I, s:I, s:f, s:f, s:o}", "lineage", hex, "rounds", (json_int_t)s->row.rounds,
+        "trainable_values", (json_int_t)s->common.trainable_values, "norm_bound",
+        s->common.norm_bound, "delta", s->schedule.delta, "epsilon_after_round", costs);
+    return s->call->result ? TACIT_OK : tacit_fail(err, TACIT_NO_MEMORY, "round start: no memory");
+}
+
+tacit_status lineage_start(control_call *call, tacit_error *err)
+{
+    starting state = {.call = call,
+                      .schedule = TACIT__SCHEDULE__INIT,
+                      .common = TACIT__PLAN__INIT,
+                      .adapter = TACIT__ADAPTER_SPEC__INIT,
+                      .mechanism = TACIT__MECHANISM__INIT,
+                      .optimizer = TACIT__OPTIMIZER__INIT,
+                      .round = TACIT__SCHEDULED_ROUND__INIT};
+    starting *s = &state;
+    size_t values = 0;
+    tacit_status status;
+    randombytes_buf(s->lineage, sizeof s->lineage);
+    TACIT_TRY(fill_mechanism(s, err), done);
+    TACIT_TRY(fill_optimizer(s, err), done);
+    TACIT_TRY(fill_adapter(s, err), done);
+    TACIT_TRY(count_values(s, &values, err), done);
+    TACIT_TRY(fill_limits(s, values, err), done);
+    TACIT_TRY(fill_schedule(s, err), done);
+    TACIT_TRY(tacit_schedule_validate(&s->schedule, err), done);
+    TACIT_TRY(pack(s, err), done);
+    TACIT_TRY(describe(s, err), done);
+    TACIT_TRY(writer_run(call->server->writer, store, NULL, s, err), done);
+    tacit_log_info("started a lineage of %u rounds over %zu values", s->row.rounds, values);
+    round_machine_wake(call->server->rounds);
+done:
+    lineage_row_free(&s->row);
+    free(s->rounds);
+    free(s->targets);
+    return status;
+}

@@ -1,0 +1,13 @@
+/* `tacit-server init`: makes the folder that `tacit-server run` serves. */
+#ifndef TACIT_SERVER_SERVER_INIT_H
+#define TACIT_SERVER_SERVER_INIT_H
+
+#include "server/server_config.h"
+
+/* Makes DIR with server.yaml, ca/, keys/ (server.key, nonce.key, tls.key, origin, operator.key,
+ * operator.pub), uploads/ and adapters/. TACIT_CONFLICT when DIR holds a server already: nothing is
+ * overwritten. `origin` names the log. */
+tacit_status server_init(const char *dir, const char *origin, const server_config_choice *choice,
+                         tacit_error *err) TACIT_MUST_CHECK;
+
+#endif

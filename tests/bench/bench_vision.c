@@ -1,0 +1,171 @@
+/* Time of a tower in nano's shape (96 pixels, 144 patches, width 128, 4 blocks) and, with "large",
+ * of one block pair in SmolVLM's (512 pixels, 1024 patches, width 768): bench_vision [THREADS
+ * [SECONDS [large]]] One line of JSON a case: processor milliseconds a picture, and how much of the
+ * rate of one large fp32 product of the same machine and run the tower reaches, everything but
+ * products counted as loss. */
+#include "common/clock.h"
+#include "common/pool.h"
+#include "engine/matrix.h"
+
+#include "../engine/reference_vision.h"
+
+#include <time.h>
+
+typedef struct bench {
+    const char *name;
+    reference_spec spec;
+} bench;
+
+static const bench cases[] = {
+    {"nano",
+     {.image = 96,
+      .patch = 8,
+      .width = 128,
+      .ff = 512,
+      .heads = 4,
+      .layers = 4,
+      .scale = 3,
+      .out = 128,
+      .linears = TACIT_TYPE_Q8_0}},
+    {"smolvlm, 2 of 12 blocks",
+     {.image = 512,
+      .patch = 16,
+      .width = 768,
+      .ff = 3072,
+      .heads = 12,
+      .layers = 2,
+      .scale = 4,
+      .out = 576,
+      .linears = TACIT_TYPE_Q8_0}},
+};
+
+/* Seconds of processor time of all threads: what other programs take does not count. */
+static double processor_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Multiplications and additions of one forward. */
+static double forward_flops(const vision_shape *s)
+{
+    double n = s->patches, d = s->width, ff = s->ff;
+    double block = 2 * n * (4 * d * d + 2 * d * ff) + 4 * n * n * d;
+    return s->layers * block + 2 * n * d * 3 * s->patch_size * s->patch_size +
+           2 * n * d * s->out_width;
+}
+
+static double product_rate(tacit_pool *pool, double seconds)
+{
+    enum { N = 768 };
+    float *x = calloc((size_t)3 * N * N, sizeof *x), *w = x + N * N, *y = w + N * N;
+    double start = processor_seconds(), taken;
+    size_t times = 0;
+    for (size_t i = 0; i < 2 * N * N; i++)
+        x[i] = reference_uniform(1, (uint32_t)i);
+    do {
+        matrix_mul_nt(pool, y, x, w, N, N, N, false);
+        times++;
+        taken = processor_seconds() - start;
+    } while (taken < seconds);
+    free(x);
+    return 2.0 * N * N * N * (double)times / taken;
+}
+
+static tacit_vision *load(const reference_spec *spec, uint8_t **bytes, gguf_file **file)
+{
+    size_t size;
+    tacit_vision *v = NULL;
+    tacit_error err = {0};
+    gguf_writer *w = gguf_writer_new();
+    reference_keys(w, spec);
+    reference_tensors(w, spec);
+    if (gguf_write_memory(w, bytes, &size, &err) != TACIT_OK ||
+        gguf_open_memory(file, *bytes, size, "tower", &err) != TACIT_OK ||
+        vision_load(&v, *file, &err) != TACIT_OK)
+        fprintf(stderr, "bench_vision: %s\n", err.message);
+    gguf_writer_free(w);
+    return v;
+}
+
+typedef struct run {
+    vision_pass *pass;
+    const float *pixels;
+    float *rows;
+    float **grads;
+} run;
+
+/* Processor seconds of one forward, or of one forward and backward. */
+static double measure(const run *r, bool backward, double seconds)
+{
+    double start = processor_seconds(), taken;
+    size_t times = 0;
+    do {
+        vision_forward(r->pass, NULL, &r->pixels, 1, r->rows);
+        if (backward)
+            vision_backward(r->pass, r->rows, r->grads);
+        times++;
+        taken = processor_seconds() - start;
+    } while (taken < seconds);
+    return taken / (double)times;
+}
+
+static void report(const char *name, const char *what, double seconds, double flops, double rate)
+{
+    printf("{\"tower\":\"%s\",\"what\":\"%s\",\"ms\":%.3f,\"of_product_rate\":%.3f}\n", name, what,
+           1e3 * seconds, flops / seconds / rate);
+    fflush(stdout);
+}
+
+static int run_case(const bench *b, tacit_pool *pool, double seconds)
+{
+    uint8_t *bytes = NULL;
+    gguf_file *file = NULL;
+    tacit_vision *v = load(&b->spec, &bytes, &file);
+    if (!v)
+        return 1;
+    const vision_shape *s = vision_get_shape(v);
+    size_t count = vision_tensor_count(v), pixels = (size_t)3 * s->image_size * s->image_size;
+    float *planes = malloc(pixels * sizeof *planes);
+    run r = {.pixels = planes, .grads = calloc(count, sizeof *r.grads)};
+    r.rows = malloc((size_t)s->rows * s->out_width * sizeof *r.rows);
+    for (size_t i = 0; i < pixels; i++)
+        planes[i] = reference_uniform(2, (uint32_t)i);
+    for (size_t i = 0; i < count; i++)
+        r.grads[i] =
+            calloc(vision_tensor_at(v, i)->rows * vision_tensor_at(v, i)->cols, sizeof(float));
+    double rate = product_rate(pool, seconds / 2);
+    for (int train = 0; train < 2; train++) {
+        if (vision_pass_new(&r.pass, v, 1, train, pool, NULL) != TACIT_OK)
+            return 1;
+        double taken = measure(&r, train, seconds);
+        report(b->name, train ? "forward and backward" : "forward", taken,
+               forward_flops(s) * (train ? 3 : 1), rate);
+        vision_pass_free(r.pass);
+    }
+    for (size_t i = 0; i < count; i++)
+        free(r.grads[i]);
+    free(r.grads);
+    free(r.rows);
+    free(planes);
+    vision_free(v);
+    gguf_close(file);
+    free(bytes);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    tacit_pool *pool;
+    size_t threads = argc > 1 ? (size_t)strtoul(argv[1], NULL, 10) : 1;
+    double seconds = argc > 2 ? strtod(argv[2], NULL) : 2;
+    bool large = argc > 3 && strcmp(argv[3], "large") == 0;
+    int failed = 0;
+    if (tacit_pool_new(&pool, threads, NULL) != TACIT_OK)
+        return 1;
+    for (size_t i = 0; i < (large ? 2u : 1u); i++)
+        failed |= run_case(&cases[i], pool, seconds);
+    tacit_pool_free(pool);
+    return failed;
+}

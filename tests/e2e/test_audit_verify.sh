@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# tacit-audit verify as an auditor types it: report, JSON, exit codes 0, 2, 3 and 6.
+set -euo pipefail
+audit=$TACIT_BIN/tacit-audit
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+"$TACIT_BIN/test_export" "$work"
+
+fail() { echo "FAILED: $*" >&2; exit 1; }
+
+# expect CODE PATTERN ARGUMENTS...: exit code, and a pattern that both outputs together contain.
+expect() {
+    local code=$1 pattern=$2 found=0 text
+    shift 2
+    text=$("$audit" "$@" 2>&1) || found=$?
+    [ "$found" = "$code" ] || fail "$*: exit $found, expected $code: $text"
+    grep -qE -- "$pattern" <<<"$text" || fail "$*: '$pattern' not in: $text"
+}
+
+expect 0 'clean: ok' verify "$work/clean"
+expect 0 'violations: 0' verify "$work/clean"
+expect 0 'a log cannot prove' verify "$work/clean"
+expect 0 '"audit":"ok"' verify "$work/clean" --json
+expect 0 '"violations":\[\]' verify "$work/clean" --json
+expect 0 'receipts held against it: 1' verify "$work/clean" --receipt "$work/good.receipt"
+key=$(sed -n 's/^log //p' "$work/clean/keys.txt")
+expect 0 'clean: ok' verify "$work/clean" --log-key "$key"
+other=$(sed -n 's/^log //p' "$work/lying/keys.txt")
+expect 6 'wrong_log_key' verify "$work/clean" --log-key "$other"
+
+# A device that states a smaller epsilon than its events amount to.
+expect 6 'epsilon_mismatch at entry [0-9]+: logged 0.25, recomputed' verify "$work/lying"
+expect 6 '"kind":"epsilon_mismatch","entry":[0-9]+,"detail":' verify "$work/lying" --json
+expect 6 '"audit":"violations"' verify "$work/lying" --json
+
+# Rounds without noise.
+expect 6 'non_private' verify "$work/none"
+expect 0 'epsilon against the server infinite' verify "$work/none" --allow-non-private
+
+# A receipt of another log; a log that lost its end; one that lost a byte.
+expect 6 'bad_receipt' verify "$work/lying" --receipt "$work/good.receipt"
+cp -r "$work/clean" "$work/short"
+head -c -1 "$work/clean/log.bin" >"$work/short/log.bin"
+expect 3 'log.bin' verify "$work/short"
+cp -r "$work/clean" "$work/flipped"
+size=$(stat -c %s "$work/flipped/log.bin")
+printf '\xff' | dd of="$work/flipped/log.bin" bs=1 seek=$((size - 2)) conv=notrunc status=none
+expect 6 'bad_signature' verify "$work/flipped"
+expect 6 'root_mismatch' verify "$work/flipped"
+
+expect 3 'keys.txt' verify "$work/nothing"
+expect 3 'keys.txt: Receipt' verify "$work/clean" --receipt "$work/clean/keys.txt"
+expect 3 'missing.receipt' verify "$work/clean" --receipt "$work/missing.receipt"
+expect 2 'EXPORT' verify
+echo "audit verify: ok"

@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# tacit eval and tacit embed as a person types them: JSON, bad records, bad files, exit codes.
+set -euo pipefail
+tacit=$TACIT_BIN/tacit
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+
+fail() { echo "FAILED: $*" >&2; exit 1; }
+
+# expect CODE PATTERN ARGUMENTS...: exit code, and a pattern that both outputs together contain.
+expect() {
+    local code=$1 pattern=$2 found=0 text
+    shift 2
+    text=$("$tacit" "$@" 2>&1) || found=$?
+    [ "$found" = "$code" ] || fail "$*: exit $found, expected $code: $text"
+    grep -qE -- "$pattern" <<<"$text" || fail "$*: '$pattern' not in: $text"
+}
+
+"$TACIT_BIN/write_tiny_model" "$dir"
+cp "$TACIT_SOURCE/tests/fuzz/corpus/image/good/jpeg_full" "$dir/a.jpg"
+cp "$TACIT_SOURCE/tests/fuzz/corpus/image/good/png_colour" "$dir/b.png"
+head -c 300 "$dir/a.jpg" >"$dir/half.jpg"
+line() { printf '{"id":"%s","messages":[{"role":"user","content":[{"type":"image","image":"%s"},{"type":"text","text":"%s"}]},{"role":"assistant","content":"%s"}]}\n' "$@"; }
+{ line number:1 a.jpg "how fast?" 7; line number:2 a.jpg "how far?" 8; line label:3 b.png "which?" low; } >"$dir/good.jsonl"
+{ cat "$dir/good.jsonl"; line number:4 half.jpg "how?" 9; line number:5 ../a.jpg "how?" 9; line number:6 none.jpg x y; } >"$dir/bad.jsonl"
+model=(-m "$dir/text.gguf" --mmproj "$dir/mmproj.gguf")
+
+expect 0 '"accuracy":[01]\.[0-9]+,"loss":[0-9.]+,"perplexity":[0-9.]+,"examples":3,"records":3,"skipped":0,"decode_tokens_per_s":[0-9.]+,"peak_rss_bytes":[0-9]+,"by_kind":\{"number":\{"accuracy":[0-9.]+,"examples":2\},"label"' \
+    eval "${model[@]}" --data "$dir/good.jsonl" --json -n 4
+expect 0 'accuracy .* of 3 answers' eval "${model[@]}" --data "$dir/good.jsonl" -n 4 --precision fast
+expect 0 '"examples":1,' eval "${model[@]}" --data "$dir/good.jsonl" --limit 1 --json
+expect 0 '(right|wrong) label:3: expected .low., answered' eval "${model[@]}" --data "$dir/good.jsonl" --answers
+
+# The same numbers whatever the threads, and other numbers for other marker tokens.
+loss() { "$tacit" eval "${model[@]}" --data "$dir/good.jsonl" --json -n 4 "$@" | sed 's/.*"loss":\([^,]*\),.*/\1/'; }
+[ "$(loss -t 1)" = "$(loss -t 3)" ] || fail "the loss depends on the number of threads"
+[ "$(loss)" != "$(loss --form mtmd)" ] || fail "--form mtmd changes nothing"
+[ "$(loss --form mtmd)" != "$(loss --form mtmd-ik)" ] || fail "--form mtmd-ik is --form mtmd"
+
+# A damaged picture, a path outside, a missing file: skipped and counted, or an error.
+expect 0 'bad.jsonl:4: .*half.jpg: damaged JPEG.*skipped' eval "${model[@]}" --data "$dir/bad.jsonl" -n 1
+expect 0 '"records":3,"skipped":2' eval "${model[@]}" --data "$dir/bad.jsonl" --json -n 1
+expect 3 'bad.jsonl:5: .*stay inside' eval "${model[@]}" --data "$dir/bad.jsonl" --strict
+{ line a half.jpg q r; } >"$dir/half.jsonl"
+expect 3 'no record could be evaluated' eval "${model[@]}" --data "$dir/half.jsonl"
+expect 3 'half.jsonl:1.*damaged JPEG' eval "${model[@]}" --data "$dir/half.jsonl" --strict
+expect 3 'give its file with --mmproj' eval -m "$dir/text.gguf" --data "$dir/good.jsonl" --strict
+
+# Files that are no models, or the wrong way round.
+head -c 2000 "$dir/mmproj.gguf" >"$dir/cut.gguf"
+expect 3 'cut.gguf' eval -m "$dir/text.gguf" --mmproj "$dir/cut.gguf" --data "$dir/good.jsonl"
+expect 3 'architecture' eval -m "$dir/mmproj.gguf" --data "$dir/good.jsonl"
+expect 3 'expected .clip.; a text model goes to -m' eval -m "$dir/text.gguf" --mmproj "$dir/text.gguf" --data "$dir/good.jsonl"
+expect 1 'nowhere.gguf' eval -m "$dir/nowhere.gguf" --data "$dir/good.jsonl"
+expect 2 'data is missing' eval -m "$dir/text.gguf"
+expect 2 'expected hf, mtmd or mtmd-ik' eval "${model[@]}" --data "$dir/good.jsonl" --form llava
+expect 0 'usage: tacit eval' eval --help
+
+rows=$("$tacit" embed "${model[@]}" --image "$dir/a.jpg" --json)
+[ "$(tr -cd '[' <<<"$rows" | wc -c)" = 10 ] || fail "embed: expected 9 rows: $rows"
+[ "$("$tacit" embed "${model[@]}" --image "$dir/a.jpg" -t 1)" = "$("$tacit" embed "${model[@]}" --image "$dir/a.jpg" -t 2)" ] ||
+    fail "rows depend on the number of threads"
+[ "$("$tacit" embed "${model[@]}" --image "$dir/a.jpg" | wc -lw | tr -s ' ')" = " 9 288" ] || fail "embed: expected 9 lines of 32 numbers"
+expect 3 'damaged JPEG' embed "${model[@]}" --image "$dir/half.jpg"
+expect 3 'expected a JPEG or PNG' embed "${model[@]}" --image "$dir/good.jsonl"
+echo "eval and embed hold"

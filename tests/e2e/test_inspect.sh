@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# `tacit inspect` and `tacit tokenize` on files that the repository has: output, JSON and exit codes.
+set -euo pipefail
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+golden=$TACIT_SOURCE/tests/golden
+tacit=$TACIT_BIN/tacit
+wrong=0
+
+# expect CODE PATTERN COMMAND...: exit code, and an extended regular expression in what it prints.
+expect() {
+    local code=$1 pattern=$2 found=0
+    shift 2
+    "$@" >"$work/out" 2>&1 || found=$?
+    if [ "$found" != "$code" ] || ! grep -qE -- "$pattern" "$work/out"; then
+        echo "expected exit $code and '$pattern' from: $*"
+        echo "found exit $found and:"
+        cat "$work/out"
+        wrong=1
+    fi
+}
+
+small=$golden/tokenizer/small_gpt2.gguf
+expect 0 '^kind: text$' "$tacit" inspect "$small"
+expect 0 'tokenizer.ggml.pre +string +"gpt-2"$' "$tacit" inspect "$small"
+expect 0 '^  text model: .*key llama.context_length is missing' "$tacit" inspect "$small"
+expect 0 '"kind":"text".*"architecture":"llama".*"parameters":0,' "$tacit" inspect --json "$small"
+expect 0 '"key":"tokenizer.ggml.merges","type":"array","element":"string","count":[0-9]+,' \
+    "$tacit" inspect --json "$small"
+expect 0 '"unsupported":\[\{"what":"text model","why":"' "$tacit" inspect --json "$small"
+
+printf 'GGUF\003\0\0\0' >"$work/short.gguf"
+head -c -1 "$golden/tiny-tied.gguf" >"$work/cut.gguf"
+expect 3 'short.gguf: byte 8: the file ends within the counts' "$tacit" inspect "$work/short.gguf"
+expect 3 'cut.gguf: .*truncated' "$tacit" inspect "$work/cut.gguf"
+expect 1 'none.gguf: cannot open' "$tacit" inspect "$work/none.gguf"
+expect 2 'expected MODEL.gguf' "$tacit" inspect
+expect 0 'usage: tacit inspect MODEL.gguf' "$tacit" inspect --help
+
+expect 0 '^[0-9]+( [0-9]+)*$' "$tacit" tokenize -m "$small" -p 'The heart rate is 72.'
+expect 0 '^\{"tokens":\[2\]\}$' "$tacit" tokenize -m "$small" --special --json -p '<|im_end|>'
+expect 0 '^\{"tokens":\[([0-9]{2,},)+[0-9]{2,}\]\}$' "$tacit" tokenize -m "$small" --json -p '<|im_end|>'
+expect 0 '^\{"tokens":\[\]\}$' "$tacit" tokenize -m "$small" --json -p ''
+expect 2 '--prompt is missing' "$tacit" tokenize -m "$small"
+exit $wrong

@@ -1,0 +1,94 @@
+#!/usr/bin/env bash
+# tacit train as a person types it: each trainable set lowers the loss, what it saves continues
+# where training ended, the same command gives the same bytes whatever the threads, and errors.
+set -euo pipefail
+tacit=$TACIT_BIN/tacit
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+
+fail() { echo "FAILED: $*" >&2; exit 1; }
+
+# expect CODE PATTERN ARGUMENTS...: exit code, and a pattern that both outputs together contain.
+expect() {
+    local code=$1 pattern=$2 found=0 text
+    shift 2
+    text=$("$tacit" train "$@" 2>&1) || found=$?
+    [ "$found" = "$code" ] || fail "$*: exit $found, expected $code: $text"
+    grep -qE -- "$pattern" <<<"$text" || fail "$*: '$pattern' not in: $text"
+}
+
+# losses ARGUMENTS...: the loss of each epoch, a line each.
+losses() { "$tacit" train "$@" --json 2>"$dir/log" | sed -n 's/.*"loss":\([0-9.]*\).*/\1/p'; }
+
+# falls FACTOR: the last of the numbers on stdin is below FACTOR times the first.
+falls() { awk -v factor="$1" 'NR == 1 { first = $1 } { last = $1 } END { exit !(NR > 1 && last < factor * first) }'; }
+
+"$TACIT_BIN/write_tiny_model" "$dir"
+base64 -d >"$dir/picture.png" <<'PNG'
+iVBORw0KGgoAAAANSUhEUgAAABgAAAAYCAIAAABvFaqvAAAF3UlEQVR42hWU0YvQdBzAv+llt3Wdd3Pa1XScOmxcN7mWLKPBrkvH
+KJUNrrCfQUeb4sEYhzJbESOGsYiBg2A0kVgjwbaXe/gZRmwExtiDuNpTDwuKZIEPIb0EYZj+A5+nz+cDAEAC0AAsAA8gAsgAKoAO
+gAAsAAfAAwgAIoAEIAMoADBADdAC9AADwPiQAgSQxGM0sYUltvLEhEg8LhPbVOIJnZhEBGERpEM86RFTAfFUREwnxPaMmCmIWUxQ
+NbGjJeie2DkQu0biaQAKSGoLTU2w1DaemhQpUqamVGpap2YQRVkU7VC7PGouoJ6NqN0JxWbUfEHtwxRXUwdaiu+phYFaHKmDAAyQ
+zFaa2cYyBM9Micx2maFUZqfOzCGGsRjWYfZ6DBcwz0XMQsIIGbNUMC9iRqqZl1tG7hllYFZG5igAByQ3QXOTLDfFczMiR8vcnMrt
+1rl5xHEWxzvcosctBdyhiDuccHLGLRfcEcxpNXes5fSeWx24kyP3DoAApPA4LZCssJ0XaFF4RhZYVdivCzwSBEsQHeElT5AD4dVI
+UBPhjUzQC+FNLKBaeLcVrF5YHwRnFM4DSEBK22hpipUoXpoTJVaWOFVa0KUlJEmWJDvSiidpgXQiklYTCWXSWiGdwZJdS+dayesl
+f5AujtJnAAqQyhO0Ms0qO3llt6jsl5UFVXlBVw4jRbEU1VGOe8pqoJyKlPcSZT1TNgrlfaz4tfJJq0S98vmgXB6VrwA0ILVJWpth
+tTlemxc1XtaWVO2wri0jTbM03dFOetpaoJ2NtI1E8zLt40L7FGtxrX3RalmvXRu0zVG7AWAAaRC0QbEGwxucaAiyIamGohsaMgzL
+QI5heoYdGG5k+IkRZkZcGCk28tooWwP3RjUYzWh0j/wlEUkjmkUsj3gRiTKSVaTqSEcIWchykOMhL0BBhKIEJRnKClRghGtUt6jt
+UT+gYUQP3TaBNJ+kzV2suZc3F0XzJdlcUc3junkSmaZlOo75gWdeDMxLkXk5Ma9m5mZhfo/NpjZ/bs2hN/8czL9H8z8AG0h7irbn
+WJvj7SXRlmVbU+1V3V5Dtm3ZnmNf9Ow4sK9E9rXExpn9Q2HfwvYvtX2nte/19v3Bnhzth7G6QLpP0e6zrPsc7x4S3Vdl94TqntLd
+s8h1LTdw3EueeyVwv4ncbxP3Zub+VLi/Yvdu7f7TuhO9Ozu47Og+D+AD6U/T/m7WX+D9w6Kvyv6q6r+n+xvI9y0/cvzLnn8t8L+N
+/B8Tv8/83wr/L+zfr32y9ed6/8DgHxr9FYAQyHA7HbJsKPChLIZvyCFSw3U99FAYWmHihFe9EAfhzSjsk/D3LLxXhA9wOF2He9pw
+sQ9fGcLXx/BtgBjIeIaO59l4iY+XxViX4zU13tDjj1EcW3HmxJte/EMQ/xTFvyXxvSyGIp7B8XwdL7Xxch/rQ7w2xhsAKZDpLJ3u
+Y9MX+fSImL4pp2fU9H09/RSlqZUWTvq9l94K0l+j9K8kfZClM0W6F6dinb7Wpqt9enpIL4xpCJADmVN0zrG5xOeamCM5t9Xc1/MY
+5bmVYydvvPyXIL8b5feTfDrL54tcxPmROn+rzc/2+YdDHo35lwAlkOUOujzAli/z5TGxfFcuz6nlJ3r5BSpLq6yd8mevvBOU/0Ql
+mZR7snKpKF/D5Vt1ud6WH/XlpaHMx/L6o/2SmKYxz2KZx7qILRl7Ko50nCGMLdw6ePDwvQBPRHguwYsZXi7wKsZna/xRi+Mefz3g
+GyO+BVABWe2kqwW2UvhqVazW5cpXq8/16hqqKqvqnepPr7ofVLNRdSCpXskqvahO4+rDurrUVl/31XdDdXus/gBogGx20c0i26zw
+zUmxceTmotpc1ptN1DRWMzjN314zGTRs1BxKmtezZq1oLuAmqpu8bW70ze2huTM2/wJ0QHZP091BtjvKd++I3Xm5+0ztvtK7G6jr
+rG50uv+8jg6656NuJenezrqNogtx92XdXW+7W333x9D9O3az/wMCh7JPv4J8jwAAAABJRU5ErkJggg==
+PNG
+line() { printf '{"id":"%s","messages":[{"role":"user","content":[%s{"type":"text","text":"%s"}]},{"role":"assistant","content":[{"type":"text","text":"%s"}]}]}\n' "$1" "$2" "$3" "$4"; }
+picture='{"type":"image","image":"picture.png"},'
+for i in 1 2 3 4 5 6; do line "t$i" "" "say $i" "abc"; done >"$dir/text.jsonl"
+for i in 1 2; do line "p$i" "$picture" "what?" "seen"; done >"$dir/pictures.jsonl"
+model=(-m "$dir/text.gguf")
+seeing=("${model[@]}" --mmproj "$dir/mmproj.gguf" --data "$dir/pictures.jsonl")
+
+# Adapters, on one thread and on two.
+lora=("${model[@]}" --data "$dir/text.jsonl" --epochs 12 --batch 3 --learning-rate 0.02 --seed 7)
+losses "${lora[@]}" --trainable lora --out "$dir/a1.gguf" -t 1 | falls 0.7 || fail "lora does not learn"
+losses "${lora[@]}" --trainable lora --out "$dir/a2.gguf" -t 2 >/dev/null
+cmp -s "$dir/a1.gguf" "$dir/a2.gguf" || fail "threads change the adapter"
+losses "${lora[@]}" --trainable ffa --targets attn_output,ffn_down --out "$dir/f.gguf" | falls 0.8 ||
+    fail "ffa does not learn"
+losses "${lora[@]}" --trainable lora --out "$dir/a3.gguf" --seed 8 >/dev/null
+cmp -s "$dir/a1.gguf" "$dir/a3.gguf" && fail "the seed changes nothing"
+
+# Everything: what was saved goes on from there, and is an ordinary model.
+all=(--data "$dir/text.jsonl" --trainable all --batch 3 --learning-rate 0.003 --types f32)
+losses "${model[@]}" "${all[@]}" --epochs 8 --out "$dir/all.gguf" >"$dir/first"
+falls 0.6 <"$dir/first" || fail "full training does not learn"
+losses -m "$dir/all.gguf" "${all[@]}" --epochs 1 --out "$dir/more.gguf" >"$dir/second"
+cat "$dir/first" "$dir/second" | falls 0.6 || fail "the saved model lost what it learned"
+"$tacit" tokenize -m "$dir/all.gguf" -p "abc" >/dev/null || fail "the saved model does not load"
+
+# Through a picture: the projector alone, and tower and text together.
+losses "${seeing[@]}" --trainable projector --epochs 10 --batch 2 --learning-rate 0.01 \
+    --out "$dir/mm.gguf" | falls 0.95 || fail "the projector does not learn"
+losses "${seeing[@]}" --trainable all --epochs 8 --batch 2 --learning-rate 0.003 --types q8_0 \
+    --out "$dir/all.gguf" --out-mmproj "$dir/all-mm.gguf" | falls 0.6 || fail "all does not learn"
+expect 0 'epoch 1: loss' -m "$dir/all.gguf" --mmproj "$dir/all-mm.gguf" --data "$dir/pictures.jsonl" \
+    --trainable ffa --out "$dir/f.gguf" --eval "$dir/pictures.jsonl"
+
+expect 0 'usage: tacit train' --help
+expect 2 'trainable' "${model[@]}" --data "$dir/text.jsonl" --out "$dir/x"
+expect 2 'expected lora, ffa, projector or all' "${lora[@]}" --trainable prompt --out "$dir/x"
+expect 2 'unknown target' "${lora[@]}" --trainable lora --targets attn_z --out "$dir/x"
+expect 2 'expected adamw' "${lora[@]}" --trainable lora --optimizer lion --out "$dir/x"
+expect 2 'no projector' "${lora[@]}" --trainable projector --out "$dir/x"
+expect 2 'out-mmproj' "${seeing[@]}" --trainable all --out "$dir/x"
+expect 1 'absent.jsonl' "${model[@]}" --data "$dir/absent.jsonl" --trainable lora --out "$dir/x"
+expect 3 'no usable example' "${model[@]}" --data "$dir/pictures.jsonl" --trainable lora --out "$dir/x"
+echo '{"id":' >>"$dir/text.jsonl"
+expect 3 'text.jsonl:7' "${lora[@]}" --trainable lora --strict --out "$dir/x"
+expect 0 '"skipped":1' "${lora[@]}" --trainable lora --json --out "$dir/x"

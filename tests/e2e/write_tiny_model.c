@@ -1,0 +1,34 @@
+/* write_tiny_model DIR: text.gguf and mmproj.gguf, random, for tests of the programs. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "../engine/tiny_model.h"
+
+static int write_file(gguf_writer *w, const char *folder, const char *name)
+{
+    char path[512];
+    tacit_error err;
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    tacit_status status = gguf_write(w, path, &err);
+    gguf_writer_free(w);
+    if (status != TACIT_OK)
+        fprintf(stderr, "write_tiny_model: %s\n", err.message);
+    return status != TACIT_OK;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 2)
+        return 2;
+    reference_spec spec = {.image = 24, .patch = 4, .width = 32, .ff = 64, .heads = 4};
+    spec.layers = 2, spec.scale = 2, spec.out = 32, spec.linears = TACIT_TYPE_Q8_0;
+    gguf_writer *text = gguf_writer_new(), *tower = gguf_writer_new();
+    tiny_put_text_model(text);
+    tiny_put_vocabulary(text);
+    reference_keys(tower, &spec);
+    reference_tensors(tower, &spec);
+    return write_file(text, argv[1], "text.gguf") | write_file(tower, argv[1], "mmproj.gguf");
+}

@@ -1,0 +1,266 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "common/file.h"
+#include "engine/example.h"
+#include "engine/image.h"
+
+#include "tiny_model.h"
+
+#include "../golden/pictures_pillow.h"
+
+/* Pictures by name from the golden ones. */
+static tacit_status golden_read(void *ctx, const char *path, uint8_t **data, size_t *size,
+                                tacit_error *err)
+{
+    (void)ctx;
+    for (size_t i = 0; i < sizeof pictures / sizeof pictures[0]; i++) {
+        if (strcmp(pictures[i].name, path) != 0)
+            continue;
+        *size = pictures[i].size;
+        *data = malloc(*size);
+        memcpy(*data, pictures[i].data, *size);
+        return TACIT_OK;
+    }
+    return tacit_fail(err, TACIT_NOT_FOUND, "%s: no such picture", path);
+}
+
+static const tacit_media_source golden_source = {NULL, golden_read};
+
+/* Rows as text: tokens by their bytes, picture rows as '.', trained ones marked by '^' before. */
+static void spell(char *out, size_t size, const tacit_model *model, const tacit_input *in)
+{
+    size_t at = 0;
+    for (size_t i = 0; i < in->count; i++) {
+        tacit_buffer text = {0};
+        if (in->row[i].modality == TACIT_MODALITY_TOKEN)
+            assert_int_equal(
+                tacit_detokenize(tacit_model_tokenizer(model), in->row[i].token, true, &text, NULL),
+                TACIT_OK);
+        else
+            assert_int_equal(tacit_buffer_append(&text, ".", 1), TACIT_OK);
+        at += (size_t)snprintf(out + at, size - at, "%s%.*s", in->row[i].trained ? "^" : "",
+                               (int)text.size, (const char *)text.data);
+        tacit_buffer_free(&text);
+        assert_int_equal(in->row[i].position, i);
+    }
+}
+
+static tacit_record parse(const char *line)
+{
+    tacit_record r;
+    tacit_error err = {0};
+    if (tacit_record_parse(&r, line, strlen(line), "", &err) != TACIT_OK)
+        fail_msg("%s", err.message);
+    /* Names in place of paths. */
+    for (size_t m = 0; m < r.n_messages; m++)
+        for (size_t c = 0; c < r.message[m].n_content; c++)
+            if (r.message[m].content[c].kind == TACIT_CONTENT_IMAGE) {
+                char *name = strrchr(r.message[m].content[c].text, '/');
+                if (name)
+                    memmove(r.message[m].content[c].text, name + 1, strlen(name));
+            }
+    return r;
+}
+
+static void test_text(void **state)
+{
+    tiny_model *t = *state;
+    tacit_record r = parse("{\"id\":\"a\",\"messages\":[{\"role\":\"user\",\"content\":\"hi\"},"
+                           "{\"role\":\"assistant\",\"content\":\"72\"},"
+                           "{\"role\":\"user\",\"content\":\"so\"},"
+                           "{\"role\":\"assistant\",\"content\":\"ok\"}]}");
+    tacit_input in;
+    tacit_error err = {0};
+    char text[1024];
+    if (tacit_example_build(&in, t->model, &r, NULL, &err) != TACIT_OK)
+        fail_msg("%s", err.message);
+    spell(text, sizeof text, t->model, &in);
+    assert_string_equal(text, "<|im_start|>User: hi<end_of_utterance>\n"
+                              "Assistant:^ ^7^2^<end_of_utterance>\n"
+                              "User: so<end_of_utterance>\n"
+                              "Assistant:^ ^o^k^<end_of_utterance>\n");
+    tacit_input_free(&in);
+    assert_int_equal(tacit_example_prompt(&in, t->model, r.message, 1, NULL, NULL), TACIT_OK);
+    spell(text, sizeof text, t->model, &in);
+    assert_string_equal(text, "<|im_start|>User: hi<end_of_utterance>\nAssistant:");
+    tacit_input_free(&in);
+    tacit_record_free(&r);
+}
+
+static void test_user_text_stays_text(void **state)
+{
+    tiny_model *t = *state;
+    tacit_record r = parse("{\"id\":\"a\",\"messages\":[{\"role\":\"user\",\"content\":"
+                           "\"<end_of_utterance><image><global-img>\"},"
+                           "{\"role\":\"assistant\",\"content\":\"<|im_start|>\"}]}");
+    tacit_input in;
+    size_t controls = 0;
+    assert_int_equal(tacit_example_build(&in, t->model, &r, NULL, NULL), TACIT_OK);
+    for (size_t i = 0; i < in.count; i++)
+        controls += in.row[i].token >= TINY_START;
+    assert_int_equal(controls, 3); /* the start and the ends of two turns */
+    tacit_input_free(&in);
+    tacit_record_free(&r);
+}
+
+static const char with_picture[] =
+    "{\"id\":\"a\",\"messages\":[{\"role\":\"user\",\"content\":["
+    "{\"type\":\"image\",\"image\":\"%s\"},{\"type\":\"text\",\"text\":\"q\"}]},"
+    "{\"role\":\"assistant\",\"content\":\"7\"}]}";
+
+static tacit_record picture_record(const char *name)
+{
+    char line[512];
+    snprintf(line, sizeof line, with_picture, name);
+    return parse(line);
+}
+
+#define AROUND "<fake_token_around_image>"
+#define NINE "........."
+
+static void expect_picture(const tiny_model *t, const char *name, media_form form, bool tiles,
+                           const char *block, size_t n_media)
+{
+    const tacit_example_options how = {.form = form, .tiles = tiles, .source = &golden_source};
+    tacit_record r = picture_record(name);
+    tacit_input in;
+    tacit_error err = {0};
+    char text[2048], expected[2048];
+    if (tacit_example_build(&in, t->model, &r, &how, &err) != TACIT_OK)
+        fail_msg("%s", err.message);
+    spell(text, sizeof text, t->model, &in);
+    snprintf(expected, sizeof expected,
+             "<|im_start|>User:%sq<end_of_utterance>\nAssistant:^ ^7^<end_of_utterance>\n", block);
+    assert_string_equal(text, expected);
+    assert_int_equal(in.n_media, n_media);
+    for (size_t i = 0; i < in.n_media; i++) {
+        assert_int_equal(in.media[i].width, 24);
+        assert_int_equal(in.media[i].n_rows, 9);
+        assert_non_null(in.media[i].pixels);
+    }
+    tacit_input_free(&in);
+    tacit_record_free(&r);
+}
+
+static void test_forms_of_pictures(void **state)
+{
+    const tiny_model *t = *state;
+    /* jpeg_full is 24 x 18 and becomes 24 x 24; preproc_image_size is 24: one tile, equal to the
+     * overview. */
+    expect_picture(t, "jpeg_full", MEDIA_FORM_HF, false, AROUND "<global-img>" NINE AROUND, 1);
+    expect_picture(t, "jpeg_full", MEDIA_FORM_HF, true, AROUND "<global-img>" NINE AROUND, 1);
+    expect_picture(t, "jpeg_full", MEDIA_FORM_MTMD, false,
+                   AROUND "<row_1_col_1>" NINE "\n\n" AROUND "<global-img>" NINE AROUND, 1);
+    expect_picture(t, "png_grey", MEDIA_FORM_MTMD_IK, false,
+                   AROUND AROUND "<row_1_col_1>" NINE "\n" AROUND "<global-img>" NINE AROUND, 1);
+}
+
+/* Planes are those of the frame: a picture of the tower's own size is only normalised. */
+static void test_pixels(void **state)
+{
+    const tiny_model *t = *state;
+    const tacit_example_options how = {.source = &golden_source};
+    tacit_record r = picture_record("jpeg_plain");
+    tacit_input in;
+    assert_int_equal(tacit_example_build(&in, t->model, &r, &how, NULL), TACIT_OK);
+    tacit_image picture, frame;
+    assert_int_equal(tacit_image_decode(&picture, jpeg_plain, sizeof jpeg_plain, "x", NULL),
+                     TACIT_OK);
+    assert_int_equal(tacit_image_resize(&frame, &picture, 24, 24, TACIT_IMAGE_LANCZOS, NULL),
+                     TACIT_OK);
+    for (size_t c = 0; c < 3; c++)
+        for (size_t i = 0; i < 24 * 24; i++)
+            assert_true(fabs(in.media[0].pixels[c * 576 + i] -
+                             (frame.rgb[i * 3 + c] / 255.0 - 0.5) / 0.5) < 1e-6);
+    tacit_image_free(&picture);
+    tacit_image_free(&frame);
+    tacit_input_free(&in);
+    tacit_record_free(&r);
+}
+
+static void test_refusals(void **state)
+{
+    const tiny_model *t = *state;
+    tacit_example_options how = {.source = &golden_source};
+    tacit_error err = {0};
+    tacit_input in;
+    tacit_record r = picture_record("none");
+    assert_int_equal(tacit_example_build(&in, t->model, &r, &how, &err), TACIT_NOT_FOUND);
+    assert_null(in.row);
+    tacit_record_free(&r);
+    r = picture_record("jpeg_plain");
+    for (size_t most = 1; most < 30; most++) {
+        how.max_rows = most;
+        assert_int_equal(tacit_example_build(&in, t->model, &r, &how, &err), TACIT_BAD_INPUT);
+        assert_null(in.media);
+    }
+    assert_non_null(strstr(err.message, "rows"));
+    tacit_record_free(&r);
+}
+
+static void test_picture_without_a_tower(void **state)
+{
+    (void)state;
+    tiny_model t = tiny_load(false);
+    const tacit_example_options how = {.source = &golden_source};
+    tacit_error err = {0};
+    tacit_input in;
+    tacit_record r = picture_record("jpeg_plain");
+    assert_int_equal(tacit_example_build(&in, t.model, &r, &how, &err), TACIT_BAD_INPUT);
+    assert_non_null(strstr(err.message, "--mmproj"));
+    tacit_record_free(&r);
+    tiny_free(&t);
+}
+
+/* From a file, and a truncated one is an error of that record. */
+static void test_files(void **state)
+{
+    const tiny_model *t = *state;
+    char path[128];
+    tacit_input in;
+    tacit_error err = {0};
+    snprintf(path, sizeof path, "%s/p.jpg", t->folder);
+    tacit_content content = {TACIT_CONTENT_IMAGE, path};
+    tacit_message message = {TACIT_ROLE_USER, &content, 1};
+    assert_int_equal(tacit_file_write(path, jpeg_plain, sizeof jpeg_plain, 0600, NULL), TACIT_OK);
+    assert_int_equal(tacit_example_prompt(&in, t->model, &message, 1, NULL, &err), TACIT_OK);
+    assert_int_equal(in.n_media, 1);
+    tacit_input_free(&in);
+    assert_int_equal(tacit_file_write(path, jpeg_plain, sizeof jpeg_plain / 2, 0600, NULL),
+                     TACIT_OK);
+    assert_int_equal(tacit_example_prompt(&in, t->model, &message, 1, NULL, &err), TACIT_BAD_INPUT);
+    assert_non_null(strstr(err.message, "p.jpg"));
+    unlink(path);
+}
+
+static int setup(void **state)
+{
+    static tiny_model t;
+    t = tiny_load(true);
+    *state = &t;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    tiny_free(*state);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_text),
+        cmocka_unit_test(test_user_text_stays_text),
+        cmocka_unit_test(test_forms_of_pictures),
+        cmocka_unit_test(test_pixels),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_picture_without_a_tower),
+        cmocka_unit_test(test_files),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

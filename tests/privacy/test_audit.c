@@ -1,0 +1,1160 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "privacy/audit.h"
+#include "privacy/receipt.h"
+#include "world.h"
+
+/* --- running the auditor over a world's log --- */
+
+typedef struct exported {
+    tacit_export e;
+    char note[TACIT_CHECKPOINT_MAX];
+} exported;
+
+static uint8_t *log_bytes(const world *w, size_t *size)
+{
+    tacit_buffer b = {0};
+    for (size_t i = 0; i < w->count; i++) {
+        uint8_t length[4];
+        tacit_store_u32(length, (uint32_t)w->entry[i].size);
+        OK(tacit_buffer_append(&b, length, sizeof length));
+        OK(tacit_buffer_append(&b, w->entry[i].bytes, w->entry[i].size));
+    }
+    *size = b.size;
+    return b.data;
+}
+
+static void export_of(world *w, exported *x)
+{
+    *x = (exported){0};
+    x->e.log = log_bytes(w, &x->e.log_size);
+    OK(tacit_export_split(x->e.log, x->e.log_size, &x->e.entries, &x->e.count, &w->err));
+    assert_int_equal(x->e.count, w->count);
+    world_checkpoint(w, w->count, x->note);
+    x->e.checkpoint = x->note;
+    x->e.checkpoint_size = strlen(x->note);
+    x->e.log_key = world_log_key(w);
+}
+
+static void export_done(exported *x)
+{
+    free(x->e.log);
+    free(x->e.entries);
+}
+
+static void run(const exported *x, const tacit_audit_options *options, tacit_audit *audit)
+{
+    static const tacit_audit_options plain;
+    tacit_error err;
+    tacit_status status = tacit_audit_run(audit, &x->e, options ? options : &plain, &err);
+    if (status != TACIT_OK)
+        print_error("%s\n", err.message);
+    assert_int_equal(status, TACIT_OK);
+}
+
+static bool has(const tacit_audit *audit, const char *kind)
+{
+    for (size_t i = 0; i < audit->violation_count; i++)
+        if (strcmp(audit->violations[i].kind, kind) == 0)
+            return true;
+    return false;
+}
+
+static void print_all(const char *what, const tacit_audit *audit)
+{
+    for (size_t i = 0; i < audit->violation_count; i++)
+        print_error("%s: %s at %lld: %s\n", what, audit->violations[i].kind,
+                    (long long)audit->violations[i].entry, audit->violations[i].detail);
+    if (!audit->violation_count)
+        print_error("%s: nothing was found\n", what);
+}
+
+/* --- the clean log --- */
+
+static void test_a_clean_log_passes(void **state)
+{
+    (void)state;
+    world w;
+    exported x;
+    tacit_audit audit;
+    world_init(&w);
+    world_plan_all(&w);
+    world_log(&w);
+    export_of(&w, &x);
+    run(&x, NULL, &audit);
+    if (audit.violation_count)
+        print_all("clean", &audit);
+    assert_int_equal(audit.violation_count, 0);
+    assert_int_equal(audit.device_count, WORLD_DEVICES);
+    assert_int_equal(audit.publication_count, WORLD_ROUNDS);
+    assert_int_equal(audit.rounds, WORLD_ROUNDS);
+    tacit_rdp rdp = {0};
+    tacit_event event = {TACIT_ADD_REMOVE, tacit_noise_multiplier(100000),
+                         tacit_sampling_rate(TACIT_Q_ONE / 20), 10 * WORLD_ROUNDS};
+    OK(tacit_rdp_add(&rdp, &event, TACIT_RDP_TRUE, &w.err));
+    for (size_t d = 0; d < audit.device_count; d++) {
+        assert_true(fabs(audit.devices[d].epsilon - tacit_rdp_epsilon(&rdp, 1e-5, NULL)) < 1e-6);
+        assert_int_equal(audit.devices[d].accepted, WORLD_ROUNDS);
+        assert_true(audit.devices[d].epsilon_subject == audit.devices[d].epsilon);
+    }
+    tacit_audit_free(&audit);
+    export_done(&x);
+    world_free(&w);
+}
+
+/* --- one fault at a time --- */
+
+static uint8_t scratch[64];
+
+static bool at(const Tacit__Entry *e, Tacit__Entry__BodyCase kind, int round, int device, int r,
+               int d)
+{
+    return e->body_case == kind && round == r && device == d;
+}
+#define AT(kind, r, d) at(e, TACIT__ENTRY__BODY_##kind, round, device, r, d)
+
+/* A hook that spoils one entry in place. */
+#define SPOIL(name, kind, r, d, how)                                                               \
+    static bool name(world *w, Tacit__Entry *e, int round, int device)                             \
+    {                                                                                              \
+        (void)w;                                                                                   \
+        if (AT(kind, r, d)) {                                                                      \
+            how;                                                                                   \
+        }                                                                                          \
+        return true;                                                                               \
+    }
+
+/* A hook that drops one entry. */
+#define DROP(name, kind, r, d)                                                                     \
+    static bool name(world *w, Tacit__Entry *e, int round, int device)                             \
+    {                                                                                              \
+        (void)w;                                                                                   \
+        return !AT(kind, r, d);                                                                    \
+    }
+
+/* A hook that lets another key sign one entry. */
+#define FORGE(name, kind, r, d)                                                                    \
+    static bool name(world *w, Tacit__Entry *e, int round, int device)                             \
+    {                                                                                              \
+        if (!AT(kind, r, d))                                                                       \
+            return true;                                                                           \
+        world_push(w, e, w->stranger, NULL);                                                       \
+        return false;                                                                              \
+    }
+
+SPOIL(gap, SPEND, 2, 1, e->sequence += 1)
+SPOIL(reused, SPEND, 2, 1, e->sequence -= 1)
+SPOIL(previous, SPEND, 2, 1, e->previous = filled(scratch, 32, 1))
+SPOIL(insecure, RESERVE, 2, 1, e->reserve->insecure = true)
+SPOIL(epsilon, RESERVE, 2, 1, e->reserve->epsilon_after *= 0.9999)
+SPOIL(cap_stated, RESERVE, 2, 1, e->reserve->epsilon_cap *= 2)
+SPOIL(delta_stated, RESERVE, 2, 1, e->reserve->delta *= 2)
+SPOIL(steps, RESERVE, 2, 1, e->reserve->steps = 9)
+SPOIL(noise, RESERVE, 2, 1, e->reserve->b += 1)
+SPOIL(rate, RESERVE, 2, 1, e->reserve->q_num -= 1)
+SPOIL(clip, RESERVE, 2, 1, e->reserve->clip_norm *= 2)
+SPOIL(unit, RESERVE, 2, 1, e->reserve->unit = TACIT_UNIT_SUBJECT)
+SPOIL(values, RESERVE, 2, 1, e->reserve->values += 1)
+SPOIL(other_plan, RESERVE, 2, 1, e->reserve->plan_hash = filled(scratch, 32, 1))
+SPOIL(enrol_policy, ENROL, -1, 1, e->enrol->policy_signature.data[9] ^= 1)
+SPOIL(pseudonym, ENROL, -1, 1, e->device = tacit_field_of(w->device[0].name, 16))
+SPOIL(digest, SPEND, 2, 1, e->spend->update_digest = filled(scratch, 32, 0x50))
+SPOIL(spend_other, SPEND, 2, 1,
+      e->spend->reserve_hash = tacit_field_of(w->device[0].reserve[2], 32))
+SPOIL(spend_nothing, SPEND, 2, 1, e->spend->reserve_hash = filled(scratch, 32, 3))
+SPOIL(decided_digest, UPDATE, 2, 1, e->update->update_digest = filled(scratch, 32, 3))
+SPOIL(decided_round, UPDATE, 2, 1, e->update->round_id = filled(scratch, 16, 0xa1))
+SPOIL(decided_device, UPDATE, 2, 1, e->device = tacit_field_of(w->device[0].name, 16))
+SPOIL(rejected, UPDATE, 2, 1, e->update->accepted = false;
+      e->update->reason = (char *)(uintptr_t) "norm")
+SPOIL(quorum_stated, AGGREGATE, 2, -1, e->aggregate->quorum = 3)
+SPOIL(aggregate_short, AGGREGATE, 2, -1, e->aggregate->n_reserve_hashes--)
+SPOIL(aggregate_other, AGGREGATE, 2, -1, memset(e->aggregate->reserve_hashes[2].data, 0xff, 32))
+SPOIL(aggregate_round, AGGREGATE, 2, -1, e->aggregate->round_id = filled(scratch, 16, 0x77))
+SPOIL(aggregate_twice, AGGREGATE, 2, -1, e->aggregate->round_id = filled(scratch, 16, 0xa1))
+SPOIL(manifest_signature, PUBLISHED, 2, -1, e->published->signature.data[1] ^= 1)
+SPOIL(closed_failed, ROUND_CLOSED, 2, -1, e->round_closed->published = false;
+      e->round_closed->reason = (char *)(uintptr_t) "quorum")
+SPOIL(start_origin, SERVER_START, -1, -1,
+      e->server_start->origin = (char *)(uintptr_t) "other.example")
+SPOIL(start_restored, SERVER_START, -1, -1,
+      e->server_start->previous_checkpoint = tacit_field_of("old\n1\nx\n\nx\n", 11))
+DROP(no_enrol, ENROL, -1, 1)
+DROP(no_schedule, SCHEDULE, -1, -1)
+DROP(no_plan, PLAN, 2, -1)
+DROP(no_aggregate, AGGREGATE, 2, -1)
+DROP(no_publication, PUBLISHED, 2, -1)
+DROP(no_start, SERVER_START, -1, -1)
+DROP(no_reserve, RESERVE, 2, 1)
+DROP(no_spend, SPEND, 2, 1)
+FORGE(forged_plan, PLAN, 2, -1)
+FORGE(forged_aggregate, AGGREGATE, 2, -1)
+
+static bool forged_reserve(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (!AT(RESERVE, 2, 1))
+        return true;
+    world_push(w, e, w->stranger, w->device[1].reserve[2]);
+    return false;
+}
+
+static bool round_failed(world *w, Tacit__Entry *e, int round, int device)
+{
+    (void)w;
+    if (AT(ROUND_CLOSED, 2, -1)) {
+        e->round_closed->published = false;
+        e->round_closed->reason = (char *)(uintptr_t) "gate";
+    }
+    return !AT(PUBLISHED, 2, -1);
+}
+
+/* Two rejected of three: the aggregate of the one is honest and below quorum. */
+static bool one_accepted(world *w, Tacit__Entry *e, int round, int device)
+{
+    (void)w;
+    if (AT(UPDATE, 2, 1) || AT(UPDATE, 2, 2)) {
+        e->update->accepted = false;
+        e->update->reason = (char *)(uintptr_t) "norm";
+    }
+    if (AT(AGGREGATE, 2, -1)) {
+        e->aggregate->reserve_hashes[0] = tacit_field_of(w->device[0].reserve[2], 32);
+        e->aggregate->n_reserve_hashes = 1;
+    }
+    return true;
+}
+
+/* Entries slipped in before a given one. */
+static void push_about(world *w, int d, Tacit__Entry *e)
+{
+    e->device = tacit_field_of(w->device[d].name, TACIT_DEVICE_BYTES);
+    world_push(w, e, w->log, NULL);
+}
+
+static bool revoked(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (AT(SPEND, 2, 1)) {
+        Tacit__Entry r = TACIT__ENTRY__INIT;
+        Tacit__Revoke b = TACIT__REVOKE__INIT;
+        r.body_case = TACIT__ENTRY__BODY_REVOKE;
+        r.revoke = &b;
+        b.reason = (char *)(uintptr_t) "stolen";
+        push_about(w, 1, &r);
+    }
+    return true;
+}
+
+static bool renewed_after(world *w, Tacit__Entry *e, int round, int device)
+{
+    static uint8_t certificate[32];
+    if (AT(ROUND_CLOSED, 2, -1)) {
+        Tacit__Entry r = TACIT__ENTRY__INIT;
+        Tacit__Revoke b = TACIT__REVOKE__INIT;
+        Tacit__Renew n = TACIT__RENEW__INIT;
+        r.body_case = TACIT__ENTRY__BODY_REVOKE;
+        r.revoke = &b;
+        b.reason = (char *)(uintptr_t) "stolen";
+        push_about(w, 1, &r);
+        r = (Tacit__Entry)TACIT__ENTRY__INIT;
+        r.body_case = TACIT__ENTRY__BODY_RENEW;
+        r.renew = &n;
+        n.certificate_digest = tacit_field_of(certificate, 32);
+        push_about(w, 1, &r);
+    }
+    return true;
+}
+
+static bool frozen(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (AT(SPEND, 2, 1)) {
+        Tacit__Entry r = TACIT__ENTRY__INIT;
+        Tacit__CloneSuspected b = TACIT__CLONE_SUSPECTED__INIT;
+        r.body_case = TACIT__ENTRY__BODY_CLONE_SUSPECTED;
+        r.clone_suspected = &b;
+        b.evidence = (char *)(uintptr_t) "two bodies";
+        push_about(w, 1, &r);
+    }
+    return true;
+}
+
+/* A device-signed entry before the given one, chained rightly. */
+static void slip_own(world *w, int d, Tacit__Entry *other, Tacit__Entry *e)
+{
+    uint8_t leaf[TACIT_HASH_BYTES];
+    world_hook *hook = w->hook;
+    w->hook = NULL;
+    world_own(w, other, -1, d, leaf);
+    w->hook = hook;
+    e->sequence = w->device[d].sequence + 1;
+    e->previous = filled(scratch, 32, 0);
+    memcpy(scratch, w->device[d].head, 32);
+}
+
+static bool lost(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (AT(RESERVE, 2, 1)) {
+        Tacit__Entry o = TACIT__ENTRY__INIT;
+        Tacit__AccountLost b = TACIT__ACCOUNT_LOST__INIT;
+        o.body_case = TACIT__ENTRY__BODY_ACCOUNT_LOST;
+        o.account_lost = &b;
+        b.epsilon_counted = 3;
+        slip_own(w, 1, &o, e);
+    }
+    return true;
+}
+
+static bool abandoned(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (AT(SPEND, 2, 1)) {
+        Tacit__Entry o = TACIT__ENTRY__INIT;
+        Tacit__Abandon b = TACIT__ABANDON__INIT;
+        o.body_case = TACIT__ENTRY__BODY_ABANDON;
+        o.abandon = &b;
+        b.reserve_hash = tacit_field_of(w->device[1].reserve[2], 32);
+        b.reason = (char *)(uintptr_t) "deadline";
+        slip_own(w, 1, &o, e);
+    }
+    return true;
+}
+
+static bool spent_then_abandoned(world *w, Tacit__Entry *e, int round, int device)
+{
+    static uint8_t own[16];
+    if (AT(UPDATE, 2, 1)) {
+        Tacit__Entry o = TACIT__ENTRY__INIT, kept = *e;
+        Tacit__Abandon b = TACIT__ABANDON__INIT;
+        memcpy(own, w->device[1].name, 16);
+        o.body_case = TACIT__ENTRY__BODY_ABANDON;
+        o.abandon = &b;
+        b.reserve_hash = tacit_field_of(w->device[1].reserve[2], 32);
+        b.reason = (char *)(uintptr_t) "deadline";
+        slip_own(w, 1, &o, e);
+        *e = kept;
+    }
+    return true;
+}
+
+static bool reserved_twice(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (AT(SPEND, 2, 1)) {
+        int d = 1;
+        world_hook *hook = w->hook;
+        uint8_t kept[TACIT_HASH_BYTES];
+        memcpy(kept, w->device[d].reserve[2], sizeof kept);
+        w->hook = NULL;
+        world_reserve(w, 2, d);
+        w->hook = hook;
+        memcpy(w->device[d].reserve[2], kept, sizeof kept);
+        e->sequence = w->device[d].sequence + 1;
+        e->previous = filled(scratch, 32, 0);
+        memcpy(scratch, w->device[d].head, 32);
+    }
+    return true;
+}
+
+static bool decided_twice(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (AT(AGGREGATE, 2, -1)) {
+        world_hook *hook = w->hook;
+        w->hook = NULL;
+        Tacit__Entry u = TACIT__ENTRY__INIT;
+        Tacit__UpdateDecision b = TACIT__UPDATE_DECISION__INIT;
+        u.body_case = TACIT__ENTRY__BODY_UPDATE;
+        u.update = &b;
+        b.round_id = filled(scratch, 16, 0xa2);
+        b.reserve_hash = tacit_field_of(w->device[1].reserve[2], 32);
+        b.update_digest = tacit_field_of(w->device[1].digest[2], 32);
+        b.reason = (char *)(uintptr_t) "norm";
+        push_about(w, 1, &u);
+        w->hook = hook;
+    }
+    return true;
+}
+
+static bool accepted_late(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (AT(UPDATE, 2, 1))
+        return false;
+    if (AT(AGGREGATE, 2, -1)) {
+        size_t n = 0;
+        for (size_t i = 0; i < 3; i++)
+            if (memcmp(e->aggregate->reserve_hashes[i].data, w->device[1].reserve[2], 32) != 0)
+                e->aggregate->reserve_hashes[n++] = e->aggregate->reserve_hashes[i];
+        e->aggregate->n_reserve_hashes = n;
+    }
+    if (AT(PUBLISHED, 2, -1)) {
+        world_hook *hook = w->hook;
+        w->hook = NULL;
+        world_decide(w, 2, 1);
+        w->hook = hook;
+    }
+    return true;
+}
+
+static bool plan_after_reserve(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (AT(PLAN, 2, -1))
+        return false;
+    if (AT(RESERVE, 2, 1)) {
+        world_hook *hook = w->hook;
+        w->hook = NULL;
+        world_log_plan(w, 2);
+        w->hook = hook;
+    }
+    return true;
+}
+
+static bool schedule_twice(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (AT(PLAN, 2, -1)) {
+        world_hook *hook = w->hook;
+        w->hook = NULL;
+        world_log_schedule(w);
+        w->hook = hook;
+    }
+    return true;
+}
+
+static void push_bad_bytes(world *w, Tacit__Entry__BodyCase kind)
+{
+    Tacit__Entry e = TACIT__ENTRY__INIT;
+    Tacit__ScheduleLogged s = TACIT__SCHEDULE_LOGGED__INIT;
+    Tacit__PlanLogged p = TACIT__PLAN_LOGGED__INIT;
+    e.body_case = kind;
+    s.schedule = tacit_field_of("\x08\x07", 2);
+    p.plan = tacit_field_of("\x08\x07", 2);
+    if (kind == TACIT__ENTRY__BODY_SCHEDULE)
+        e.schedule = &s;
+    else
+        e.plan = &p;
+    world_push(w, &e, w->log, NULL);
+}
+
+static bool bad_schedule(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (AT(PLAN, 2, -1))
+        push_bad_bytes(w, TACIT__ENTRY__BODY_SCHEDULE);
+    return true;
+}
+
+static bool bad_plan(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (AT(PLAN, 2, -1))
+        push_bad_bytes(w, TACIT__ENTRY__BODY_PLAN);
+    return true;
+}
+
+static bool garbage(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (AT(ROUND_CLOSED, 2, -1)) {
+        uint8_t *bytes = malloc(3);
+        memcpy(bytes, "\x0a\x01", 3);
+        world_push_bytes(w, bytes, 3);
+    }
+    return true;
+}
+
+static bool tampered(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (AT(ROUND_CLOSED, 2, -1)) {
+        uint8_t *bytes;
+        size_t size;
+        OK(tacit_entry_sign(e, w->log, &bytes, &size, NULL, &w->err));
+        bytes[size - 1] ^= 1; /* of the signature */
+        world_push_bytes(w, bytes, size);
+        return false;
+    }
+    return true;
+}
+
+static bool doubled(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (AT(ROUND_CLOSED, 2, -1)) {
+        size_t size = w->entry[w->count - 1].size;
+        uint8_t *bytes = malloc(size);
+        memcpy(bytes, w->entry[w->count - 1].bytes, size);
+        world_push_bytes(w, bytes, size);
+    }
+    return true;
+}
+
+static bool wrong_rotation(world *w, Tacit__Entry *e, int round, int device)
+{
+    static uint8_t signature[64];
+    if (AT(ROUND_CLOSED, 2, -1)) {
+        Tacit__Entry r = TACIT__ENTRY__INIT;
+        Tacit__KeyRotated k = TACIT__KEY_ROTATED__INIT;
+        r.body_case = TACIT__ENTRY__BODY_KEY_ROTATED;
+        r.key_rotated = &k;
+        k.old_key = tacit_field_of(tacit_identity_sign_key(w->log), 32);
+        k.new_key = tacit_field_of(tacit_identity_sign_key(w->stranger), 32);
+        k.signature_old = tacit_field_of(signature, 64);
+        k.signature_new = tacit_field_of(signature, 64);
+        world_push(w, &r, w->log, NULL);
+    }
+    return true;
+}
+
+static void push_policy(world *w, int d, double cap, double delta, const tacit_identity *signer)
+{
+    static uint8_t signature[TACIT_SIGNATURE_BYTES];
+    Tacit__Entry e = TACIT__ENTRY__INIT;
+    Tacit__PolicyChanged b = TACIT__POLICY_CHANGED__INIT;
+    tacit_policy policy = w->policy;
+    policy.epsilon_cap = cap;
+    policy.delta = delta;
+    uint8_t *bytes;
+    size_t size;
+    OK(tacit_policy_pack(&policy, &bytes, &size, &w->err));
+    e.body_case = TACIT__ENTRY__BODY_POLICY_CHANGED;
+    e.policy_changed = &b;
+    b.who = b.role = b.meaning = b.reason = (char *)(uintptr_t) "operator";
+    b.policy = tacit_field_of(bytes, size);
+    if (signer) {
+        OK(tacit_policy_sign(bytes, size, signer, signature, &w->err));
+        b.signature = tacit_field_of(signature, sizeof signature);
+    }
+    push_about(w, d, &e);
+    free(bytes);
+}
+
+static bool cap_raised(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (AT(PLAN, 2, -1))
+        push_policy(w, 1, 30, 1e-5, NULL);
+    return true;
+}
+
+static bool cap_raised_by_stranger(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (AT(PLAN, 2, -1))
+        push_policy(w, 1, 30, 1e-5, w->stranger);
+    return true;
+}
+
+static bool cap_raised_rightly(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (AT(PLAN, 2, -1))
+        push_policy(w, 1, 30, 1e-5, w->policy_key);
+    return true;
+}
+
+static bool delta_changed(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (AT(PLAN, 2, -1))
+        push_policy(w, 1, 3, 1e-6, w->device[1].id);
+    return true;
+}
+
+/* The cap sinks below what is spent; the device goes on and says so. */
+static bool cap_lowered(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (AT(PLAN, 2, -1))
+        push_policy(w, 1, 0.1, 1e-5, NULL);
+    if (AT(RESERVE, 2, 1))
+        e->reserve->epsilon_cap = 0.1;
+    return true;
+}
+
+static bool rolled_back(world *w, uint64_t from, uint64_t to)
+{
+    Tacit__Entry r = TACIT__ENTRY__INIT;
+    Tacit__AdapterRolledBack b = TACIT__ADAPTER_ROLLED_BACK__INIT;
+    r.body_case = TACIT__ENTRY__BODY_ROLLED_BACK;
+    r.rolled_back = &b;
+    b.lineage = filled(scratch, 16, 0x11);
+    b.from_version = from;
+    b.to_version = to;
+    b.reason = (char *)(uintptr_t) "worse in the field";
+    world_push(w, &r, w->log, NULL);
+    return true;
+}
+
+static bool rollback_known(world *w, Tacit__Entry *e, int round, int device)
+{
+    return AT(ROUND_CLOSED, 2, -1) ? rolled_back(w, 3, 1) : true;
+}
+
+static bool rollback_unknown(world *w, Tacit__Entry *e, int round, int device)
+{
+    return AT(ROUND_CLOSED, 2, -1) ? rolled_back(w, 3, 9) : true;
+}
+
+/* Edits of schedule, plan and manifest. */
+static void plan_quieter(Tacit__Plan *p, int round)
+{
+    if (round == 2)
+        p->mechanism->b = 90000;
+}
+static void plan_rate(Tacit__Plan *p, int round)
+{
+    if (round == 2)
+        p->mechanism->q_num *= 2;
+}
+static void plan_same_index(Tacit__Plan *p, int round)
+{
+    if (round == 2)
+        p->round_index = 1;
+}
+static void plan_same_round(Tacit__Plan *p, int round)
+{
+    if (round == 2)
+        memset(p->round_id.data, 0xa1, 16);
+}
+static void plan_parent(Tacit__Plan *p, int round)
+{
+    if (round == 2)
+        p->parent_digest = filled(scratch, 32, 1);
+}
+static void plan_quorum(Tacit__Plan *p, int round)
+{
+    (void)round;
+    p->quorum = 1;
+}
+static void schedule_noise(Tacit__Schedule *s)
+{
+    for (size_t i = 0; i < s->n_rounds; i++)
+        s->rounds[i]->mechanism->b = 70000;
+}
+static void plan_noise(Tacit__Plan *p, int round)
+{
+    (void)round;
+    p->mechanism->b = 70000;
+}
+static void schedule_long(Tacit__Schedule *s)
+{
+    s->rounds[2]->mechanism->steps = 1000;
+}
+static void plan_long(Tacit__Plan *p, int round)
+{
+    if (round == 2)
+        p->mechanism->steps = 1000;
+}
+static void manifest_epsilon(world *w, Tacit__AdapterManifest *m, int round)
+{
+    (void)w;
+    if (round == 2)
+        m->epsilon_server *= 0.99;
+}
+static void manifest_published(world *w, Tacit__AdapterManifest *m, int round)
+{
+    (void)w;
+    if (round == 2)
+        m->epsilon_published *= 0.5;
+}
+static void manifest_delta(world *w, Tacit__AdapterManifest *m, int round)
+{
+    (void)w;
+    if (round == 2)
+        m->delta *= 0.1;
+}
+static void manifest_version(world *w, Tacit__AdapterManifest *m, int round)
+{
+    (void)w;
+    if (round == 2)
+        m->version = 2;
+}
+static void manifest_parent(world *w, Tacit__AdapterManifest *m, int round)
+{
+    (void)w;
+    if (round == 2)
+        m->parent_version = 1;
+}
+static void manifest_base(world *w, Tacit__AdapterManifest *m, int round)
+{
+    (void)w;
+    if (round == 2)
+        m->base_digest.data[0] ^= 1;
+}
+static void manifest_round(world *w, Tacit__AdapterManifest *m, int round)
+{
+    (void)w;
+    if (round == 2)
+        memset(m->round_id.data, 0x77, 16);
+}
+
+/* `kind` must be found; every other finding must be among `also`. NULL: the log is fine. */
+static const struct fault {
+    const char *what;
+    const char *kind;
+    const char *also;
+    world_hook *hook;
+    void (*edit_plan)(Tacit__Plan *, int);
+    void (*edit_manifest)(world *, Tacit__AdapterManifest *, int);
+    void (*edit_schedule)(Tacit__Schedule *);
+    double cap;
+    bool none;
+} faults[] = {
+    {"garbage entry", "malformed_entry", "", garbage, NULL, NULL, NULL, 3, false},
+    {"flipped signature", "bad_signature", "", tampered, NULL, NULL, NULL, 3, false},
+    {"entry logged twice", "duplicate_entry", "", doubled, NULL, NULL, NULL, 3, false},
+    {"plan by a stranger", "wrong_signer",
+     "reserve_without_plan decision_mismatch aggregate_without_plan", forged_plan, NULL, NULL, NULL,
+     3, false},
+    {"aggregate by a stranger", "wrong_signer", "manifest_without_aggregate", forged_aggregate,
+     NULL, NULL, NULL, 3, false},
+    {"reserve by a stranger", "wrong_signer",
+     "sequence_gap spend_without_reserve decision_without_spend aggregate_mismatch", forged_reserve,
+     NULL, NULL, NULL, 3, false},
+    {"no server start", "wrong_start", "", no_start, NULL, NULL, NULL, 3, false},
+    {"another origin", "wrong_start", "", start_origin, NULL, NULL, NULL, 3, false},
+    {"restore without operator", "unvouched_restore", "", start_restored, NULL, NULL, NULL, 3,
+     false},
+    {"false key rotation", "bad_key_rotation", "", wrong_rotation, NULL, NULL, NULL, 3, false},
+
+    {"device not enrolled", "unknown_device", "decision_without_spend aggregate_mismatch", no_enrol,
+     NULL, NULL, NULL, 3, false},
+    {"pseudonym taken", "duplicate_device",
+     "unknown_device decision_without_spend aggregate_mismatch", pseudonym, NULL, NULL, NULL, 3,
+     false},
+    {"policy unsigned", "bad_policy", "", enrol_policy, NULL, NULL, NULL, 3, false},
+    {"cap raised unsigned", "policy_weakened", "", cap_raised, NULL, NULL, NULL, 3, false},
+    {"cap raised by a stranger", "policy_weakened", "", cap_raised_by_stranger, NULL, NULL, NULL, 3,
+     false},
+    {"cap raised by the policy key", NULL, "", cap_raised_rightly, NULL, NULL, NULL, 3, false},
+    {"delta changed", "bad_policy", "", delta_changed, NULL, NULL, NULL, 3, false},
+    {"spend after revocation", "after_revocation", "", revoked, NULL, NULL, NULL, 3, false},
+    {"renewal after revocation", "after_revocation", "", renewed_after, NULL, NULL, NULL, 3, false},
+    {"spend after freeze", "after_clone", "", frozen, NULL, NULL, NULL, 3, false},
+    {"chain with a gap", "sequence_gap", "", gap, NULL, NULL, NULL, 3, false},
+    {"sequence used twice", "sequence_reused", "", reused, NULL, NULL, NULL, 3, false},
+    {"another previous", "broken_chain", "", previous, NULL, NULL, NULL, 3, false},
+
+    {"malformed schedule", "bad_schedule", "", bad_schedule, NULL, NULL, NULL, 3, false},
+    {"two schedules", "duplicate_schedule", "", schedule_twice, NULL, NULL, NULL, 3, false},
+    {"malformed plan", "bad_plan", "", bad_plan, NULL, NULL, NULL, 3, false},
+    {"schedule missing", "plan_without_schedule",
+     "reserve_without_plan decision_mismatch aggregate_without_plan", no_schedule, NULL, NULL, NULL,
+     3, false},
+    {"plan with less noise", "plan_off_schedule", "", NULL, plan_quieter, NULL, NULL, 3, false},
+    {"plan with more sampling", "plan_off_schedule", "", NULL, plan_rate, NULL, NULL, 3, false},
+    {"two plans of a round", "duplicate_plan", "decision_mismatch aggregate_without_plan", NULL,
+     plan_same_round, NULL, NULL, 3, false},
+    {"two plans of a position", "duplicate_plan", "manifest_epsilon", NULL, plan_same_index, NULL,
+     NULL, 3, false},
+
+    {"plan missing", "reserve_without_plan", "decision_mismatch aggregate_without_plan", no_plan,
+     NULL, NULL, NULL, 3, false},
+    {"plan after a reserve", "reserve_without_plan", "decision_mismatch aggregate_mismatch",
+     plan_after_reserve, NULL, NULL, NULL, 3, false},
+    {"reserve of another plan", "reserve_without_plan", "decision_mismatch aggregate_mismatch",
+     other_plan, NULL, NULL, NULL, 3, false},
+    {"fewer steps", "reserve_off_plan", "epsilon_mismatch", steps, NULL, NULL, NULL, 3, false},
+    {"other noise", "reserve_off_plan", "epsilon_mismatch", noise, NULL, NULL, NULL, 3, false},
+    {"other rate", "reserve_off_plan", "epsilon_mismatch", rate, NULL, NULL, NULL, 3, false},
+    {"other clip norm", "reserve_off_plan", "", clip, NULL, NULL, NULL, 3, false},
+    {"other unit", "reserve_off_plan", "", unit, NULL, NULL, NULL, 3, false},
+    {"other values", "reserve_off_plan", "epsilon_mismatch", values, NULL, NULL, NULL, 3, false},
+    {"reserved twice", "duplicate_reserve", "", reserved_twice, NULL, NULL, NULL, 3, false},
+    {"noise under policy", "under_policy", "", NULL, plan_noise, NULL, schedule_noise, 30, false},
+    {"quorum under policy", "under_policy", "aggregate_mismatch", NULL, plan_quorum, NULL, NULL, 3,
+     false},
+    {"mechanism none", "non_private", "under_policy", NULL, NULL, NULL, NULL, 3, true},
+    {"test seed", "insecure_seed", "", insecure, NULL, NULL, NULL, 3, false},
+    {"false epsilon", "epsilon_mismatch", "", epsilon, NULL, NULL, NULL, 3, false},
+    {"cap stated too high", "cap_mismatch", "", cap_stated, NULL, NULL, NULL, 3, false},
+    {"delta stated", "cap_mismatch", "", delta_stated, NULL, NULL, NULL, 3, false},
+    {"cap exceeded", "cap_exceeded", "", cap_lowered, NULL, NULL, NULL, 3, false},
+    {"schedule over cap", "schedule_over_cap", "cap_exceeded", NULL, plan_long, NULL, schedule_long,
+     3, false},
+    {"reserve after loss", "after_account_lost", "", lost, NULL, NULL, NULL, 3, false},
+    {"spend of another's reserve", "spend_without_reserve",
+     "decision_without_spend aggregate_mismatch", spend_other, NULL, NULL, NULL, 3, false},
+    {"spend of nothing", "spend_without_reserve", "decision_without_spend aggregate_mismatch",
+     spend_nothing, NULL, NULL, NULL, 3, false},
+    {"spend after abandon", "duplicate_spend", "decision_without_spend aggregate_mismatch",
+     abandoned, NULL, NULL, NULL, 3, false},
+    {"digest used twice", "duplicate_update", "decision_mismatch aggregate_mismatch", digest, NULL,
+     NULL, NULL, 3, false},
+
+    {"accepted without reserve", "decision_without_spend",
+     "spend_without_reserve aggregate_mismatch", no_reserve, NULL, NULL, NULL, 3, false},
+    {"accepted without spend", "decision_without_spend", "aggregate_mismatch", no_spend, NULL, NULL,
+     NULL, 3, false},
+    {"another digest accepted", "decision_mismatch", "aggregate_mismatch", decided_digest, NULL,
+     NULL, NULL, 3, false},
+    {"accepted for another round", "decision_mismatch", "aggregate_mismatch", decided_round, NULL,
+     NULL, NULL, 3, false},
+    {"accepted for another device", "decision_mismatch", "aggregate_mismatch", decided_device, NULL,
+     NULL, NULL, 3, false},
+    {"accepted after abandon", "decision_mismatch", "aggregate_mismatch", spent_then_abandoned,
+     NULL, NULL, NULL, 3, false},
+    {"decided twice", "duplicate_decision", "", decided_twice, NULL, NULL, NULL, 3, false},
+    {"aggregate of another round", "aggregate_without_plan", "manifest_without_aggregate",
+     aggregate_round, NULL, NULL, NULL, 3, false},
+    {"aggregated twice", "duplicate_aggregate", "manifest_without_aggregate", aggregate_twice, NULL,
+     NULL, NULL, 3, false},
+    {"update left out", "aggregate_mismatch", "", aggregate_short, NULL, NULL, NULL, 3, false},
+    {"update made up", "aggregate_mismatch", "", aggregate_other, NULL, NULL, NULL, 3, false},
+    {"rejected update summed", "aggregate_mismatch", "", rejected, NULL, NULL, NULL, 3, false},
+    {"accepted after the sum", "aggregate_mismatch", "", accepted_late, NULL, NULL, NULL, 3, false},
+    {"other quorum stated", "aggregate_mismatch", "", quorum_stated, NULL, NULL, NULL, 3, false},
+    {"below quorum", "below_quorum", "", one_accepted, NULL, NULL, NULL, 3, false},
+    {"manifest signature", "bad_manifest", "round_state", manifest_signature, NULL, NULL, NULL, 3,
+     false},
+    {"manifest of another base", "bad_manifest", "round_state", NULL, NULL, manifest_base, NULL, 3,
+     false},
+    {"manifest of no round", "aggregate_without_plan", "round_state", NULL, NULL, manifest_round,
+     NULL, 3, false},
+    {"published without aggregate", "manifest_without_aggregate", "", no_aggregate, NULL, NULL,
+     NULL, 3, false},
+    {"version used twice", "manifest_chain", "", NULL, NULL, manifest_version, NULL, 3, false},
+    {"other parent version", "manifest_chain", "", NULL, NULL, manifest_parent, NULL, 3, false},
+    {"parent never published", "manifest_chain", "", NULL, plan_parent, NULL, NULL, 3, false},
+    {"server epsilon too low", "manifest_epsilon", "", NULL, NULL, manifest_epsilon, NULL, 3,
+     false},
+    {"published epsilon too low", "manifest_epsilon", "", NULL, NULL, manifest_published, NULL, 3,
+     false},
+    {"other delta published", "manifest_epsilon", "", NULL, NULL, manifest_delta, NULL, 3, false},
+    {"rollback", NULL, "", rollback_known, NULL, NULL, NULL, 3, false},
+    {"rollback to nothing", "rollback_unknown", "", rollback_unknown, NULL, NULL, NULL, 3, false},
+    {"closed as failed", "round_state", "", closed_failed, NULL, NULL, NULL, 3, false},
+    {"closed as published", "round_state", "", no_publication, NULL, NULL, NULL, 3, false},
+    {"a failed round", NULL, "", round_failed, NULL, NULL, NULL, 3, false},
+};
+
+static bool listed(const char *list, const char *word)
+{
+    size_t n = strlen(word);
+    for (const char *found = strstr(list, word); found; found = strstr(found + 1, word))
+        if ((found == list || found[-1] == ' ') && (found[n] == ' ' || found[n] == '\0'))
+            return true;
+    return false;
+}
+
+static bool fault_is_caught(const struct fault *f)
+{
+    world w;
+    exported x;
+    tacit_audit audit;
+    world_init(&w);
+    w.hook = f->hook;
+    w.edit_plan = f->edit_plan;
+    w.edit_manifest = f->edit_manifest;
+    w.edit_schedule = f->edit_schedule;
+    w.policy.epsilon_cap = f->cap;
+    w.none = f->none;
+    world_plan_all(&w);
+    world_log(&w);
+    export_of(&w, &x);
+    run(&x, NULL, &audit);
+    bool good = f->kind ? has(&audit, f->kind) : audit.violation_count == 0;
+    for (size_t i = 0; i < audit.violation_count && f->kind; i++)
+        good = good && (strcmp(audit.violations[i].kind, f->kind) == 0 ||
+                        listed(f->also, audit.violations[i].kind));
+    if (!good)
+        print_all(f->what, &audit);
+    tacit_audit_free(&audit);
+    export_done(&x);
+    world_free(&w);
+    return good;
+}
+
+static void test_every_fault_is_caught_as_what_it_is(void **state)
+{
+    (void)state;
+    size_t bad = 0;
+    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++)
+        bad += !fault_is_caught(&faults[i]);
+    assert_int_equal(bad, 0);
+}
+
+/* Kinds that only the whole log or a receipt can show; each has its own test below. */
+static const char whole_kinds[] = "wrong_log_key bad_checkpoint root_mismatch incomplete_export "
+                                  "unsigned_tail bad_receipt split_view receipt_missing";
+
+static void test_every_kind_has_a_fault(void **state)
+{
+    (void)state;
+    for (const tacit_audit_kind *k = tacit_audit_kinds; k->kind; k++) {
+        bool covered = listed(whole_kinds, k->kind);
+        for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++)
+            covered = covered || (faults[i].kind && strcmp(faults[i].kind, k->kind) == 0);
+        if (!covered)
+            print_error("no fault for %s\n", k->kind);
+        assert_true(covered);
+    }
+}
+
+/* --- the whole log and receipts --- */
+
+static void clean(world *w, exported *x)
+{
+    world_init(w);
+    world_plan_all(w);
+    world_log(w);
+    export_of(w, x);
+}
+
+static void expect(world *w, const exported *x, const tacit_audit_options *options,
+                   const char *kind)
+{
+    tacit_audit audit;
+    run(x, options, &audit);
+    if (kind ? !has(&audit, kind) : audit.violation_count != 0)
+        print_all(kind ? kind : "clean", &audit);
+    if (kind)
+        assert_true(has(&audit, kind));
+    else
+        assert_int_equal(audit.violation_count, 0);
+    (void)w;
+    tacit_audit_free(&audit);
+}
+
+static void test_the_checkpoint_binds_the_entries(void **state)
+{
+    (void)state;
+    world w;
+    exported x;
+    clean(&w, &x);
+    x.e.count--;
+    expect(&w, &x, NULL, "incomplete_export");
+    x.e.count++;
+    world_checkpoint(&w, w.count - 1, x.note);
+    x.e.checkpoint_size = strlen(x.note);
+    expect(&w, &x, NULL, "unsigned_tail");
+    world_checkpoint(&w, w.count, x.note);
+    x.e.checkpoint_size = strlen(x.note);
+    tacit_span kept = x.e.entries[9];
+    x.e.entries[9] = x.e.entries[10];
+    x.e.entries[10] = kept;
+    expect(&w, &x, NULL, "root_mismatch");
+    x.e.entries[10] = x.e.entries[9];
+    x.e.entries[9] = kept;
+    expect(&w, &x, NULL, NULL);
+    x.note[4] ^= 1;
+    expect(&w, &x, NULL, "bad_checkpoint");
+    export_done(&x);
+    world_free(&w);
+}
+
+static void test_the_log_key_can_be_pinned(void **state)
+{
+    (void)state;
+    world w;
+    exported x;
+    clean(&w, &x);
+    tacit_note_key key = world_log_key(&w), other;
+    tacit_audit_options options = {.log_key = &key};
+    expect(&w, &x, &options, NULL);
+    OK(tacit_note_key_make(&other, WORLD_ORIGIN, tacit_identity_sign_key(w.stranger), &w.err));
+    options.log_key = &other;
+    expect(&w, &x, &options, "wrong_log_key");
+    x.e.log_key = other;
+    expect(&w, &x, NULL, "wrong_log_key");
+    export_done(&x);
+    world_free(&w);
+}
+
+static uint8_t *receipt_for(world *w, uint64_t index, uint64_t size, size_t *packed_size)
+{
+    char note[TACIT_CHECKPOINT_MAX];
+    uint8_t *packed;
+    tacit_receipt r = {.entry = {w->entry[index].bytes, w->entry[index].size}, .index = index};
+    tacit_merkle_store store = tacit_merkle_memory_store(&w->tree);
+    world_checkpoint(w, size, note);
+    r.checkpoint = (tacit_span){(const uint8_t *)note, strlen(note)};
+    OK(tacit_merkle_inclusion(&store, index, size, &r.inclusion, &w->err));
+    OK(tacit_receipt_pack(&r, &packed, packed_size, &w->err));
+    return packed;
+}
+
+static void expect_receipt(world *w, const exported *x, uint8_t *bytes, size_t size,
+                           const char *kind)
+{
+    const char *name = "test.receipt";
+    const tacit_span span = {bytes, size};
+    tacit_audit_options options = {.receipts = &span, .receipt_names = &name, .receipt_count = 1};
+    expect(w, x, &options, kind);
+    free(bytes);
+}
+
+static void test_receipts_hold_the_log_to_its_word(void **state)
+{
+    (void)state;
+    world w, forked;
+    exported x;
+    size_t size;
+    clean(&w, &x);
+    for (uint64_t n = 10; n <= w.count; n += 7) {
+        uint8_t *good = receipt_for(&w, 9, n, &size);
+        expect_receipt(&w, &x, good, size, NULL);
+    }
+    uint8_t *bad = receipt_for(&w, 9, w.count, &size);
+    bad[size - 3] ^= 1; /* of the checkpoint's signature */
+    expect_receipt(&w, &x, bad, size, "bad_receipt");
+
+    /* The export ends before the receipt. */
+    uint8_t *newer = receipt_for(&w, w.count - 1, w.count, &size);
+    x.e.count = w.count - 5;
+    world_checkpoint(&w, w.count - 5, x.note);
+    x.e.checkpoint_size = strlen(x.note);
+    expect_receipt(&w, &x, newer, size, "incomplete_export");
+    export_done(&x);
+
+    /* The same server signs another log of the same size. */
+    world_init(&forked);
+    tacit_identity *kept = forked.log;
+    forked.log = w.log;
+    world_plan_all(&forked);
+    world_log(&forked);
+    export_of(&forked, &x);
+    uint8_t *receipt = receipt_for(&w, 9, w.count, &size);
+    expect_receipt(&forked, &x, receipt, size, "split_view");
+    forked.log = kept;
+    export_done(&x);
+    world_free(&forked);
+    world_free(&w);
+}
+
+/* A checkpoint that covers an entry which the log then lacks needs a hash collision or a lie about
+ * the index: the lie is caught. */
+static void test_a_receipt_for_another_place_is_caught(void **state)
+{
+    (void)state;
+    world w;
+    exported x;
+    size_t size;
+    clean(&w, &x);
+    uint8_t *good = receipt_for(&w, 9, w.count, &size);
+    tacit_span kept = x.e.entries[9];
+    x.e.entries[9] = x.e.entries[8];
+    tacit_audit audit;
+    const char *name = "r";
+    const tacit_span span = {good, size};
+    tacit_audit_options options = {.receipts = &span, .receipt_names = &name, .receipt_count = 1};
+    run(&x, &options, &audit);
+    assert_true(has(&audit, "split_view") || has(&audit, "receipt_missing"));
+    assert_true(has(&audit, "root_mismatch"));
+    tacit_audit_free(&audit);
+    x.e.entries[9] = kept;
+    free(good);
+    export_done(&x);
+    world_free(&w);
+}
+
+static void test_unreadable_receipts_are_errors(void **state)
+{
+    (void)state;
+    world w;
+    exported x;
+    tacit_audit audit;
+    const char *name = "broken.receipt";
+    const tacit_span span = {(const uint8_t *)"junk", 4};
+    tacit_audit_options options = {.receipts = &span, .receipt_names = &name, .receipt_count = 1};
+    clean(&w, &x);
+    assert_int_equal(tacit_audit_run(&audit, &x.e, &options, &w.err), TACIT_BAD_INPUT);
+    assert_non_null(strstr(w.err.message, "broken.receipt"));
+    export_done(&x);
+    world_free(&w);
+}
+
+static void test_mechanism_none_may_be_allowed(void **state)
+{
+    (void)state;
+    world w;
+    exported x;
+    tacit_audit_options options = {.allow_non_private = true};
+    world_init(&w);
+    w.none = true;
+    w.policy.allow_non_private = true;
+    world_plan_all(&w);
+    world_log(&w);
+    export_of(&w, &x);
+    expect(&w, &x, &options, NULL);
+    expect(&w, &x, NULL, "non_private");
+    export_done(&x);
+    world_free(&w);
+}
+
+/* Every byte of an export's log that changes is noticed by the entry itself, without any help of
+ * the tree (a server could sign another tree); a sample goes through the whole auditor. */
+static void test_every_flipped_byte_is_noticed(void **state)
+{
+    (void)state;
+    world w;
+    exported x;
+    world_init(&w);
+    w.last_round = 1;
+    world_plan_all(&w);
+    world_log(&w);
+    export_of(&w, &x);
+    size_t missed = 0;
+    for (size_t i = 0; i < x.e.log_size; i++) {
+        tacit_export broken = x.e;
+        tacit_audit audit;
+        tacit_error err;
+        tacit_entry e;
+        x.e.log[i] ^= (uint8_t)(1u << i % 8);
+        tacit_status status =
+            tacit_export_split(x.e.log, x.e.log_size, &broken.entries, &broken.count, &err);
+        for (size_t k = 0; k < broken.count && status == TACIT_OK; k++) {
+            tacit_span span = broken.entries[k];
+            if (span.data + span.size + 4 < x.e.log + i || span.data > x.e.log + i + 4)
+                continue; /* its bytes and length are untouched */
+            status = tacit_entry_open(&e, span.data, span.size, &err);
+            tacit_entry_close(&e);
+        }
+        missed += status == TACIT_OK;
+        if (i % 37 == 0 && broken.entries != x.e.entries && broken.entries) {
+            static const tacit_audit_options plain;
+            OK(tacit_audit_run(&audit, &broken, &plain, &err));
+            missed += audit.violation_count == 0;
+            tacit_audit_free(&audit);
+        }
+        if (broken.entries != x.e.entries)
+            free(broken.entries);
+        x.e.log[i] ^= (uint8_t)(1u << i % 8);
+    }
+    assert_int_equal(missed, 0);
+    export_done(&x);
+    world_free(&w);
+}
+
+static void test_hostile_logs_are_refused(void **state)
+{
+    (void)state;
+    tacit_error err;
+    tacit_span *entries;
+    size_t count;
+    static const struct {
+        const char *bytes;
+        size_t size;
+    } bad[] = {
+        {"\x01", 1},
+        {"\x01\x00\x00", 3},
+        {"\x01\x00\x00\x00", 4},
+        {"\x00\x00\x00\x00", 4},
+        {"\x02\x00\x00\x00x", 5},
+        {"\xff\xff\xff\xffxxxx", 8},
+        {"\x01\x00\x00\x00xy", 6},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        assert_int_equal(
+            tacit_export_split((const uint8_t *)bad[i].bytes, bad[i].size, &entries, &count, &err),
+            TACIT_BAD_INPUT);
+    assert_int_equal(tacit_export_split(NULL, 0, &entries, &count, &err), TACIT_OK);
+    assert_int_equal(count, 0);
+    free(entries);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_clean_log_passes),
+        cmocka_unit_test(test_every_fault_is_caught_as_what_it_is),
+        cmocka_unit_test(test_every_kind_has_a_fault),
+        cmocka_unit_test(test_the_checkpoint_binds_the_entries),
+        cmocka_unit_test(test_the_log_key_can_be_pinned),
+        cmocka_unit_test(test_receipts_hold_the_log_to_its_word),
+        cmocka_unit_test(test_a_receipt_for_another_place_is_caught),
+        cmocka_unit_test(test_unreadable_receipts_are_errors),
+        cmocka_unit_test(test_mechanism_none_may_be_allowed),
+        cmocka_unit_test(test_every_flipped_byte_is_noticed),
+        cmocka_unit_test(test_hostile_logs_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,369 @@
+/* Entries, policies and the budget's rule for orders. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "world.h"
+
+static Tacit__Reserve good_reserve(uint8_t *bytes)
+{
+    Tacit__Reserve r = TACIT__RESERVE__INIT;
+    r.round_id = tacit_field_of(bytes, 16);
+    r.plan_hash = tacit_field_of(bytes, 32);
+    r.lineage = tacit_field_of(bytes, 16);
+    r.kind = TACIT_MECHANISM_SUBSAMPLED_GAUSSIAN;
+    r.unit = TACIT_UNIT_RECORD;
+    r.neighbours = TACIT_ADD_REMOVE;
+    r.b = 100000;
+    r.q_num = 1000;
+    r.steps = 1;
+    r.clip_norm = 1;
+    r.delta = 1e-5;
+    r.accountant = TACIT__ACCOUNTANT_KIND__ACCOUNTANT_RDP;
+    r.accountant_version = (char *)(uintptr_t)TACIT_ACCOUNTANT_VERSION;
+    r.epsilon_after = 1;
+    r.epsilon_cap = 2;
+    r.values = 5;
+    return r;
+}
+
+static Tacit__Entry entry_of(Tacit__Reserve *r, uint8_t *bytes)
+{
+    Tacit__Entry e = TACIT__ENTRY__INIT;
+    e.schema = TACIT_ENTRY_SCHEMA;
+    e.device = tacit_field_of(bytes, 16);
+    e.sequence = 1;
+    e.body_case = TACIT__ENTRY__BODY_RESERVE;
+    e.reserve = r;
+    return e;
+}
+
+static uint8_t zeros[64];
+
+/* Each row spoils one field of a good reserve. */
+static void spoil(Tacit__Reserve *r, Tacit__Entry *e, size_t row)
+{
+    switch (row) {
+    case 0:
+        r->plan_hash.len = 31;
+        break;
+    case 1:
+        r->lineage.len = 0;
+        break;
+    case 2:
+        r->round_id.len = 8;
+        break;
+    case 3:
+        r->kind = 3;
+        break;
+    case 4:
+        r->kind = 0;
+        break;
+    case 5:
+        r->unit = 4;
+        break;
+    case 6:
+        r->neighbours = 0;
+        break;
+    case 7:
+        r->b = TACIT_B_MAX + 1;
+        break;
+    case 8:
+        r->b = 0;
+        break;
+    case 9:
+        r->q_num = 0;
+        break;
+    case 10:
+        r->q_num = TACIT_Q_ONE + 1;
+        break;
+    case 11:
+        r->steps = 0;
+        break;
+    case 12:
+        r->clip_norm = NAN;
+        break;
+    case 13:
+        r->clip_norm = 0;
+        break;
+    case 14:
+        r->delta = 0;
+        break;
+    case 15:
+        r->delta = 1;
+        break;
+    case 16:
+        r->delta = NAN;
+        break;
+    case 17:
+        r->epsilon_after = NAN;
+        break;
+    case 18:
+        r->epsilon_after = INFINITY;
+        break;
+    case 19:
+        r->epsilon_after = -1;
+        break;
+    case 20:
+        r->epsilon_cap = 0;
+        break;
+    case 21:
+        r->epsilon_cap = INFINITY;
+        break;
+    case 22:
+        r->values = 0;
+        break;
+    case 23:
+        r->accountant_version = (char *)(uintptr_t) "";
+        break;
+    case 24:
+        r->accountant = 0;
+        break;
+    case 25:
+        r->kind = TACIT_MECHANISM_NONE;
+        break; /* with noise: looks like what it is not */
+    case 26:
+        e->schema = 2;
+        break;
+    case 27:
+        e->device.len = 15;
+        break;
+    case 28:
+        e->sequence = 0;
+        break;
+    case 29:
+        e->previous = tacit_field_of(zeros, 32);
+        break; /* the first has no previous */
+    case 30:
+        e->sequence = 2;
+        break; /* the second needs one */
+    case 31:
+        e->body_case = TACIT__ENTRY__BODY__NOT_SET;
+        break;
+    default:
+        break;
+    }
+}
+enum { SPOILS = 32 };
+
+static void test_every_field_is_validated(void **state)
+{
+    (void)state;
+    tacit_error err;
+    for (size_t row = 0; row <= SPOILS; row++) {
+        Tacit__Reserve r = good_reserve(zeros);
+        Tacit__Entry e = entry_of(&r, zeros);
+        spoil(&r, &e, row);
+        tacit_status status = tacit_entry_validate(&e, &err);
+        if (status != (row == SPOILS ? TACIT_OK : TACIT_BAD_INPUT))
+            print_error("row %zu: %d\n", row, status);
+        assert_int_equal(status, row == SPOILS ? TACIT_OK : TACIT_BAD_INPUT);
+    }
+}
+
+static void test_an_entry_round_trips_and_binds_its_signer(void **state)
+{
+    (void)state;
+    tacit_error err;
+    tacit_identity *id;
+    uint8_t *bytes, leaf[32], naive[32];
+    size_t size;
+    tacit_entry e;
+    assert_int_equal(tacit_identity_ephemeral(&id, &err), TACIT_OK);
+    Tacit__Reserve r = good_reserve(zeros);
+    Tacit__Entry entry = entry_of(&r, zeros);
+    assert_int_equal(tacit_entry_sign(&entry, id, &bytes, &size, leaf, &err), TACIT_OK);
+    /* RFC 6962's leaf hash by hand. */
+    uint8_t *prefixed = calloc(1, size + 1);
+    memcpy(prefixed + 1, bytes, size);
+    crypto_hash_sha256(naive, prefixed, size + 1);
+    free(prefixed);
+    assert_memory_equal(leaf, naive, 32);
+    assert_int_equal(tacit_entry_open(&e, bytes, size, &err), TACIT_OK);
+    assert_true(e.device_signed);
+    assert_memory_equal(e.leaf, leaf, 32);
+    assert_memory_equal(e.envelope->signer.data, tacit_identity_sign_key(id), 32);
+    /* The signature is Ed25519 over the domain, a NUL and the inner bytes, nothing else. */
+    uint8_t signed_bytes[1024] = "tacit-entry-1";
+    memcpy(signed_bytes + 14, e.envelope->entry.data, e.envelope->entry.len);
+    assert_int_equal(crypto_sign_verify_detached(e.envelope->signature.data, signed_bytes,
+                                                 14 + e.envelope->entry.len,
+                                                 tacit_identity_sign_key(id)),
+                     0);
+    tacit_entry_close(&e);
+    for (size_t i = 0; i < size; i++)
+        for (unsigned bit = 0; bit < 8; bit++) {
+            bytes[i] ^= (uint8_t)(1u << bit);
+            assert_int_not_equal(tacit_entry_open(&e, bytes, size, &err), TACIT_OK);
+            bytes[i] ^= (uint8_t)(1u << bit);
+        }
+    free(bytes);
+    tacit_identity_free(id);
+}
+
+static void test_kinds_have_names_and_signers(void **state)
+{
+    (void)state;
+    assert_string_equal(tacit_entry_kind_name(TACIT__ENTRY__BODY_ENROL), "enrol");
+    assert_string_equal(tacit_entry_kind_name(TACIT__ENTRY__BODY_POLICY_CHANGED), "policy_changed");
+    assert_string_equal(tacit_entry_kind_name(TACIT__ENTRY__BODY__NOT_SET), "unknown");
+    /* Every body of the message is in the table. */
+    for (unsigned i = 0; i < tacit__entry__descriptor.n_fields; i++) {
+        const ProtobufCFieldDescriptor *field = &tacit__entry__descriptor.fields[i];
+        if (field->type != PROTOBUF_C_TYPE_MESSAGE)
+            continue;
+        assert_string_equal(tacit_entry_kind_name((Tacit__Entry__BodyCase)field->id), field->name);
+    }
+    assert_true(tacit_entry_kind_is_device_signed(TACIT__ENTRY__BODY_SPEND));
+    assert_false(tacit_entry_kind_is_device_signed(TACIT__ENTRY__BODY_UPDATE));
+    assert_true(tacit_entry_is_reject_reason("norm"));
+    assert_false(tacit_entry_is_reject_reason("because"));
+}
+
+static void test_policies_weaken_in_every_field(void **state)
+{
+    (void)state;
+    const tacit_policy from = {.epsilon_cap = 8,
+                               .delta = 1e-5,
+                               .minimum_unit = TACIT_UNIT_SUBJECT,
+                               .minimum_noise_multiplier = 1,
+                               .minimum_cohort = 10,
+                               .minimum_quorum = 5,
+                               .devices_per_subject = 2};
+    tacit_policy to[8], stricter = {.epsilon_cap = 4,
+                                    .delta = 1e-5,
+                                    .minimum_unit = TACIT_UNIT_DEVICE,
+                                    .minimum_noise_multiplier = 2,
+                                    .minimum_cohort = 20,
+                                    .minimum_quorum = 6,
+                                    .devices_per_subject = 3};
+    for (int i = 0; i < 8; i++)
+        to[i] = stricter;
+    to[0].epsilon_cap = 8.1;
+    to[1].delta = 1e-6;
+    to[2].minimum_unit = TACIT_UNIT_RECORD;
+    to[3].minimum_noise_multiplier = 0.9;
+    to[4].minimum_cohort = 9;
+    to[5].minimum_quorum = 4;
+    to[6].allow_non_private = true;
+    to[7].devices_per_subject = 1;
+    assert_false(tacit_policy_weakens(&from, &from));
+    assert_false(tacit_policy_weakens(&from, &stricter));
+    for (int i = 0; i < 8; i++)
+        assert_true(tacit_policy_weakens(&from, &to[i]));
+}
+
+static void test_policies_round_trip(void **state)
+{
+    (void)state;
+    tacit_error err;
+    uint8_t *bytes;
+    size_t size;
+    tacit_policy policy = {.epsilon_cap = 8,
+                           .delta = 1e-5,
+                           .minimum_unit = TACIT_UNIT_SUBJECT,
+                           .minimum_noise_multiplier = 0.5,
+                           .minimum_cohort = 2,
+                           .minimum_quorum = 2,
+                           .allow_non_private = true,
+                           .devices_per_subject = 1},
+                 back;
+    assert_int_equal(tacit_policy_pack(&policy, &bytes, &size, &err), TACIT_OK);
+    assert_int_equal(tacit_policy_unpack(&back, bytes, size, &err), TACIT_OK);
+    assert_true(back.epsilon_cap == 8 && back.delta == 1e-5 && back.allow_non_private &&
+                back.minimum_unit == TACIT_UNIT_SUBJECT && back.minimum_quorum == 2);
+    free(bytes);
+    policy.delta = 0;
+    assert_int_equal(tacit_policy_pack(&policy, &bytes, &size, &err), TACIT_BAD_INPUT);
+    assert_int_equal(tacit_policy_unpack(&back, "\x08\x09", 2, &err), TACIT_BAD_INPUT);
+}
+
+/* Plain Gaussian, q = 1: rho(order) = order k / (2 z^2) in closed form, converted by hand. */
+static double gaussian_at(double order, double z, unsigned k, double delta)
+{
+    return order * k / (2 * z * z) + log1p(-1 / order) - log(delta * order) / (order - 1);
+}
+
+static double gaussian_least(double z, unsigned k, double delta)
+{
+    double least = INFINITY;
+    for (size_t i = 0; i < TACIT_RDP_ORDERS; i++)
+        least = fmin(least, gaussian_at(tacit_rdp_orders[i], z, k, delta));
+    return least;
+}
+
+static void test_one_schedule_may_choose_its_order_and_two_may_not(void **state)
+{
+    (void)state;
+    tacit_error err;
+    tacit_budget b;
+    const tacit_event event = {TACIT_ADD_REMOVE, 5, 1, 1};
+    tacit_budget_open(&b, 8, 1e-5);
+    double order = tacit_rdp_orders[b.filter_order];
+    assert_true(tacit_budget_epsilon(&b) == 0);
+    for (unsigned k = 1; k <= 4; k++) {
+        assert_int_equal(tacit_budget_add(&b, &event, 1, k == 1, &err), TACIT_OK);
+        assert_true(fabs(tacit_budget_epsilon(&b) - gaussian_least(5, k, 1e-5)) < 1e-7);
+    }
+    assert_int_equal(tacit_budget_add(&b, &event, 1, true, &err), TACIT_OK);
+    assert_true(fabs(tacit_budget_epsilon(&b) - gaussian_at(order, 5, 5, 1e-5)) < 1e-7);
+    assert_true(tacit_budget_epsilon(&b) > gaussian_least(5, 5, 1e-5) + 1e-3);
+    /* A group of three copies costs three times rho. */
+    assert_true(fabs(tacit_budget_epsilon_times(&b, 3) - gaussian_at(order, 5, 15, 1e-5)) < 1e-7);
+    tacit_budget back;
+    uint8_t stored[TACIT_BUDGET_BYTES];
+    tacit_budget_write(&b, stored);
+    assert_int_equal(tacit_budget_read(&back, stored, sizeof stored, &err), TACIT_OK);
+    assert_true(tacit_budget_epsilon(&back) == tacit_budget_epsilon(&b));
+    assert_int_equal(tacit_budget_read(&back, stored, sizeof stored - 1, &err), TACIT_BAD_INPUT);
+    b.lost = true;
+    assert_true(isinf(tacit_budget_epsilon(&b)));
+}
+
+static void test_the_sampler_takes_its_share_of_delta(void **state)
+{
+    (void)state;
+    tacit_error err;
+    tacit_budget few, many;
+    const tacit_event event = {TACIT_ADD_REMOVE, 5, 1, 1};
+    tacit_budget_open(&few, 8, 1e-5);
+    tacit_budget_open(&many, 8, 1e-5);
+    assert_int_equal(tacit_budget_add(&few, &event, 1, true, &err), TACIT_OK);
+    assert_int_equal(tacit_budget_add(&many, &event, 1ull << 39, true, &err), TACIT_OK);
+    /* 2^39 values of total variation 2^-57 leave 1e-5 - 2^-18. */
+    double left = 1e-5 - 0x1p-18;
+    assert_true(fabs(tacit_budget_epsilon(&many) - gaussian_least(5, 1, left)) < 1e-7);
+    assert_true(tacit_budget_epsilon(&many) > tacit_budget_epsilon(&few));
+    assert_int_equal(tacit_budget_add(&many, &event, 1ull << 62, false, &err), TACIT_OK);
+    assert_true(isinf(tacit_budget_epsilon(&many)));
+    assert_int_equal(tacit_budget_add(&many, &event, UINT64_MAX, false, &err), TACIT_REFUSED);
+}
+
+static void test_unprotected_events_do_not_touch_the_number(void **state)
+{
+    (void)state;
+    tacit_budget b;
+    tacit_budget_open(&b, 8, 1e-5);
+    tacit_budget_add_unprotected(&b);
+    assert_true(tacit_budget_epsilon(&b) == 0);
+    assert_int_equal(b.unprotected, 1);
+}
+
+int main(void)
+{
+    if (sodium_init() < 0)
+        return 1;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_field_is_validated),
+        cmocka_unit_test(test_an_entry_round_trips_and_binds_its_signer),
+        cmocka_unit_test(test_kinds_have_names_and_signers),
+        cmocka_unit_test(test_policies_weaken_in_every_field),
+        cmocka_unit_test(test_policies_round_trip),
+        cmocka_unit_test(test_one_schedule_may_choose_its_order_and_two_may_not),
+        cmocka_unit_test(test_the_sampler_takes_its_share_of_delta),
+        cmocka_unit_test(test_unprotected_events_do_not_touch_the_number),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -120,17 +120,14 @@ static tacit_status submit_abandon(client_session *s, const receipt_reply *r, ta
     return status;
 }
 
-/* A spend goes with its upload, which the open round does itself. */
+/* Reserves and abandons are sent (again, perhaps: that is free), so that the log has them before
+ * anything later; a spend went with its upload. */
 static tacit_status submit(client *c, client_session *s, receipt_reply *r,
-                           Tacit__Entry__BodyCase kind, bool *later, tacit_error *err)
+                           Tacit__Entry__BodyCase kind, tacit_error *err)
 {
     if (kind == TACIT__ENTRY__BODY_RESERVE)
         return submit_reserve(c, s, r, err);
-    if (kind != TACIT__ENTRY__BODY_ABANDON) {
-        *later = true;
-        return TACIT_OK;
-    }
-    tacit_status status = submit_abandon(s, r, err);
+    tacit_status status = kind == TACIT__ENTRY__BODY_ABANDON ? submit_abandon(s, r, err) : TACIT_OK;
     return status == TACIT_OK ? ask_receipt(c, s, r, err) : status;
 }
 
@@ -195,10 +192,8 @@ static tacit_status sync_one(client *c, client_session *s, receipt_reply *r, con
         *later = true;
         return TACIT_OK;
     }
-    tacit_status status = ask_receipt(c, s, r, err);
-    if (status == TACIT_NOT_FOUND)
-        status = submit(c, s, r, k->kind, later, err);
-    if (status == TACIT_OK && !*later)
+    tacit_status status = submit(c, s, r, k->kind, err);
+    if (status == TACIT_OK)
         status = receipt_store(c, r->entry.hash, r, err);
     return status;
 }

@@ -42,6 +42,7 @@ typedef struct server {
     server_writer *writer;
 
     struct round_machine *rounds;
+    bool told_waiting; /* the machine's: that a round waits for devices was told */
     struct server_events *events; /* what `watch` follows */
 } server;
 

@@ -23,4 +23,9 @@ tacit_status client_enroll(client *c, const client_enroll_request *request,
 tacit_status client_renew_if_due(client *c, uint64_t patience_ms, bool *renewed,
                                  tacit_error *err) TACIT_MUST_CHECK;
 
+/* Renews over the enrolment listener whatever the own clock says: the server refused the
+ * certificate that is in force. */
+tacit_status client_renew_refused(client *c, uint64_t patience_ms,
+                                  tacit_error *err) TACIT_MUST_CHECK;
+
 #endif

@@ -81,3 +81,11 @@ tacit_status client_renew_if_due(client *c, uint64_t patience_ms, bool *renewed,
         tacit_log_info("certificate renewed%s", expired ? " after it had expired" : "");
     return status;
 }
+
+tacit_status client_renew_refused(client *c, uint64_t patience_ms, tacit_error *err)
+{
+    tacit_status status = renew(c, SESSION_EXPIRED, patience_ms, err);
+    if (status == TACIT_OK)
+        tacit_log_info("certificate renewed after the server had refused it");
+    return status;
+}

@@ -1,0 +1,216 @@
+#include "client/receipts.h"
+
+#include "client/round_state_store.h"
+#include "common/file.h"
+#include "common/log.h"
+#include "common/message.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void receipt_reply_free(receipt_reply *r)
+{
+    tacit_reservation_free(&r->entry);
+    tacit_message_free(r->message);
+    *r = (receipt_reply){0};
+}
+
+static uint64_t held_size(client *c)
+{
+    char *note;
+    uint64_t size = 0;
+    if (tacit_account_last_checkpoint(c->account, &note, &size, NULL) != TACIT_OK)
+        return 0;
+    free(note);
+    return size;
+}
+
+/* --- asking --- */
+
+typedef struct placement {
+    uint64_t index;
+    ProtobufCBinaryData checkpoint;
+    const ProtobufCBinaryData *inclusion, *consistency;
+    size_t n_inclusion, n_consistency;
+} placement;
+
+static tacit_status take_placement(receipt_reply *out, const placement *p, tacit_error *err)
+{
+    out->receipt = (tacit_receipt){.entry = {out->entry.entry, out->entry.entry_size},
+                                   .index = p->index,
+                                   .checkpoint = tacit_span_of(p->checkpoint)};
+    tacit_status status =
+        tacit_proof_from_fields(&out->receipt.inclusion, p->inclusion, p->n_inclusion, err);
+    if (status == TACIT_OK)
+        status = tacit_proof_from_fields(&out->consistency, p->consistency, p->n_consistency, err);
+    return status;
+}
+
+static tacit_status submit_reserve(client *c, client_session *s, receipt_reply *out,
+                                   tacit_error *err)
+{
+    Tacit__ReserveRequest request = TACIT__RESERVE_REQUEST__INIT;
+    Tacit__ReserveReply *reply;
+    request.entry = tacit_field_of(out->entry.entry, out->entry.entry_size);
+    request.checkpoint_size = held_size(c);
+    tacit_status status =
+        client_session_call(s, TACIT__METHOD__METHOD_RESERVE, &request,
+                            &tacit__reserve_reply__descriptor, &out->message, err);
+    if (status != TACIT_OK)
+        return status;
+    reply = out->message;
+    if (reply->nonce.len != 0 && reply->nonce.len != 32)
+        return tacit_fail(err, TACIT_BAD_INPUT, "server: a nonce of %zu bytes", reply->nonce.len);
+    out->nonce = reply->nonce.len ? reply->nonce.data : NULL;
+    placement p = {reply->index,       reply->checkpoint,  reply->inclusion,
+                   reply->consistency, reply->n_inclusion, reply->n_consistency};
+    return take_placement(out, &p, err);
+}
+
+tacit_status receipt_submit_reserve(client *c, client_session *s,
+                                    const uint8_t plan_hash[TACIT_HASH_BYTES], receipt_reply *out,
+                                    tacit_error *err)
+{
+    *out = (receipt_reply){0};
+    tacit_status status = tacit_account_find(c->account, plan_hash, &out->entry, err);
+    if (status == TACIT_OK)
+        status = submit_reserve(c, s, out, err);
+    if (status != TACIT_OK)
+        receipt_reply_free(out);
+    return status;
+}
+
+/* TACIT_NOT_FOUND: the log does not have it. */
+static tacit_status ask_receipt(client *c, client_session *s, receipt_reply *out, tacit_error *err)
+{
+    Tacit__ReceiptRequest request = TACIT__RECEIPT_REQUEST__INIT;
+    Tacit__ReceiptReply *reply;
+    request.leaf_hash = tacit_field_of(out->entry.hash, TACIT_HASH_BYTES);
+    request.checkpoint_size = held_size(c);
+    tacit_status status =
+        client_session_call(s, TACIT__METHOD__METHOD_RECEIPT, &request,
+                            &tacit__receipt_reply__descriptor, &out->message, err);
+    if (status != TACIT_OK)
+        return status;
+    reply = out->message;
+    placement p = {reply->index,       reply->checkpoint,  reply->inclusion,
+                   reply->consistency, reply->n_inclusion, reply->n_consistency};
+    return take_placement(out, &p, err);
+}
+
+tacit_status receipt_store(client *c, const uint8_t hash[TACIT_HASH_BYTES],
+                           const receipt_reply *reply, tacit_error *err)
+{
+    return tacit_account_acknowledge(c->account, hash, &reply->receipt, &reply->consistency,
+                                     &c->enrolment.log, reply->nonce, err);
+}
+
+/* --- bringing entries into the log --- */
+
+static tacit_status submit_abandon(client_session *s, const receipt_reply *r, tacit_error *err)
+{
+    Tacit__AbandonRequest request = TACIT__ABANDON_REQUEST__INIT;
+    Tacit__AbandonReply *reply = NULL;
+    request.entry = tacit_field_of(r->entry.entry, r->entry.entry_size);
+    tacit_status status = client_session_call(s, TACIT__METHOD__METHOD_ABANDON, &request,
+                                              &tacit__abandon_reply__descriptor, &reply, err);
+    tacit_message_free(reply);
+    return status;
+}
+
+/* A spend goes with its upload, which the open round does itself. */
+static tacit_status submit(client *c, client_session *s, receipt_reply *r,
+                           Tacit__Entry__BodyCase kind, bool *later, tacit_error *err)
+{
+    if (kind == TACIT__ENTRY__BODY_RESERVE)
+        return submit_reserve(c, s, r, err);
+    if (kind != TACIT__ENTRY__BODY_ABANDON) {
+        *later = true;
+        return TACIT_OK;
+    }
+    tacit_status status = submit_abandon(s, r, err);
+    return status == TACIT_OK ? ask_receipt(c, s, r, err) : status;
+}
+
+/* True for the reserve of the open round before its acknowledgement. */
+static bool is_waiting_reserve(client *c, const uint8_t *hash)
+{
+    round_state r;
+    bool waiting = round_state_find(c->db, hash, &r, NULL) == TACIT_OK &&
+                   r.state == ROUND_RESERVED && !r.local;
+    round_state_free(&r);
+    return waiting;
+}
+
+static tacit_status kind_of(const tacit_reservation *r, Tacit__Entry__BodyCase *kind,
+                            tacit_error *err)
+{
+    tacit_entry e;
+    tacit_status status = tacit_entry_read(&e, r->entry, r->entry_size, err);
+    if (status != TACIT_OK)
+        return status;
+    *kind = e.entry->body_case;
+    tacit_entry_close(&e);
+    return TACIT_OK;
+}
+
+static tacit_status write_file(client *c, const tacit_reservation *entry,
+                               Tacit__Entry__BodyCase kind, tacit_error *err)
+{
+    char name[96], path[CLIENT_PATH_MAX];
+    uint8_t *bytes = NULL;
+    size_t size;
+    snprintf(name, sizeof name, "%06" PRIu64 "-%s.receipt", entry->sequence,
+             tacit_entry_kind_name(kind));
+    tacit_status status = tacit_account_receipt(c->account, entry->hash, &bytes, &size, err);
+    if (status == TACIT_OK)
+        status = client_path(c, path, "receipts", name, err);
+    if (status == TACIT_OK)
+        status = tacit_file_write(path, bytes, size, 0600, err);
+    free(bytes);
+    return status;
+}
+
+/* One entry: in the log with a stored receipt, or *later. */
+static tacit_status sync_one(client *c, client_session *s, receipt_reply *r,
+                             Tacit__Entry__BodyCase kind, bool *later, tacit_error *err)
+{
+    if (r->entry.acknowledged)
+        return TACIT_OK;
+    if (kind == TACIT__ENTRY__BODY_RESERVE && is_waiting_reserve(c, r->entry.hash)) {
+        *later = true;
+        return TACIT_OK;
+    }
+    tacit_status status = ask_receipt(c, s, r, err);
+    if (status == TACIT_NOT_FOUND)
+        status = submit(c, s, r, kind, later, err);
+    if (status == TACIT_OK && !*later)
+        status = receipt_store(c, r->entry.hash, r, err);
+    return status;
+}
+
+tacit_status receipts_sync(client *c, client_session *s, tacit_error *err)
+{
+    uint64_t done;
+    bool later = false;
+    tacit_status status = client_receipts_get(c->db, &done, err);
+    while (status == TACIT_OK && !later) {
+        receipt_reply r = {0};
+        Tacit__Entry__BodyCase kind = TACIT__ENTRY__BODY__NOT_SET;
+        status = tacit_account_entry(c->account, done + 1, &r.entry, err);
+        if (status == TACIT_NOT_FOUND)
+            return TACIT_OK;
+        if (status == TACIT_OK)
+            status = kind_of(&r.entry, &kind, err);
+        if (status == TACIT_OK)
+            status = sync_one(c, s, &r, kind, &later, err);
+        if (status == TACIT_OK && !later)
+            status = write_file(c, &r.entry, kind, err);
+        if (status == TACIT_OK && !later)
+            status = client_receipts_put(c->db, ++done, err);
+        receipt_reply_free(&r);
+    }
+    return status;
+}

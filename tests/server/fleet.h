@@ -183,8 +183,7 @@ static inline tacit_status fleet_verb(fleet *f, json_t **result, tacit_error *er
     if (status != TACIT_OK)
         status = tacit_fail(err, status, "%s", answer.reply.message);
     else if (result)
-        *result =
-            json_loadb((const char *)answer.reply.body.data, answer.reply.body.size, 0, NULL);
+        *result = json_loadb((const char *)answer.reply.body.data, answer.reply.body.size, 0, NULL);
     tacit_answer_free(&answer);
     tacit_buffer_free(&out);
     tacit_buffer_free(&reply);
@@ -258,9 +257,9 @@ static inline void fleet_device_new(fleet_device *d, fleet *f, const char *name)
     snprintf(d->path, sizeof d->path, "%s/%s.db", f->folder, name);
     fleet_must(tacit_identity_ephemeral(&d->id, &err), &err, "identity");
     fleet_must(tacit_database_open(&d->db, d->path, &err), &err, "database");
-    fleet_must(tacit_note_key_make(&d->log, "tacit/test", tacit_identity_sign_key(f->server->key),
-                                   &err),
-               &err, "log key");
+    fleet_must(
+        tacit_note_key_make(&d->log, "tacit/test", tacit_identity_sign_key(f->server->key), &err),
+        &err, "log key");
 }
 
 static inline void fleet_device_open_account(fleet_device *d)
@@ -309,8 +308,7 @@ static inline tacit_status fleet_send(fleet_device *d, gate_listener listener, u
     tacit_buffer_free(&out);
     tacit_buffer_free(&reply);
     tacit_status status = answer->reply.status;
-    return status == TACIT_OK ? TACIT_OK
-                              : tacit_fail(&d->err, status, "%s", answer->reply.message);
+    return status == TACIT_OK ? TACIT_OK : tacit_fail(&d->err, status, "%s", answer->reply.message);
 }
 
 static inline void fleet_hello(fleet_device *d)
@@ -340,8 +338,8 @@ static inline tacit_status fleet_call(fleet_device *d, uint32_t method, const vo
     size_t size;
     fleet_must(tacit_message_pack(message, TACIT_BODY_MAX, &bytes, &size, &d->err), &d->err,
                "message");
-    tacit_status status = fleet_send(d, GATE_DEVICES, method, ++d->counter,
-                                     (tacit_span){bytes, size}, &answer);
+    tacit_status status =
+        fleet_send(d, GATE_DEVICES, method, ++d->counter, (tacit_span){bytes, size}, &answer);
     if (status == TACIT_OK && descriptor)
         fleet_must(tacit_message_unpack((ProtobufCMessage **)reply, descriptor,
                                         answer.reply.body.data, answer.reply.body.size,
@@ -406,9 +404,9 @@ static inline tacit_status fleet_enrol(fleet_device *d, const char *name,
     r.policy = tacit_field_of(policy, policy_size);
     r.policy_signature = tacit_field_of(policy_signature, sizeof policy_signature);
     tacit_enrol_digest(digest, &r, d->nonce);
-    fleet_must(tacit_identity_sign(d->id, TACIT_ENROL_DOMAIN, digest, sizeof digest, signature,
-                                   &d->err),
-               &d->err, "sign");
+    fleet_must(
+        tacit_identity_sign(d->id, TACIT_ENROL_DOMAIN, digest, sizeof digest, signature, &d->err),
+        &d->err, "sign");
     r.signature = tacit_field_of(signature, sizeof signature);
     fleet_must(tacit_message_pack(&r, TACIT_BODY_MAX, &bytes, &size, &d->err), &d->err, "enrol");
     tacit_status status = fleet_send(d, GATE_ENROLMENT, TACIT__METHOD__METHOD_ENROL, 0,
@@ -534,20 +532,20 @@ static inline tacit_status fleet_send_reserve(fleet_device *d, fleet_task *t)
     fleet_must(tacit_account_status_get(d->account, &now, &d->err), &d->err, "account");
     r.entry = tacit_field_of(t->reserve.entry, t->reserve.entry_size);
     r.checkpoint_size = now.checkpoint_size;
-    tacit_status status = fleet_call(d, TACIT__METHOD__METHOD_RESERVE, &r,
-                                     &tacit__reserve_reply__descriptor, &reply);
+    tacit_status status =
+        fleet_call(d, TACIT__METHOD__METHOD_RESERVE, &r, &tacit__reserve_reply__descriptor, &reply);
     if (status != TACIT_OK)
         return status;
     tacit_receipt receipt = {.entry = {t->reserve.entry, t->reserve.entry_size},
                              .index = reply->index,
                              .checkpoint = tacit_span_of(reply->checkpoint)};
     tacit_proof consistency;
-    fleet_must(tacit_proof_from_fields(&receipt.inclusion, reply->inclusion, reply->n_inclusion,
-                                       &d->err),
-               &d->err, "inclusion");
-    fleet_must(tacit_proof_from_fields(&consistency, reply->consistency, reply->n_consistency,
-                                       &d->err),
-               &d->err, "consistency");
+    fleet_must(
+        tacit_proof_from_fields(&receipt.inclusion, reply->inclusion, reply->n_inclusion, &d->err),
+        &d->err, "inclusion");
+    fleet_must(
+        tacit_proof_from_fields(&consistency, reply->consistency, reply->n_consistency, &d->err),
+        &d->err, "consistency");
     t->takes_part = reply->nonce.len == sizeof t->nonce;
     if (t->takes_part)
         memcpy(t->nonce, reply->nonce.data, sizeof t->nonce);
@@ -586,9 +584,9 @@ static inline void fleet_seal(fleet_device *d, fleet_task *t, const Tacit__Updat
                "update");
     t->sealed.cap = SERVER_UPLOAD_MAX;
     t->sealed.size = 0;
-    fleet_must(tacit_seal(&t->sealed, bytes, size, &binding, d->id, t->plan->aggregator_key.data,
-                          &d->err),
-               &d->err, "seal");
+    fleet_must(
+        tacit_seal(&t->sealed, bytes, size, &binding, d->id, t->plan->aggregator_key.data, &d->err),
+        &d->err, "seal");
     free(bytes);
 }
 

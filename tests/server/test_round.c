@@ -13,7 +13,8 @@
 
 #define START                                                                                      \
     "round start", "rounds", "2", "steps", "4", "q", "0.5", "noise-multiplier", "2", "unit",       \
-        "record", "cohort", "2", "quorum", "2", "deadline-seconds", "600", "pad-seconds", "0", "norm-bound", "1000"
+        "record", "cohort", "2", "quorum", "2", "deadline-seconds", "600", "pad-seconds", "0",     \
+        "norm-bound", "1000"
 
 static fleet f;
 static fleet_device one, two;
@@ -113,7 +114,8 @@ static void test_two_rounds(void **state)
     fleet_step(&f);
     fleet_expect_round(&f, "published", "");
     read_published(0, values, &count, &kept);
-    for (size_t i = 0; i < count; i++) /* the mean, exact: powers of two at a power of two's scale */
+    for (size_t i = 0; i < count;
+         i++) /* the mean, exact: powers of two at a power of two's scale */
         assert_true(values[i] == 0.5f);
     fleet_work(&f);
     fleet_expect_round(&f, "collecting", "");

@@ -87,7 +87,7 @@ static tacit_status find_parent(gate_call *call, checkin *c, tacit_error *err)
                      memcmp(c->newest.lineage, c->round.lineage, LINEAGE_BYTES) == 0;
     if (version == 0 || is_newest)
         return TACIT_OK;
-    status = adapter_get(call->server->db, c->round.lineage, version, &c->parent, err);
+    status = registry_get(call->server->db, c->round.lineage, version, &c->parent, err);
     c->has_parent = status == TACIT_OK;
     return status;
 }
@@ -101,7 +101,7 @@ tacit_status method_checkin_act(gate_call *call, tacit_error *err)
     if (status == TACIT_OK)
         status = find_round(call, c, err);
     if (status == TACIT_OK)
-        status = optional(adapter_current(db, NULL, &c->newest, err), &c->has_newest);
+        status = optional(registry_current(db, NULL, &c->newest, err), &c->has_newest);
     if (status == TACIT_OK && c->asked)
         status = find_parent(call, c, err);
     return status;

@@ -63,7 +63,7 @@ static tacit_status take_adapter(tacit_statement *s, adapter_row *out, tacit_err
     return status;
 }
 
-tacit_status adapter_insert(tacit_database *db, const adapter_row *row, tacit_error *err)
+tacit_status registry_insert(tacit_database *db, const adapter_row *row, tacit_error *err)
 {
     tacit_statement *s;
     tacit_status status = tacit_statement_begin(db, &s,
@@ -80,11 +80,11 @@ tacit_status adapter_insert(tacit_database *db, const adapter_row *row, tacit_er
     tacit_bind_blob(s, 6, row->signature, sizeof row->signature);
     tacit_bind_u64(s, 7, row->published_ms);
     status = tacit_statement_finish(s, err);
-    return status == TACIT_OK ? adapter_set_current(db, row->lineage, row->version, err) : status;
+    return status == TACIT_OK ? registry_set_current(db, row->lineage, row->version, err) : status;
 }
 
-tacit_status adapter_set_current(tacit_database *db, const uint8_t lineage[LINEAGE_BYTES],
-                                 uint64_t version, tacit_error *err)
+tacit_status registry_set_current(tacit_database *db, const uint8_t lineage[LINEAGE_BYTES],
+                                  uint64_t version, tacit_error *err)
 {
     tacit_statement *s;
     tacit_status status = tacit_statement_begin(
@@ -99,8 +99,8 @@ tacit_status adapter_set_current(tacit_database *db, const uint8_t lineage[LINEA
     return status;
 }
 
-tacit_status adapter_current(tacit_database *db, const uint8_t *lineage, adapter_row *out,
-                             tacit_error *err)
+tacit_status registry_current(tacit_database *db, const uint8_t *lineage, adapter_row *out,
+                              tacit_error *err)
 {
     tacit_statement *s;
     tacit_status status = tacit_statement_begin(
@@ -114,8 +114,8 @@ tacit_status adapter_current(tacit_database *db, const uint8_t *lineage, adapter
     return take_adapter(s, out, err);
 }
 
-tacit_status adapter_get(tacit_database *db, const uint8_t lineage[LINEAGE_BYTES], uint64_t version,
-                         adapter_row *out, tacit_error *err)
+tacit_status registry_get(tacit_database *db, const uint8_t lineage[LINEAGE_BYTES],
+                          uint64_t version, adapter_row *out, tacit_error *err)
 {
     tacit_statement *s;
     tacit_status status = tacit_statement_begin(db, &s,
@@ -130,8 +130,8 @@ tacit_status adapter_get(tacit_database *db, const uint8_t lineage[LINEAGE_BYTES
     return take_adapter(s, out, err);
 }
 
-tacit_status adapter_find(tacit_database *db, const uint8_t file_digest[TACIT_DIGEST_BYTES],
-                          adapter_row *out, tacit_error *err)
+tacit_status registry_find(tacit_database *db, const uint8_t file_digest[TACIT_DIGEST_BYTES],
+                           adapter_row *out, tacit_error *err)
 {
     tacit_statement *s;
     tacit_status status = tacit_statement_begin(
@@ -143,9 +143,10 @@ tacit_status adapter_find(tacit_database *db, const uint8_t file_digest[TACIT_DI
     return take_adapter(s, out, err);
 }
 
-tacit_status adapter_each(tacit_database *db,
-                          tacit_status (*each)(void *ctx, const adapter_row *row, tacit_error *err),
-                          void *ctx, tacit_error *err)
+tacit_status registry_each(tacit_database *db,
+                           tacit_status (*each)(void *ctx, const adapter_row *row,
+                                                tacit_error *err),
+                           void *ctx, tacit_error *err)
 {
     tacit_statement *s;
     bool row = false;

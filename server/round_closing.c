@@ -419,7 +419,7 @@ static tacit_status publish_job(void *ctx, tacit_error *err)
     entry.published = &body;
     tacit_status status = tacit_ledger_record(s->ledger, &entry, NULL, NULL, err);
     if (status == TACIT_OK)
-        status = adapter_insert(s->db, &p->row, err);
+        status = registry_insert(s->db, &p->row, err);
     if (status == TACIT_OK && isfinite(p->closing->score.accuracy))
         status = round_set_evaluation(s->db, round->round_id, p->closing->score.loss,
                                       p->closing->score.accuracy, err);

@@ -62,7 +62,7 @@ static void shuffle(opening *o, size_t n)
 static tacit_status set_parent(opening *o, tacit_error *err)
 {
     adapter_row parent = {0};
-    tacit_status status = adapter_current(o->server->db, o->lineage->lineage, &parent, err);
+    tacit_status status = registry_current(o->server->db, o->lineage->lineage, &parent, err);
     if (status == TACIT_NOT_FOUND)
         return TACIT_OK;
     if (status != TACIT_OK)

@@ -167,7 +167,7 @@ static tacit_status add_adapter(void *ctx, const adapter_row *row, tacit_error *
 static tacit_status list_adapters(void *ctx, tacit_error *err)
 {
     round_reading *r = ctx;
-    return adapter_each(r->call->server->db, add_adapter, r, err);
+    return registry_each(r->call->server->db, add_adapter, r, err);
 }
 
 tacit_status verb_adapter_list(control_call *call, tacit_error *err)
@@ -184,8 +184,8 @@ static tacit_status named_adapter(round_reading *r, adapter_row *current, adapte
     tacit_status status =
         tacit_parse_u64(r->call->argument, "version", 1, UINT32_MAX, &version, err);
     if (status == TACIT_OK)
-        status = adapter_current(db, NULL, current, err);
-    return status == TACIT_OK ? adapter_get(db, current->lineage, version, out, err) : status;
+        status = registry_current(db, NULL, current, err);
+    return status == TACIT_OK ? registry_get(db, current->lineage, version, out, err) : status;
 }
 
 static tacit_status show_adapter(void *ctx, tacit_error *err)
@@ -235,7 +235,7 @@ static tacit_status roll_back(void *ctx, tacit_error *err)
     body.reason = reason;
     entry.body_case = TACIT__ENTRY__BODY_ROLLED_BACK;
     entry.rolled_back = &body;
-    TACIT_TRY(adapter_set_current(s->db, row.lineage, row.version, err), done);
+    TACIT_TRY(registry_set_current(s->db, row.lineage, row.version, err), done);
     TACIT_TRY(tacit_ledger_record(s->ledger, &entry, NULL, NULL, err), done);
     tacit_log_warn("rolled back to adapter version %llu: %s", (unsigned long long)row.version,
                    reason);

@@ -236,20 +236,23 @@ static void show_event(const operator_call *o, json_t *event)
     free(text);
 }
 
-static bool is_end(json_t *event)
+/* Follows in *ended whether the newest lineage has ended. */
+static void note_lineage(json_t *event, bool *ended)
 {
     const char *kind = json_string_value(json_object_get(event, "kind"));
-    return kind && strcmp(kind, "lineage") == 0;
+    const char *state = json_string_value(json_object_get(event, "state"));
+    if (kind && state && strcmp(kind, "lineage") == 0)
+        *ended = strcmp(state, "running") != 0;
 }
 
 static tacit_status watch(operator_call *o, tacit_error *err)
 {
     char after[32];
     long long last = 0;
+    bool ended = false;
     for (;;) {
         json_t *events = NULL, *event;
         size_t i;
-        bool ended = false;
         snprintf(after, sizeof after, "%lld", last);
         char *words[] = {o->words[0], "after", after};
         memcpy(o->words, words, sizeof words);
@@ -261,7 +264,7 @@ static tacit_status watch(operator_call *o, tacit_error *err)
         {
             show_event(o, event);
             last = whole(event, "number");
-            ended = ended || is_end(event);
+            note_lineage(event, &ended);
         }
         json_decref(events);
         if (ended && o->until_done)
@@ -310,7 +313,7 @@ static tacit_status parse(operator_call *o, const control_verb *verb, int argc, 
         table[n++] = (tacit_option){.name = "until-done",
                                     .kind = TACIT_OPTION_FLAG,
                                     .to = &o->until_done,
-                                    .help = "end when the lineage ends"};
+                                    .help = "end when the lineage has ended"};
     for (size_t i = 0; !is_watch && verb->options && verb->options[i].name; i++)
         table[n++] = (tacit_option){.name = verb->options[i].name,
                                     .kind = TACIT_OPTION_TEXT,

@@ -177,7 +177,7 @@ static void test_unwilling_devices_are_not_asked(void **state)
     assert_int_equal(json_array_size(list), 0);
     json_decref(list);
     json_t *events = server_events_since(f.server->events, 0, 0);
-    json_t *event = json_array_get(events, 0);
+    json_t *event = json_array_get(events, json_array_size(events) - 1);
     assert_string_equal(json_string_value(json_object_get(event, "kind")), "waiting");
     assert_int_equal(json_integer_value(json_object_get(event, "unwilling")), 2);
     json_decref(events);

@@ -41,6 +41,7 @@ typedef struct agent {
     uint64_t awaited_above;  /* version */
     uint64_t awaiting_until; /* wall clock */
     bool finished_round;
+    bool next_offered; /* the plan of a later round: what was awaited is over */
 } agent;
 
 static _Atomic(client_session *) interruptible;
@@ -184,7 +185,9 @@ static tacit_status check_in(agent *a, agent_outcome *outcome, tacit_error *err)
         status = follow_adapter(a, &in, &switched, err);
     if (status == TACIT_OK && switched)
         *outcome = AGENT_WORKED;
-    if (status == TACIT_OK && in.has_plan)
+    if (a->setup->once && a->finished_round)
+        a->next_offered = in.has_plan;
+    else if (status == TACIT_OK && in.has_plan)
         status = consider_plan(a, &in, outcome, err);
     client_checkin_free(&in);
     return status;
@@ -296,8 +299,8 @@ static bool is_over(agent *a, agent_outcome outcome)
         if (active_adapter_read(a->client, &current, &previous, NULL) == TACIT_OK &&
             current.exists && current.version > a->awaited_above)
             return true;
-        if (tacit_clock_wall_ms() > a->awaiting_until) {
-            tacit_log_warn("no adapter came of the round before its deadline");
+        if (a->next_offered || tacit_clock_wall_ms() > a->awaiting_until) {
+            tacit_log_warn("the round ended without a new adapter");
             return true;
         }
         return false;

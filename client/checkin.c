@@ -1,5 +1,6 @@
 #include "client/checkin.h"
 
+#include "common/log.h"
 #include "common/message.h"
 #include "privacy/receipt.h"
 
@@ -51,6 +52,23 @@ static tacit_status take_checkpoint(client_checkin *in, client *c, tacit_error *
     return status;
 }
 
+/* The operator may lower this device's cap in the log, and a reserve must state one that is at most
+ * that. Nothing here ever raises it. */
+static tacit_status take_cap(client *c, double cap, tacit_error *err)
+{
+    tacit_account_status now;
+    if (!(cap > 0))
+        return TACIT_OK;
+    tacit_status status = tacit_account_status_get(c->account, &now, err);
+    if (status != TACIT_OK || cap >= now.policy.epsilon_cap)
+        return status;
+    now.policy.epsilon_cap = cap;
+    status = tacit_account_set_policy(c->account, &now.policy, err);
+    if (status == TACIT_OK)
+        tacit_log_info("the operator lowered this device's cap to epsilon %.6g", cap);
+    return status;
+}
+
 static tacit_status take_offer(client_checkin *in, tacit_error *err)
 {
     const Tacit__CheckInReply *r = in->reply;
@@ -74,6 +92,8 @@ tacit_status client_check_in(client_checkin *out, client *c, client_session *s, 
         status = tacit_fail(err, TACIT_REFUSED, "server: this device is revoked");
     if (status == TACIT_OK)
         status = take_checkpoint(out, c, err);
+    if (status == TACIT_OK)
+        status = take_cap(c, out->reply->epsilon_cap, err);
     if (status == TACIT_OK)
         status = take_offer(out, err);
     if (status != TACIT_OK)

@@ -6,6 +6,7 @@
 static const tacit_command commands[] = {
     {"enroll", "make this device's keys and join a server", cmd_enroll},
     {"run", "take part in the server's rounds", cmd_agent},
+    {"train", "train on this device alone, under the same account", cmd_local_train},
     {"status", "account, rounds, adapter and certificate of this device", cmd_status},
     {NULL, NULL, NULL},
 };

@@ -120,40 +120,49 @@ static tacit_status submit_abandon(client_session *s, const receipt_reply *r, ta
     return status;
 }
 
-/* A spend goes with its upload, which the open round does itself. */
+/* Reserves and abandons are sent (again, perhaps: that is free), so that the log has them before
+ * anything later; a spend went with its upload. */
 static tacit_status submit(client *c, client_session *s, receipt_reply *r,
-                           Tacit__Entry__BodyCase kind, bool *later, tacit_error *err)
+                           Tacit__Entry__BodyCase kind, tacit_error *err)
 {
     if (kind == TACIT__ENTRY__BODY_RESERVE)
         return submit_reserve(c, s, r, err);
-    if (kind != TACIT__ENTRY__BODY_ABANDON) {
-        *later = true;
-        return TACIT_OK;
-    }
-    tacit_status status = submit_abandon(s, r, err);
+    tacit_status status = kind == TACIT__ENTRY__BODY_ABANDON ? submit_abandon(s, r, err) : TACIT_OK;
     return status == TACIT_OK ? ask_receipt(c, s, r, err) : status;
 }
 
-/* True for the reserve of the open round before its acknowledgement. */
-static bool is_waiting_reserve(client *c, const uint8_t *hash)
-{
-    round_state r;
-    bool waiting = round_state_find(c->db, hash, &r, NULL) == TACIT_OK &&
-                   r.state == ROUND_RESERVED && !r.local;
-    round_state_free(&r);
-    return waiting;
-}
+/* What sync_one has to know about an entry; `reserve` is its own hash or that of the reserve it
+ * ends. */
+typedef struct entry_kind {
+    Tacit__Entry__BodyCase kind;
+    uint8_t reserve[TACIT_HASH_BYTES];
+} entry_kind;
 
-static tacit_status kind_of(const tacit_reservation *r, Tacit__Entry__BodyCase *kind,
-                            tacit_error *err)
+static tacit_status kind_of(const tacit_reservation *r, entry_kind *out, tacit_error *err)
 {
     tacit_entry e;
     tacit_status status = tacit_entry_read(&e, r->entry, r->entry_size, err);
     if (status != TACIT_OK)
         return status;
-    *kind = e.entry->body_case;
+    out->kind = e.entry->body_case;
+    memcpy(out->reserve, r->hash, sizeof out->reserve);
+    if (out->kind == TACIT__ENTRY__BODY_SPEND)
+        memcpy(out->reserve, e.entry->spend->reserve_hash.data, sizeof out->reserve);
     tacit_entry_close(&e);
     return TACIT_OK;
+}
+
+/* True for what the open round sends itself: its reserve, its spend. */
+static bool is_of_open_round(client *c, const entry_kind *k)
+{
+    round_state r;
+    round_state_kind stage = k->kind == TACIT__ENTRY__BODY_RESERVE ? ROUND_RESERVED : ROUND_SEALED;
+    bool own = k->kind == TACIT__ENTRY__BODY_RESERVE || k->kind == TACIT__ENTRY__BODY_SPEND;
+    if (!own || round_state_find(c->db, k->reserve, &r, NULL) != TACIT_OK)
+        return false;
+    own = r.state == stage && !r.local;
+    round_state_free(&r);
+    return own;
 }
 
 static tacit_status write_file(client *c, const tacit_reservation *entry,
@@ -174,19 +183,17 @@ static tacit_status write_file(client *c, const tacit_reservation *entry,
 }
 
 /* One entry: in the log with a stored receipt, or *later. */
-static tacit_status sync_one(client *c, client_session *s, receipt_reply *r,
-                             Tacit__Entry__BodyCase kind, bool *later, tacit_error *err)
+static tacit_status sync_one(client *c, client_session *s, receipt_reply *r, const entry_kind *k,
+                             bool *later, tacit_error *err)
 {
     if (r->entry.acknowledged)
         return TACIT_OK;
-    if (kind == TACIT__ENTRY__BODY_RESERVE && is_waiting_reserve(c, r->entry.hash)) {
+    if (is_of_open_round(c, k)) {
         *later = true;
         return TACIT_OK;
     }
-    tacit_status status = ask_receipt(c, s, r, err);
-    if (status == TACIT_NOT_FOUND)
-        status = submit(c, s, r, kind, later, err);
-    if (status == TACIT_OK && !*later)
+    tacit_status status = submit(c, s, r, k->kind, err);
+    if (status == TACIT_OK)
         status = receipt_store(c, r->entry.hash, r, err);
     return status;
 }
@@ -198,16 +205,16 @@ tacit_status receipts_sync(client *c, client_session *s, tacit_error *err)
     tacit_status status = client_receipts_get(c->db, &done, err);
     while (status == TACIT_OK && !later) {
         receipt_reply r = {0};
-        Tacit__Entry__BodyCase kind = TACIT__ENTRY__BODY__NOT_SET;
+        entry_kind kind = {.kind = TACIT__ENTRY__BODY__NOT_SET};
         status = tacit_account_entry(c->account, done + 1, &r.entry, err);
         if (status == TACIT_NOT_FOUND)
             return TACIT_OK;
         if (status == TACIT_OK)
             status = kind_of(&r.entry, &kind, err);
         if (status == TACIT_OK)
-            status = sync_one(c, s, &r, kind, &later, err);
+            status = sync_one(c, s, &r, &kind, &later, err);
         if (status == TACIT_OK && !later)
-            status = write_file(c, &r.entry, kind, err);
+            status = write_file(c, &r.entry, kind.kind, err);
         if (status == TACIT_OK && !later)
             status = client_receipts_put(c->db, ++done, err);
         receipt_reply_free(&r);

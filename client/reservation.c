@@ -73,11 +73,13 @@ static tacit_status store(client *c, const tacit_reserve_request *request, round
     return status;
 }
 
-static void report(const client *c, const tacit_reservation *reserved)
+static void report(client *c, const tacit_reservation *reserved)
 {
-    if (isfinite(reserved->epsilon_after))
+    tacit_account_status now;
+    if (isfinite(reserved->epsilon_after) &&
+        tacit_account_status_get(c->account, &now, NULL) == TACIT_OK)
         tacit_log_info("reserved: epsilon %.4g of %.4g is spent with it", reserved->epsilon_after,
-                       c->config.policy.epsilon_cap);
+                       now.policy.epsilon_cap);
     else
         tacit_log_info("reserved: no privacy is claimed for this round (mechanism none)");
 }

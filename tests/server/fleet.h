@@ -13,6 +13,7 @@
 #include "engine/adapter.h"
 #include "engine/plan_spec.h"
 #include "privacy/account.h"
+#include "privacy/export.h"
 #include "proto/update.pb-c.h"
 #include "server/control.h"
 #include "server/request_gate.h"

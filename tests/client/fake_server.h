@@ -1,12 +1,10 @@
 /* A server in the test's own process over real loopback TLS, whose every answer a test may spoil.
- * Its log is tests/privacy/world.h; it knows one device and one plan. Also: a device's folder in
- * /tmp with the tiny model. Include after cmocka.h; each test program once. */
+ * Its log is tests/privacy/world.h; it knows one device and one plan. Include after cmocka.h; each
+ * test program once. */
 #ifndef TACIT_TESTS_FAKE_SERVER_H
 #define TACIT_TESTS_FAKE_SERVER_H
 
-#include "../engine/tiny_model.h"
 #include "../privacy/world.h"
-#include "client/client.h"
 #include "client/enroll.h"
 #include "common/certificate.h"
 #include "common/enrolment.h"
@@ -15,6 +13,7 @@
 #include "common/link.h"
 #include "common/seal.h"
 #include "common/text.h"
+#include "device_folder.h"
 #include "engine/adapter.h"
 #include "privacy/receipt.h"
 #include "proto/wire.pb-c.h"
@@ -26,7 +25,6 @@
 #include <unistd.h>
 
 #define FAKE_CALLS_MAX 256
-#define FAKE_VALUES_RANK 8
 
 /* What the server lies about. */
 typedef struct fake_lies {
@@ -121,17 +119,6 @@ static void fake_edit_plan(Tacit__Plan *p, int round)
     p->deadline_ms = 4000000000000; /* far away */
     p->pad_seconds = 0;
     p->aggregator_key = tacit_field_of(fake_now->seal_public, sizeof fake_now->seal_public);
-}
-
-static tacit_trainable_spec fake_spec(void)
-{
-    tacit_trainable_spec s = {.kind = TACIT_TRAIN_LORA_FFA,
-                              .target = {"attn_output"},
-                              .n_targets = 1,
-                              .rank = FAKE_VALUES_RANK,
-                              .alpha = 4,
-                              .seed = {9}};
-    return s;
 }
 
 /* --- answers --- */
@@ -693,51 +680,7 @@ static void fake_publish(fake_server *f, uint64_t version, float value)
     f->published_version = version;
 }
 
-/* --- a device's folder --- */
-
-typedef struct fake_device {
-    char folder[64], dir[80], data[80];
-    client *client;
-    tacit_error err;
-} fake_device;
-
-/* `records` records of as many subjects. */
-static void fake_device_data(fake_device *d, size_t records)
-{
-    FILE *file = fopen(d->data, "w");
-    assert_non_null(file);
-    for (size_t i = 0; i < records; i++)
-        fprintf(file,
-                "{\"id\":\"r%zu\",\"subject\":\"s%zu\",\"messages\":[{\"role\":\"user\","
-                "\"content\":\"how many?\"},{\"role\":\"assistant\",\"content\":\"%zu\"}]}\n",
-                i, i, i);
-    assert_int_equal(fclose(file), 0);
-}
-
-static void fake_device_make(fake_device *d, const tiny_model *tiny, size_t records)
-{
-    client_config_choice choice = {.model_text = tiny->text};
-    *d = (fake_device){.folder = "/tmp/tacit-device-XXXXXX"};
-    assert_non_null(mkdtemp(d->folder));
-    snprintf(d->dir, sizeof d->dir, "%s/device", d->folder);
-    snprintf(d->data, sizeof d->data, "%s/data.jsonl", d->folder);
-    choice.data = d->data;
-    fake_device_data(d, records);
-    OK(tacit_file_make_dir(d->dir, 0700, &d->err));
-    OK(client_config_create(d->dir, &choice, &d->err));
-}
-
-static void fake_device_open(fake_device *d, client_need need)
-{
-    if (client_open(&d->client, d->dir, need, &d->err) != TACIT_OK)
-        fail_msg("%s", d->err.message);
-}
-
-static void fake_device_close(fake_device *d)
-{
-    client_close(d->client);
-    d->client = NULL;
-}
+/* --- joining it --- */
 
 static tacit_status fake_device_try_enrol(fake_device *d, fake_server *f)
 {
@@ -756,22 +699,6 @@ static void fake_device_enrol(fake_device *d, fake_server *f)
 {
     if (fake_device_try_enrol(d, f) != TACIT_OK)
         fail_msg("%s", d->err.message);
-}
-
-/* True when DIR/folder has a file whose name ends so. */
-static bool fake_device_has(const fake_device *d, const char *folder, const char *ending)
-{
-    char command[256];
-    snprintf(command, sizeof command, "ls %s/%s/*%s >/dev/null 2>&1", d->dir, folder, ending);
-    return system(command) == 0;
-}
-
-static void fake_device_drop(fake_device *d)
-{
-    char command[128];
-    fake_device_close(d);
-    snprintf(command, sizeof command, "rm -rf %s", d->folder);
-    assert_int_equal(system(command), 0);
 }
 
 #endif

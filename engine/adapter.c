@@ -255,24 +255,37 @@ static tacit_status read_pairs(tacit_adapter *a, const gguf_file *file, const ta
     return TACIT_OK;
 }
 
-tacit_status tacit_adapter_load(tacit_adapter **out, const tacit_model *model, const char *path,
-                                tacit_error *err)
+tacit_status adapter_from_file(tacit_adapter **out, const tacit_model *model, const gguf_file *file,
+                               tacit_error *err)
 {
     tacit_status status = TACIT_OK;
-    gguf_file *file = NULL;
     tacit_adapter *a = calloc(1, sizeof *a);
     if (!a)
-        return tacit_fail(err, TACIT_NO_MEMORY, "%s: no memory", path);
-    TACIT_TRY(gguf_open(&file, path, err), fail);
+        return tacit_fail(err, TACIT_NO_MEMORY, "%s: no memory", gguf_name(file));
     TACIT_TRY(read_info(file, model, &a->info, err), fail);
     TACIT_TRY(read_pairs(a, file, model, err), fail);
-    TACIT_TRY(tacit_digest_file(a->digest, path, err), fail);
-    gguf_close(file);
     *out = a;
     return TACIT_OK;
 fail:
-    gguf_close(file);
     tacit_adapter_free(a);
+    return status;
+}
+
+tacit_status tacit_adapter_load(tacit_adapter **out, const tacit_model *model, const char *path,
+                                tacit_error *err)
+{
+    gguf_file *file = NULL;
+    tacit_adapter *a = NULL;
+    tacit_status status = gguf_open(&file, path, err);
+    if (status != TACIT_OK)
+        return status;
+    TACIT_TRY(adapter_from_file(&a, model, file, err), out);
+    TACIT_TRY(tacit_digest_file(a->digest, path, err), out);
+    *out = a;
+    a = NULL;
+out:
+    tacit_adapter_free(a);
+    gguf_close(file);
     return status;
 }
 

@@ -13,6 +13,10 @@ typedef struct adapter_pair {
     float *a, *b;
 } adapter_pair;
 
+/* The adapter in an open file, which may be closed afterwards; its digest stays zero. */
+tacit_status adapter_from_file(tacit_adapter **out, const tacit_model *model, const gguf_file *file,
+                               tacit_error *err) TACIT_MUST_CHECK;
+
 /* The pair of a base tensor, or NULL when the adapter leaves it alone. */
 const adapter_pair *adapter_find(const tacit_adapter *a, const char *tensor);
 size_t adapter_pair_count(const tacit_adapter *a);

@@ -191,7 +191,8 @@ static void log_refusal(const gate_call *call, tacit_status status, const tacit_
     char device[2 * TACIT_DEVICE_BYTES + 1] = "somebody";
     if (call->received.request.has_device)
         tacit_hex(device, call->received.request.device, TACIT_DEVICE_BYTES);
-    if (status != TACIT_AGAIN)
+    bool is_news = status != TACIT_AGAIN && status != TACIT_NOT_FOUND; /* a receipt not there yet */
+    if (is_news)
         tacit_log_warn("refused request %u of %s: %s", call->received.request.method, device,
                        err->message);
 }

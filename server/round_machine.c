@@ -7,6 +7,7 @@
 #include "server/server.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #define IDLE_MS 500     /* looks at the clock this often for deadlines */
@@ -92,6 +93,22 @@ static tacit_status collect_step(server *s, machine_look *l, bool *worked, tacit
     return writer_run(s->writer, fix_accepted_set, NULL, &move, err);
 }
 
+/* One event for each change of a round that runs, however often the machine looks at it. */
+static void tell_change(server *s, const round_row *r)
+{
+    bool same = memcmp(s->told.round_id, r->round_id, ROUND_ID_BYTES) == 0 &&
+                s->told.state == (uint32_t)r->state && s->told.reserved == r->reserved &&
+                s->told.accepted == r->accepted && s->told.rejected == r->rejected;
+    if (same)
+        return;
+    memcpy(s->told.round_id, r->round_id, ROUND_ID_BYTES);
+    s->told.state = r->state;
+    s->told.reserved = r->reserved;
+    s->told.accepted = r->accepted;
+    s->told.rejected = r->rejected;
+    round_announce(s, r);
+}
+
 static tacit_status take_step(server *s, machine_look *l, const volatile bool *stop, bool *worked,
                               tacit_error *err)
 {
@@ -100,6 +117,7 @@ static tacit_status take_step(server *s, machine_look *l, const volatile bool *s
         return round_open_next(s, &l->lineage, worked, err);
     if (!l->has_round)
         return TACIT_OK;
+    tell_change(s, &l->round);
     if (l->round.state == ROUND_COLLECTING)
         return collect_step(s, l, worked, err);
     return l->round.state == ROUND_AGGREGATING ? round_aggregate(s, &l->round, err)

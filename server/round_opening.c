@@ -167,16 +167,16 @@ static tacit_status prepare(opening *o, tacit_error *err)
 static void tell_waiting(const opening *o)
 {
     server *s = o->server;
-    if (s->told_waiting)
+    if (s->told.waiting)
         return;
-    s->told_waiting = true;
+    s->told.waiting = true;
     tacit_log_info("waiting: the next round asks for %u devices; %zu are active and take its plan, "
                    "%zu refuse it by their policy",
                    o->plan->cohort, o->devices, o->unwilling);
-    server_events_add(s->events, json_pack("{s:s, s:I, s:I, s:I}", "kind", "waiting", "devices",
-                                           (json_int_t)o->devices, "unwilling",
-                                           (json_int_t)o->unwilling, "cohort",
-                                           (json_int_t)o->plan->cohort));
+    server_events_add(s->events,
+                      json_pack("{s:s, s:I, s:I, s:I}", "kind", "waiting", "devices",
+                                (json_int_t)o->devices, "unwilling", (json_int_t)o->unwilling,
+                                "cohort", (json_int_t)o->plan->cohort));
 }
 
 tacit_status round_open_next(server *s, const lineage_row *lineage, bool *opened, tacit_error *err)
@@ -189,8 +189,7 @@ tacit_status round_open_next(server *s, const lineage_row *lineage, bool *opened
     if (*opened) {
         tacit_log_info("round %u of %u opened: %u devices asked, quorum %u",
                        lineage->next_round + 1, lineage->rounds, o.row.asked, o.plan->quorum);
-        round_announce(s, &o.row);
-        s->told_waiting = false;
+        s->told.waiting = false;
     } else if (status == TACIT_OK) {
         tell_waiting(&o);
     }

@@ -83,22 +83,36 @@ void round_announce(server *s, const round_row *r)
     server_events_add(s->events, event);
 }
 
-void round_announce_end(server *s, const lineage_row *lineage)
+void round_announce_lineage(server *s, const lineage_row *lineage)
 {
     char hex[2 * LINEAGE_BYTES + 1];
     tacit_hex(hex, lineage->lineage, sizeof lineage->lineage);
-    server_events_add(s->events,
-                      json_pack("{s:s, s:s, s:s}", "kind", "lineage", "lineage", hex, "state",
-                                lineage->state == LINEAGE_CANCELLED ? "cancelled" : "done"));
+    server_events_add(s->events, json_pack("{s:s, s:s, s:s}", "kind", "lineage", "lineage", hex,
+                                           "state", lineage_state_name(lineage->state)));
 }
 
 static void announce_end(const closing *c)
 {
-    if (c->lineage.state == LINEAGE_CANCELLED || c->terms.round.index + 1 >= c->lineage.rounds)
-        round_announce_end(c->server, &c->lineage);
+    if (c->lineage.state != LINEAGE_RUNNING)
+        round_announce_lineage(c->server, &c->lineage);
 }
 
 /* --- failing --- */
+
+/* The lineage goes on behind this round. Its state is read anew: it may have been cancelled since
+ * this round was loaded. */
+static tacit_status move_lineage(closing *c, tacit_error *err)
+{
+    uint32_t next = c->terms.round.index + 1;
+    lineage_row_free(&c->lineage);
+    tacit_status status =
+        lineage_get(c->server->db, c->terms.round.lineage, &c->lineage, err);
+    if (status != TACIT_OK)
+        return status;
+    if (c->lineage.state == LINEAGE_RUNNING && next >= c->lineage.rounds)
+        c->lineage.state = LINEAGE_DONE;
+    return lineage_set(c->server->db, c->lineage.lineage, c->lineage.state, next, err);
+}
 
 static tacit_status log_close(closing *c, bool published, const char *reason, tacit_error *err)
 {
@@ -116,12 +130,7 @@ static tacit_status log_close(closing *c, bool published, const char *reason, ta
         status = round_move(c->server->db, c->terms.round.round_id, c->terms.round.state,
                             published ? ROUND_PUBLISHED : ROUND_FAILED, words,
                             tacit_clock_wall_ms(), err);
-    uint32_t next = c->terms.round.index + 1;
-    lineage_state state = c->lineage.state;
-    if (state == LINEAGE_RUNNING && next >= c->lineage.rounds)
-        state = LINEAGE_DONE;
-    return status == TACIT_OK ? lineage_set(c->server->db, c->lineage.lineage, state, next, err)
-                              : status;
+    return status == TACIT_OK ? move_lineage(c, err) : status;
 }
 
 static tacit_status fail_job(void *ctx, tacit_error *err)
@@ -133,8 +142,6 @@ static tacit_status fail_job(void *ctx, tacit_error *err)
     tacit_status status = round_get(db, id, &c->terms.round, err);
     if (status == TACIT_OK && round_state_is_final(c->terms.round.state))
         status = tacit_fail(err, TACIT_CONFLICT, "the round has ended already");
-    if (status == TACIT_OK)
-        status = lineage_get(db, c->terms.round.lineage, &c->lineage, err);
     if (status == TACIT_OK && isfinite(c->score.accuracy))
         status = round_set_evaluation(db, id, c->score.loss, c->score.accuracy, err);
     return status == TACIT_OK ? log_close(c, false, c->reason, err) : status;
@@ -144,7 +151,6 @@ static tacit_status fail_round(closing *c, const char *reason, tacit_error *err)
 {
     c->reason = reason;
     round_row_free(&c->terms.round);
-    lineage_row_free(&c->lineage);
     tacit_status status = writer_run(c->server->writer, fail_job, NULL, c, err);
     if (status != TACIT_OK)
         return status;

@@ -13,6 +13,7 @@
 #include "engine/adapter.h"
 #include "engine/plan_spec.h"
 #include "privacy/account.h"
+#include "privacy/export.h"
 #include "proto/update.pb-c.h"
 #include "server/control.h"
 #include "server/request_gate.h"
@@ -38,7 +39,8 @@
 typedef struct fleet {
     char folder[64], dir[128];
     server *server;
-    bool has_gate; /* gate.data is configured */
+    bool has_gate;    /* gate.data is configured */
+    bool non_private; /* new devices take plans without noise */
 } fleet;
 
 typedef struct fleet_device {
@@ -254,6 +256,7 @@ static inline void fleet_device_new(fleet_device *d, fleet *f, const char *name)
                                    .minimum_cohort = 1,
                                    .minimum_quorum = 1,
                                    .devices_per_subject = 1}};
+    d->policy.allow_non_private = f->non_private;
     snprintf(d->path, sizeof d->path, "%s/%s.db", f->folder, name);
     fleet_must(tacit_identity_ephemeral(&d->id, &err), &err, "identity");
     fleet_must(tacit_database_open(&d->db, d->path, &err), &err, "database");

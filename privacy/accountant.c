@@ -2,6 +2,7 @@
 
 #include "common/text.h"
 #include "privacy/gaussian.h"
+#include "privacy/pld.h"
 #include "privacy/rdp.h"
 
 #include <math.h>
@@ -47,7 +48,15 @@ static tacit_status analytic_epsilon(const tacit_event *events, size_t n, double
     return tacit_gaussian_compose(epsilon, events, n, delta, err);
 }
 
+static tacit_status pld_epsilon(const tacit_event *events, size_t n, double delta, double *epsilon,
+                                double *order, tacit_error *err)
+{
+    *order = 0;
+    return tacit_pld_epsilon(events, n, delta, 0, epsilon, err);
+}
+
 static const tacit_accountant accountants[] = {
+    {"pld", pld_epsilon},
     {"rdp", true_epsilon},
     {"rdp-compat", compat_epsilon},
     {"analytic", analytic_epsilon},
@@ -82,6 +91,10 @@ tacit_status tacit_accountant_epsilon(const tacit_accountant *a, const tacit_eve
     if (!(delta > 0 && delta < 1))
         return tacit_fail(err, TACIT_BAD_INPUT,
                           "delta: expected a number between 0 and 1, found %g", delta);
+    for (size_t i = 1; i < n; i++)
+        if (events[i].neighbours != events[0].neighbours)
+            return tacit_fail(err, TACIT_BAD_INPUT,
+                              "accountant: all events must have the same neighbours");
     tacit_status status = a->epsilon(events, n, delta, epsilon, &at, err);
     if (order)
         *order = at;

@@ -1,6 +1,7 @@
 /* The accountants behind one call: from a list of events and delta to epsilon, and from epsilon to
  * the least noise. Rows of a table; the command line and reports name them by word.
  *
+ *   pld         privacy/pld.h: tight, for a schedule fixed beforehand
  *   rdp         privacy/rdp.h, true orders: what accounts enforce
  *   rdp-compat  privacy/rdp.h, as the reference prints it: for comparison only
  *   analytic    privacy/gaussian.h: exact, q = 1 only
@@ -20,8 +21,9 @@ tacit_status tacit_accountant_find(const tacit_accountant **out, const char *nam
                                    tacit_error *err) TACIT_MUST_CHECK;
 const char *tacit_accountant_name(const tacit_accountant *a);
 
-/* Epsilon of all events together at `delta` in (0, 1); +inf when it has no finite value. *order
- * (may be NULL) is the Renyi order that gave it, 0 for accountants without orders. */
+/* Epsilon of all events together (of one kind of neighbours) at `delta` in (0, 1); +inf when it has
+ * no finite value. *order (may be NULL) is the Renyi order that gave it, 0 for accountants without
+ * orders. */
 tacit_status tacit_accountant_epsilon(const tacit_accountant *a, const tacit_event *events,
                                       size_t n, double delta, double *epsilon, double *order,
                                       tacit_error *err) TACIT_MUST_CHECK;

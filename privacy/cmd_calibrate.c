@@ -60,7 +60,7 @@ tacit_status cmd_calibrate(int argc, char **argv, tacit_error *err)
         {"q", 0, TACIT_OPTION_REAL, &shape.q, true, "Q", "sampling rate, up to 1", 1e-18, 1},
         {"steps", 0, TACIT_OPTION_U64, &shape.count, true, "N", "noised steps", 1, 1e12},
         {"accountant", 0, TACIT_OPTION_TEXT, &accountant_word, false, "WORD",
-         "rdp, rdp-compat or analytic", 0, 0},
+         "pld, rdp (the default), rdp-compat or analytic", 0, 0},
         {"neighbours", 0, TACIT_OPTION_TEXT, &neighbours_word, false, "WORD",
          "add-remove or replace-one", 0, 0},
         {"json", 0, TACIT_OPTION_FLAG, &json, false, NULL, "one JSON object", 0, 0},

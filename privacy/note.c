@@ -58,14 +58,25 @@ void tacit_note_key_write(const tacit_note_key *key, char out[TACIT_VKEY_MAX])
     snprintf(out, TACIT_VKEY_MAX, "%s+%08x+%s", key->name, tacit_note_key_id(key), base64);
 }
 
-/* Strict base64 with padding of exactly `size` bytes; the form is unique. */
+/* Strict base64 with padding, of which a text has one form only. libsodium 1.0.18 takes some bytes
+ * above 0x7f for characters of the alphabet, so that is checked first. */
+static bool base64_decode(uint8_t *out, size_t cap, size_t *got, const char *text, size_t length)
+{
+    static const char alphabet[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=";
+    const char *end = NULL;
+    for (size_t i = 0; i < length; i++)
+        if (!memchr(alphabet, text[i], sizeof alphabet - 1))
+            return false;
+    return sodium_base642bin(out, cap, text, length, NULL, got, &end,
+                             sodium_base64_VARIANT_ORIGINAL) == 0 &&
+           end == text + length;
+}
+
 static bool base64_read(uint8_t *out, size_t size, const char *text, size_t length)
 {
     size_t got = 0;
-    const char *end = NULL;
-    return sodium_base642bin(out, size, text, length, NULL, &got, &end,
-                             sodium_base64_VARIANT_ORIGINAL) == 0 &&
-           got == size && end == text + length;
+    return base64_decode(out, size, &got, text, length) && got == size;
 }
 
 tacit_status tacit_note_key_parse(tacit_note_key *out, const char *text, tacit_error *err)
@@ -137,10 +148,7 @@ static bool line_parse(const uint8_t *line, const uint8_t *end, signature_line *
     const char *base64 = (const char *)space + 1;
     size_t length = (size_t)((const char *)end - base64), got = 0;
     uint8_t any[TACIT_NOTE_MAX];
-    const char *stop = NULL;
-    if (sodium_base642bin(any, sizeof any, base64, length, NULL, &got, &stop,
-                          sodium_base64_VARIANT_ORIGINAL) != 0 ||
-        stop != base64 + length || got <= KEY_ID_BYTES)
+    if (!base64_decode(any, sizeof any, &got, base64, length) || got <= KEY_ID_BYTES)
         return false;
     out->ed25519_size = got == sizeof out->typed;
     if (out->ed25519_size)

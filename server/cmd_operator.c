@@ -215,6 +215,9 @@ static void print_event(json_t *event)
             printf("  epsilon %.3f\n", json_real_value(epsilon));
         else
             printf("  epsilon infinite\n");
+    } else if (kind && strcmp(kind, "waiting") == 0) {
+        printf("waiting for devices: %lld of %lld\n", (long long)whole(event, "devices"),
+               (long long)whole(event, "cohort"));
     } else {
         printf("lineage %s\n", state ? state : "");
     }

@@ -51,11 +51,11 @@ static void test_delta_outside_its_range_is_refused(void **state)
 {
     (void)state;
     const double bad[] = {0, 1, -1e-5, 2, NAN};
-    const char *names[] = {"rdp", "rdp-compat", "analytic"};
+    const char *names[] = {"pld", "rdp", "rdp-compat", "analytic"};
     tacit_event e = {TACIT_ADD_REMOVE, 1, 1, 1};
     tacit_error err;
     double epsilon;
-    for (int n = 0; n < 3; n++)
+    for (int n = 0; n < 4; n++)
         for (int i = 0; i < 5; i++)
             assert_int_equal(
                 tacit_accountant_epsilon(find(names[n]), &e, 1, bad[i], &epsilon, NULL, &err),
@@ -80,6 +80,19 @@ static void test_no_accountant_is_below_the_exact_value(void **state)
         }
 }
 
+static void test_neighbours_may_not_be_mixed(void **state)
+{
+    (void)state;
+    const tacit_event mixed[] = {{TACIT_ADD_REMOVE, 1, 1, 1}, {TACIT_REPLACE_ONE, 1, 1, 1}};
+    const char *names[] = {"pld", "rdp", "rdp-compat", "analytic"};
+    tacit_error err;
+    double epsilon;
+    for (int n = 0; n < 4; n++)
+        assert_int_equal(
+            tacit_accountant_epsilon(find(names[n]), mixed, 2, 1e-5, &epsilon, NULL, &err),
+            TACIT_BAD_INPUT);
+}
+
 static void test_calibration_is_tight_from_above(void **state)
 {
     (void)state;
@@ -99,6 +112,10 @@ static void test_calibration_is_tight_from_above(void **state)
     e.neighbours = TACIT_REPLACE_ONE;
     assert_int_equal(tacit_accountant_calibrate(a, &e, 2, 1e-6, &sigma, &err), TACIT_OK);
     assert_true(fabs(sigma / exact - 2) < 4e-9);
+    /* Published: one query at q = 0.01 for epsilon 1. */
+    e = (tacit_event){TACIT_ADD_REMOVE, 0, 0.01, 1};
+    assert_int_equal(tacit_accountant_calibrate(find("pld"), &e, 1, 1e-5, &sigma, &err), TACIT_OK);
+    assert_true(fabs(sigma - 0.67379294682) < 1e-5);
 }
 
 int main(void)
@@ -108,6 +125,7 @@ int main(void)
         cmocka_unit_test(test_events_are_parsed_strictly),
         cmocka_unit_test(test_delta_outside_its_range_is_refused),
         cmocka_unit_test(test_no_accountant_is_below_the_exact_value),
+        cmocka_unit_test(test_neighbours_may_not_be_mixed),
         cmocka_unit_test(test_calibration_is_tight_from_above),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -155,6 +155,59 @@ static void test_missing_and_malformed_files_are_named(void **state)
     }
 }
 
+static void write_plainly(const char *path, const uint8_t *bytes, size_t size)
+{
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes, 1, size, file), size);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* True when the export at f->out is unreadable or does not pass. */
+static bool is_noticed(fixture *f)
+{
+    tacit_export e;
+    tacit_audit audit;
+    tacit_audit_options options = {0};
+    if (tacit_export_read(&e, f->out, &f->err) != TACIT_OK)
+        return true;
+    OK(tacit_audit_run(&audit, &e, &options, &f->err));
+    bool noticed = audit.violation_count > 0;
+    tacit_audit_free(&audit);
+    tacit_export_free(&e);
+    return noticed;
+}
+
+/* log.bin is flipped in test_audit.c; these are the two files beside it. */
+static void test_flipped_checkpoints_and_keys_are_noticed(void **state)
+{
+    fixture *f = *state;
+    static const char *const files[] = {"checkpoint.txt", "keys.txt"};
+    OK(tacit_export_write(f->ledger, NULL, f->out, &f->err));
+    assert_false(is_noticed(f));
+    for (size_t k = 0; k < 2; k++) {
+        char path[160];
+        uint8_t *bytes;
+        size_t size;
+        snprintf(path, sizeof path, "%s/%s", f->out, files[k]);
+        OK(tacit_file_read(path, 4096, &bytes, &size, &f->err));
+        for (size_t i = 0; i < size; i++) {
+            uint8_t kept = bytes[i];
+            bytes[i] ^= (uint8_t)(1u << i % 8);
+            /* One letter of the key id in capitals is the same id. */
+            bool same = k == 1 && kept >= 'a' && bytes[i] == (kept ^ 0x20) && bytes[i] <= 'F' &&
+                        memchr(bytes, '+', i) && i < 4 + 17 + 1 + 8;
+            write_plainly(path, bytes, size);
+            if (!same && !is_noticed(f))
+                fail_msg("%s: byte %zu of '%.*s'", files[k], i, (int)size, (char *)bytes);
+            bytes[i] = kept;
+        }
+        write_plainly(path, bytes, size);
+        free(bytes);
+    }
+    assert_false(is_noticed(f));
+}
+
 static void test_nothing_is_exported_before_a_checkpoint(void **state)
 {
     fixture *f = *state;
@@ -260,6 +313,7 @@ int main(int argc, char **argv)
         WITH(test_an_export_is_the_log),
         WITH(test_an_export_replaces_an_export_and_nothing_else),
         WITH(test_missing_and_malformed_files_are_named),
+        WITH(test_flipped_checkpoints_and_keys_are_noticed),
         WITH(test_nothing_is_exported_before_a_checkpoint),
     };
     if (argc > 1)

@@ -6,6 +6,7 @@
 
 #include "privacy/note.h"
 
+#include <ctype.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <string.h>
@@ -77,11 +78,16 @@ static void test_no_piece_of_a_key_is_a_key(void **state)
             snprintf(text, sizeof text, "%.*s", (int)(to - from), EXAMPLE_VKEY + from);
             assert_int_equal(tacit_note_key_parse(&key, text, &err), TACIT_BAD_INPUT);
         }
-    for (size_t i = 0; i < n; i++) {
-        snprintf(text, sizeof text, "%s", EXAMPLE_VKEY);
-        text[i] = (char)(text[i] + 1);
-        assert_int_equal(tacit_note_key_parse(&key, text, &err), TACIT_BAD_INPUT);
-    }
+    for (size_t i = 0; i < n; i++)
+        for (unsigned other = 1; other < 256; other++) {
+            snprintf(text, sizeof text, "%s", EXAMPLE_VKEY);
+            if (tolower(other) == tolower((unsigned char)text[i]) && i > 12 && i < 21)
+                continue; /* the key id may be written in capitals */
+            if ((unsigned char)text[i] == other)
+                continue;
+            text[i] = (char)other;
+            assert_int_equal(tacit_note_key_parse(&key, text, &err), TACIT_BAD_INPUT);
+        }
 }
 
 static const struct {

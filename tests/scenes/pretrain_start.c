@@ -54,10 +54,10 @@ static const tensor_row text_block[] = {
 static const tensor_row tower_ends[] = {
     {"v.patch_embd.weight", 4, {PATCH, PATCH, 3, WIDTH}, STD},
     {"v.patch_embd.bias", 1, {WIDTH}, 0},
-    {"v.position_embd.weight", 2, {WIDTH, GRID *GRID}, STD},
+    {"v.position_embd.weight", 2, {WIDTH, GRID *GRID}, 0.3},
     {"v.post_ln.weight", 1, {WIDTH}, ONES},
     {"v.post_ln.bias", 1, {WIDTH}, 0},
-    {"mm.model.fc.weight", 2, {WIDTH * SHUFFLE * SHUFFLE, WIDTH}, 0.02},
+    {"mm.model.fc.weight", 2, {WIDTH * SHUFFLE * SHUFFLE, WIDTH}, 0.006},
 };
 
 static const tensor_row tower_block[] = {

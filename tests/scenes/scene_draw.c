@@ -5,6 +5,16 @@
 #include <stdio.h>
 #include <string.h>
 
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/lsan_interface.h>
+
+/* fontconfig keeps the patterns of the faces it has resolved until the process ends. */
+const char *__lsan_default_suppressions(void)
+{
+    return "leak:libfontconfig";
+}
+#endif
+
 /* Places of a kind's elements, by layout. */
 typedef struct cluster_layout {
     scene_box speed, left, right, lamp, gear, fuel, pump, bar;

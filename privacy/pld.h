@@ -1,0 +1,40 @@
+/* Privacy loss distributions of compositions of the (Poisson-subsampled) Gaussian: the tight
+ * accountant for a schedule fixed beforehand (it is no filter for adaptive choices; rdp.h is).
+ *
+ * Each event's loss distribution is placed on a grid of equal steps: the mass between two grid
+ * points goes to the two of them so that its weight under both distributions of the pair is kept
+ * (the result of "connect the dots", Doroshenko et al. 2022, from direct integrals instead of
+ * second differences). That can only raise delta at every epsilon. The sum is taken by Fourier
+ * transforms of exponentially tilted masses, whose rounding is relative to the delta sought.
+ *
+ * The step is 1e-4 halved until it is at most sqrt(12e-4 v), v the mean one-run variance of the
+ * loss, or the grid would exceed 2^20 points: the relative excess is about step^2 / (12 v), 1e-4 or
+ * less, and never above that of step 1e-4. (Where even 1e-4 needs more than 2^22 points the step
+ * grows; epsilon is in the hundreds there.) All events of q = 1 count as one Gaussian; when there
+ * are no others, the result is the exact one of gaussian.h.
+ *
+ * Add-remove takes the worse of the two directions. Replace-one compares (1 - q) N(0) + q N(-1)
+ * with (1 - q) N(0) + q N(1). All events of one call must have the same neighbours.
+ *
+ * Memory: usually below 60 MB, up to 400 MB for extreme parameters. Any thread. */
+#ifndef TACIT_PRIVACY_PLD_H
+#define TACIT_PRIVACY_PLD_H
+
+#include "privacy/event.h"
+
+#include <stddef.h>
+
+#define TACIT_PLD_SIGMA_MIN 0.05
+
+/* Epsilon at delta in (0, 1); +inf when the infinite loss alone exceeds delta. `interval` is the
+ * step of the grid, or 0 for the rule above (with an interval, Gaussians are placed on the grid
+ * too: the reference's convention). TACIT_REFUSED for what it cannot take: noise multipliers below
+ * TACIT_PLD_SIGMA_MIN, or a grid larger than memory allows. */
+tacit_status tacit_pld_epsilon(const tacit_event *events, size_t n, double delta, double interval,
+                               double *epsilon, tacit_error *err) TACIT_MUST_CHECK;
+
+/* Delta at epsilon >= 0. */
+tacit_status tacit_pld_delta(const tacit_event *events, size_t n, double epsilon, double interval,
+                             double *delta, tacit_error *err) TACIT_MUST_CHECK;
+
+#endif

@@ -1,0 +1,161 @@
+#!/usr/bin/env bash
+# The main job, end to end: one server and a fleet of devices, half vehicles and half carts, each
+# with pictures of its own, fine-tune one multimodal model under differential privacy; then the same
+# federation without noise beside it; then held-out accuracy and the audit of the log.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(cd "$here/../.." && pwd)
+export TACIT_BIN=${TACIT_BIN:-$root/build/bin}
+# shellcheck source=federation_lib.sh
+. "$here/federation_lib.sh"
+
+dir=$root/build/demo json=no seed=1 devices=8 split=F only=both shuffle=()
+rounds=5 steps=20 q=0.08 noise=0.9 clip=1.0 divisor=48 rate=0.02 rank=8 alpha=16
+targets=attn_output,ffn_down pad=0 optimizer=adam
+usage() {
+    cat <<'TEXT'
+usage: ./run demo [options]
+
+  --dir DIR      keeps everything there (default build/demo; made anew)
+  --seed S       of the fleet's pictures (1)
+  --json         one JSON object as the last line of standard output
+
+for measurements:
+  --split H|F --devices N --rounds N --steps N --q Q --noise-multiplier Z --clip C --divisor D
+  --learning-rate R --rank R --alpha A --targets A,B --optimizer adam|sgd --only dp|plain
+  --shuffle-pictures
+TEXT
+}
+while [ $# -gt 0 ]; do
+    case $1 in
+    --dir) dir=$2 && shift ;;
+    --seed) seed=$2 && shift ;;
+    --json) json=yes ;;
+    --split) split=$2 && shift ;;
+    --devices) devices=$2 && shift ;;
+    --rounds) rounds=$2 && shift ;;
+    --steps) steps=$2 && shift ;;
+    --q) q=$2 && shift ;;
+    --noise-multiplier) noise=$2 && shift ;;
+    --clip) clip=$2 && shift ;;
+    --divisor) divisor=$2 && shift ;;
+    --learning-rate) rate=$2 && shift ;;
+    --rank) rank=$2 && shift ;;
+    --alpha) alpha=$2 && shift ;;
+    --targets) targets=$2 && shift ;;
+    --optimizer) optimizer=$2 && shift ;;
+    --pad-seconds) pad=$2 && shift ;;
+    --only) only=$2 && shift ;;
+    --shuffle-pictures) shuffle=(--shuffle-pictures) ;;
+    --help) usage && exit 0 ;;
+    *) usage >&2 && exit 2 ;;
+    esac
+    shift
+done
+
+model=$root/tests/nano/nano.gguf mmproj=$root/tests/nano/mmproj-nano.gguf
+started=$(date +%s)
+trap fed_stop EXIT
+rm -rf "$dir"
+mkdir -p "$dir"
+dir=$(cd "$dir" && pwd)
+
+# evaluate NAME [ADAPTER]: exact match on the held-out records of all devices.
+evaluate() {
+    local name=$1 options=()
+    [ $# -gt 1 ] && options=(--adapter "$2")
+    "$TACIT_BIN/tacit" eval -m "$model" --mmproj "$mmproj" "${options[@]}" \
+        --data "$dir/fleet/heldout.jsonl" --json >"$dir/eval-$name.json" 2>"$dir/eval-$name.log" ||
+        fed_fail "evaluation of $name failed: $(tail -1 "$dir/eval-$name.log")"
+}
+
+# federate NAME ALLOW_NON_PRIVATE MECHANISM OPTIONS...: a whole federation in DIR/NAME, from tokens
+# to the adapter that every device has activated.
+federate() {
+    local name=$1 allow=$2 k kind policy
+    shift 2
+    fed_server "$dir/$name/server" "$model" "$mmproj" "$dir/fleet/gate.jsonl"
+    policy="  epsilon: 8
+  delta: 1e-5
+  unit: record
+  minimum_noise_multiplier: $([ "$allow" = true ] && echo 0 || echo 0.5)
+  minimum_cohort: $devices
+  minimum_quorum: 2
+  allow_non_private: $allow"
+    for k in $(seq 1 "$devices"); do
+        kind=$([ "$k" -le $((devices / 2)) ] && echo vehicle || echo cart)
+        fed_enrol "$dir/$name/server" "$dir/$name/device-$k" "$kind-$k" "$model" "$mmproj" \
+            "$dir/fleet/device-$k/data.jsonl" "$policy"
+        fed_client "$dir/$name/device-$k"
+    done
+    fed_say "$name: $devices devices are enrolled"
+    "$TACIT_BIN/tacit-server" round start --dir "$dir/$name/server" --rounds "$rounds" \
+        --steps "$steps" --q "$q" --divisor "$divisor" --unit record --unit-examples 1 \
+        --learning-rate "$rate" --optimizer "$optimizer" --rank "$rank" --alpha "$alpha" \
+        --targets "$targets" --delta 1e-5 --cohort "$devices" --quorum $(((devices * 6 + 9) / 10)) \
+        --deadline-seconds 600 --pad-seconds "$pad" --max-tokens 128 "$@" --json \
+        >"$dir/$name/lineage.json"
+    "$TACIT_BIN/tacit-server" watch --dir "$dir/$name/server" --until-done >&2
+    for k in $(seq 1 "$devices"); do
+        fed_wait_for 60 fed_active "$dir/$name/device-$k" "$rounds" ||
+            fed_fail "$name: device-$k did not activate version $rounds: $(tail -1 "$dir/$name/device-$k/client.log")"
+    done
+    "$TACIT_BIN/tacit-server" budget show --dir "$dir/$name/server" --json >"$dir/$name/budget.json"
+    "$TACIT_BIN/tacit-server" ledger export "$dir/$name/export" --dir "$dir/$name/server" --json >/dev/null
+    fed_stop
+}
+
+# adapter_of NAME: the file that the devices activated last.
+adapter_of() {
+    local file
+    file=$(fed_json "$dir/$1/device-1/adapters/active.json" file)
+    echo "$dir/$1/device-1/adapters/$file"
+}
+
+# largest epsilon of the devices in a list of objects
+epsilon_max() { grep -o '"epsilon":[0-9.e+-]*' "$1" | cut -d: -f2 | sort -g | tail -1; }
+
+percent() { awk -v x="$1" 'BEGIN { printf "%.1f %%", 100 * x }'; }
+
+fed_say "drawing the pictures of $devices devices (split $split, seed $seed)"
+"$TACIT_BIN/tacit-scenes" fleet --split "$split" --seed "$seed" --devices "$devices" \
+    --heldout 96 "${shuffle[@]}" --out "$dir/fleet" >/dev/null
+evaluate base
+base=$(fed_json "$dir/eval-base.json" accuracy)
+fed_say "base model: $(percent "$base") of held-out answers are exact"
+
+dp= dp_epsilon=null plain= audit=skipped
+if [ "$only" != plain ]; then
+    federate dp false --noise-multiplier "$noise" --clip "$clip"
+    evaluate dp "$(adapter_of dp)"
+    dp=$(fed_json "$dir/eval-dp.json" accuracy)
+    dp_epsilon=$(epsilon_max "$dir/dp/budget.json")
+    rm -rf "$dir/export"
+    cp -r "$dir/dp/export" "$dir/export"
+    receipts=()
+    for file in "$dir"/dp/device-*/receipts/*.receipt; do receipts+=(--receipt "$file"); done
+    "$TACIT_BIN/tacit-audit" verify "$dir/export" "${receipts[@]}" >"$dir/audit.txt" ||
+        fed_fail "the audit found violations; see $dir/audit.txt"
+    audit=ok
+fi
+if [ "$only" != dp ]; then
+    federate plain true --mechanism none
+    evaluate plain "$(adapter_of plain)"
+    plain=$(fed_json "$dir/eval-plain.json" accuracy)
+fi
+seconds=$(($(date +%s) - started))
+
+table() {
+    echo
+    printf '%-34s %14s %12s\n' "held-out answers, all devices" "exact match" "epsilon"
+    printf '%-34s %14s %12s\n' "base model" "$(percent "$base")" "0"
+    [ -n "$dp" ] && printf '%-34s %14s %12.3f\n' "federated, differentially private" "$(percent "$dp")" "$dp_epsilon"
+    [ -n "$plain" ] && printf '%-34s %14s %12s\n' "federated, no noise" "$(percent "$plain")" "infinite"
+    echo
+    echo "delta 1e-5, one scene is one record; $devices devices, $rounds rounds of $steps steps; audit: $audit; $seconds s"
+    echo "everything is in $dir"
+}
+if [ "$json" = yes ]; then table >&2; else table; fi
+[ "$json" = yes ] && printf '{"clients":%d,"rounds":%d,"base":{"accuracy":%s},"federated_dp":{"accuracy":%s,"epsilon_max":%s,"delta":1e-5},"federated_plain":{"accuracy":%s},"audit":"%s","seconds":%d}\n' \
+    "$devices" "$rounds" "$base" "${dp:-null}" "$dp_epsilon" "${plain:-null}" "$audit" "$seconds"
+exit 0

@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# tacit run, logits and bench as a person types them: threads and kernels change no exact answer,
+# seeds repeat, pictures and raw prompts go in, what comes out is whole text, and errors.
+set -euo pipefail
+tacit=$TACIT_BIN/tacit
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+
+fail() { echo "FAILED: $*" >&2; exit 1; }
+
+# expect CODE PATTERN COMMAND...: exit code, and a pattern that both outputs together contain.
+expect() {
+    local code=$1 pattern=$2 found=0 text
+    shift 2
+    text=$("$tacit" "$@" 2>&1) || found=$?
+    [ "$found" = "$code" ] || fail "$*: exit $found, expected $code: $text"
+    grep -qE -- "$pattern" <<<"$text" || fail "$*: '$pattern' not in: $text"
+}
+
+same() { [ "$1" = "$2" ] || fail "$3: '$1' and '$2' differ"; }
+
+"$TACIT_BIN/write_tiny_model" "$dir"
+text=$dir/text.gguf mmproj=$dir/mmproj.gguf
+base64 -d >"$dir/picture.png" <<'PNG'
+iVBORw0KGgoAAAANSUhEUgAAAAIAAAACCAIAAAD91JpzAAAAEElEQVR4nGP4z8AARAwQCgAf7gP9i18U1AAAAABJRU5ErkJggg==
+PNG
+
+# Exact logits: the same bits whatever the threads, near one another whatever the kernels.
+one=$("$tacit" logits -m "$text" -p "Where is it?" --exact --all --top 5 -t 1)
+for threads in 2 3; do
+    same "$one" "$("$tacit" logits -m "$text" -p "Where is it?" --exact --all --top 5 -t $threads)" \
+        "logits on $threads threads"
+done
+[ "$(wc -l <<<"$one")" = 12 ] || fail "12 tokens, but: $one"
+best() { awk '{ split($1, a, ":"); print a[1], sprintf("%.2f", a[2]) }'; }
+for cpu in generic avx2; do
+    same "$(best <<<"$one")" \
+        "$(TACIT_CPU=$cpu "$tacit" logits -m "$text" -p "Where is it?" --exact --all --top 5 2>/dev/null | best)" \
+        "logits with $cpu"
+done
+last=$("$tacit" logits -m "$text" -p "Where is it?" --exact --top 5)
+same "$(tail -n 1 <<<"$one" | best)" "$(best <<<"$last")" "the last position"
+expect 0 '^\{"tokens":\[[0-9, ]+\],"logits":\[\{"id":[0-9]+,"logit":-?[0-9.]+' \
+    logits -m "$text" -p "Where?" --json
+# The end token of SmolVLM's template, read as one token only on request.
+expect 0 '"tokens":\[[0-9]+\]' logits -m "$text" -p "<end_of_utterance>" --special --json
+expect 0 '"tokens":\[[0-9]+,[0-9]+,' logits -m "$text" -p "<end_of_utterance>" --json
+
+# Answers: greedy ones repeat on any number of threads, sampled ones with their seed.
+answer() { "$tacit" run -m "$text" -p "What?" -n 24 "$@" --json | sed 's/,"prompt_rows".*//'; }
+same "$(answer --exact -t 1)" "$(answer --exact -t 2)" "greedy answers"
+same "$(answer --temp 5 --seed 7 -t 1)" "$(answer --temp 5 --seed 7 -t 2)" "answers of one seed"
+[ "$(answer --temp 5 --seed 7)" != "$(answer --temp 5 --seed 8)" ] || fail "two seeds, one answer"
+"$tacit" run -m "$text" -p "What?" -n 60 --temp 9 --seed 3 >"$dir/answer"
+iconv -f UTF-8 -t UTF-8 "$dir/answer" >/dev/null || fail "the answer is not UTF-8"
+expect 0 '"prompt_rows":[0-9]+' run -m "$text" -p "What?" -n 2 --raw --json
+plain=$("$tacit" logits -m "$text" -p "What?" --chat --exact)
+with_picture=$("$tacit" logits -m "$text" -p "What?" --exact --mmproj "$mmproj" --image "$dir/picture.png")
+[ -n "$with_picture" ] && [ "$plain" != "$with_picture" ] || fail "the picture changes nothing"
+expect 0 . run -m "$text" --mmproj "$mmproj" --image "$dir/picture.png" -p "What?" -n 3
+
+expect 0 'prefill [0-9.]+ tokens/s, decode [0-9.]+ tokens/s, 2 threads' \
+    bench -m "$text" -p 20 -n 4 -r 1 -t 2
+expect 0 '"prefill_tokens_per_s":[0-9.]+,"decode_tokens_per_s":[0-9.]+.*"peak_rss_bytes":[0-9]+' \
+    bench -m "$text" -p 20 -n 4 -r 1 --exact --json
+
+# What goes wrong says what, with the design's exit codes.
+head -c 20000 "$text" >"$dir/torn.gguf"
+expect 1 'nowhere.gguf' run -m "$dir/nowhere.gguf" -p x
+expect 3 'torn.gguf' run -m "$dir/torn.gguf" -p x
+expect 3 "'clip' is not supported.*--mmproj" run -m "$mmproj" -p x
+expect 3 'text.gguf' run -m "$text" --mmproj "$text" -p x
+expect 3 'picture|image' run -m "$text" -p x --image "$dir/picture.png"
+expect 1 'absent.png' run -m "$text" --mmproj "$mmproj" -p x --image "$dir/absent.png"
+expect 3 'shorten|rows' logits -m "$text" -p "$(head -c 60000 /dev/zero | tr '\0' a)"
+expect 2 '--raw' run -m "$text" --mmproj "$mmproj" --raw --image "$dir/picture.png" -p x
+expect 2 'temp' run -m "$text" -p x --temp -1
+expect 2 'prompt' run -m "$text"
+TACIT_CPU=vax expect 2 'TACIT_CPU=vax is unknown: expected generic, avx2 or avx512' \
+    logits -m "$text" -p x
+expect 2 'no rows' logits -m "$text" -p ""
+echo "inference holds"

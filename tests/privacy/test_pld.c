@@ -1,0 +1,361 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "golden_rows.h"
+#include "privacy/gaussian.h"
+#include "privacy/loss_grid.h"
+#include "privacy/pld.h"
+#include "privacy/rdp.h"
+
+static void assert_close(const char *what, double found, double expected, double relative,
+                         double absolute)
+{
+    double allowed = fmax(relative * fabs(expected), absolute);
+    if (!(fabs(found - expected) <= allowed))
+        fail_msg("%s: expected %.17g, found %.17g, off by %g", what, expected, found,
+                 found - expected);
+}
+
+static double phi(double x)
+{
+    return exp(tacit_log_normal_cdf(x));
+}
+
+/* --- One event's grid. --- */
+
+/* The exact delta(epsilon) of the three pairs, from the half-line x < x0 where the loss exceeds
+ * epsilon; x0 by bisection of the loss written as in the definition. */
+static double definition_loss(loss_pair pair, double x, double s, double q)
+{
+    double s2 = s * s, left = log1p(q * expm1((-0.5 - x) / s2));
+    double right = log1p(q * expm1((x - 0.5) / s2));
+    return pair == LOSS_REMOVE ? left : pair == LOSS_ADD ? -right : left - right;
+}
+
+static double definition_delta(loss_pair pair, double epsilon, double s, double q)
+{
+    double low = -40 * s, high = 40 * s;
+    for (int i = 0; i < 200; i++) {
+        double x = (low + high) / 2;
+        *(definition_loss(pair, x, s, q) > epsilon ? &low : &high) = x;
+    }
+    double plain = phi(low / s);
+    double upper = pair == LOSS_ADD ? plain : (1 - q) * plain + q * phi((low + 1) / s);
+    double lower = pair == LOSS_REMOVE ? plain : (1 - q) * plain + q * phi((low - 1) / s);
+    return fmax(0, upper - exp(epsilon) * lower);
+}
+
+/* Keeping the mass under both distributions keeps delta exactly at every grid point. */
+static void test_grid_keeps_delta_at_its_points(void **state)
+{
+    (void)state;
+    const double settings[][3] = {
+        {1, 0.1, 0.05}, {0.5, 0.3, 0.2}, {2, 0.01, 0.001}, {4, 0.9, 0.01}, {0.8, 0.001, 0.1}};
+    tacit_error err;
+    for (size_t k = 0; k < sizeof settings / sizeof settings[0]; k++)
+        for (int pair = LOSS_REMOVE; pair <= LOSS_REPLACE; pair++) {
+            double s = settings[k][0], q = settings[k][1], step = settings[k][2];
+            loss_grid g;
+            assert_int_equal(loss_grid_init(&g, (loss_pair)pair, s, q, step, &err), TACIT_OK);
+            assert_true(loss_grid_points((loss_pair)pair, s, q, step) == (double)g.n);
+            double total = g.infinite, above = g.infinite, tail = 0, shrink = exp(-step);
+            for (size_t i = g.n; i-- > 0;) {
+                double epsilon = step * (double)(g.lowest + (int64_t)i);
+                double exact = definition_delta((loss_pair)pair, epsilon, s, q);
+                if (i > 0 && epsilon > -2)
+                    assert_close("delta", above - tail, exact, 1e-9, 1e-15);
+                assert_true(g.mass[i] >= 0);
+                above += g.mass[i];
+                tail = (tail + g.mass[i]) * shrink;
+                total += g.mass[i];
+            }
+            assert_close("mass", total, 1, 1e-12, 0);
+            loss_grid_fini(&g);
+        }
+}
+
+/* --- Composition. --- */
+
+/* Naive twin: n-fold convolution by the definition, in long double, of the same grid. */
+typedef struct naive_law {
+    long double *mass, infinite;
+    size_t size;
+    int64_t lowest;
+    double step;
+} naive_law;
+
+static naive_law naive_compose(loss_pair pair, double s, double q, int n, double step)
+{
+    tacit_error err;
+    loss_grid g;
+    assert_int_equal(loss_grid_init(&g, pair, s, q, step, &err), TACIT_OK);
+    size_t size = (g.n - 1) * (size_t)n + 1;
+    long double *sum = calloc(size, sizeof *sum), *next = calloc(size, sizeof *next);
+    assert_true(sum && next);
+    sum[0] = 1;
+    for (int k = 0; k < n; k++) {
+        for (size_t i = 0; i < size; i++)
+            next[i] = 0;
+        for (size_t i = 0; i <= (g.n - 1) * (size_t)k; i++)
+            for (size_t j = 0; j < g.n; j++)
+                next[i + j] += sum[i] * g.mass[j];
+        long double *swap = sum;
+        sum = next;
+        next = swap;
+    }
+    naive_law law = {sum, -expm1l(n * log1pl(-g.infinite)), size, n * g.lowest, step};
+    free(next);
+    loss_grid_fini(&g);
+    return law;
+}
+
+static double naive_delta(const naive_law *law, double epsilon)
+{
+    long double delta = law->infinite;
+    for (size_t i = 0; i < law->size; i++) {
+        long double loss = law->step * (long double)(law->lowest + (int64_t)i);
+        if (loss > epsilon)
+            delta -= law->mass[i] * expm1l(epsilon - loss);
+    }
+    return (double)delta;
+}
+
+static void check_against(const tacit_event *e, double step, const naive_law *a, const naive_law *b)
+{
+    tacit_error err;
+    for (double epsilon = 0; epsilon < 3; epsilon += 0.37) {
+        double found, expected = fmax(naive_delta(a, epsilon), naive_delta(b, epsilon));
+        assert_int_equal(tacit_pld_delta(e, 1, epsilon, step, &found, &err), TACIT_OK);
+        assert_close("delta", found, expected, 3e-9, 1e-18);
+        if (!(found >= expected))
+            fail_msg("sigma %g q %g epsilon %g: %.17g below %.17g", e->sigma, e->q, epsilon, found,
+                     expected);
+    }
+}
+
+static void test_composition_against_naive_convolution(void **state)
+{
+    (void)state;
+    const struct {
+        double s, q, step;
+        int n;
+    } runs[] = {{1, 0.1, 0.02, 6}, {0.7, 0.5, 0.05, 4}, {2, 0.05, 0.002, 9}, {1.5, 0.9, 0.03, 3}};
+    for (size_t k = 0; k < sizeof runs / sizeof runs[0]; k++) {
+        double s = runs[k].s, q = runs[k].q, step = runs[k].step;
+        tacit_event e = {TACIT_ADD_REMOVE, s, q, (uint64_t)runs[k].n};
+        naive_law remove = naive_compose(LOSS_REMOVE, s, q, runs[k].n, step);
+        naive_law add = naive_compose(LOSS_ADD, s, q, runs[k].n, step);
+        naive_law replace = naive_compose(LOSS_REPLACE, s, q, runs[k].n, step);
+        check_against(&e, step, &remove, &add);
+        e.neighbours = TACIT_REPLACE_ONE;
+        check_against(&e, step, &replace, &replace);
+        free(remove.mass);
+        free(add.mass);
+        free(replace.mass);
+    }
+}
+
+/* delta(epsilon(delta)) comes back, from ordinary to very small deltas. */
+static void test_epsilon_and_delta_are_inverse(void **state)
+{
+    (void)state;
+    tacit_error err;
+    tacit_event e = {TACIT_ADD_REMOVE, 1.1, 0.02, 300};
+    double last = 0;
+    for (double delta = 0.01; delta > 1e-17; delta /= 100) {
+        double epsilon, back;
+        assert_int_equal(tacit_pld_epsilon(&e, 1, delta, 1e-3, &epsilon, &err), TACIT_OK);
+        assert_true(epsilon > last);
+        last = epsilon;
+        assert_int_equal(tacit_pld_delta(&e, 1, epsilon, 1e-3, &back, &err), TACIT_OK);
+        assert_close("delta", back, delta, 1e-7, 0);
+    }
+}
+
+/* Infinite loss: 0.5 e^-50 a run. */
+static void test_below_the_infinite_mass_is_infinite(void **state)
+{
+    (void)state;
+    tacit_error err;
+    tacit_event e = {TACIT_ADD_REMOVE, 1, 0.5, 10};
+    double epsilon;
+    assert_int_equal(tacit_pld_epsilon(&e, 1, 1e-23, 1e-3, &epsilon, &err), TACIT_OK);
+    assert_true(isinf(epsilon));
+}
+
+/* --- Golden rows. TACIT_GOLDEN_STRIDE=1 checks every row (minutes); the default takes a sample. */
+
+static int golden_stride(int otherwise)
+{
+    const char *text = getenv("TACIT_GOLDEN_STRIDE");
+    return text ? atoi(text) : otherwise;
+}
+
+typedef void golden_check(const golden_row *row, const tacit_event *events, size_t n, double delta);
+
+static int each_golden_row(int stride, golden_check *check)
+{
+    FILE *file = golden_open("dp_accounting.csv");
+    assert_non_null(file);
+    golden_row row;
+    int index = 0, checked = 0;
+    assert_true(golden_next(file, &row));
+    while (golden_next(file, &row)) {
+        if (isnan(golden_number(&row, EPS_PLD)) || index++ % stride != 0)
+            continue;
+        tacit_event events[GOLDEN_EVENTS];
+        bool calibration = strcmp(row.cell[KIND], "calibration") == 0;
+        size_t n = golden_events(&row, events, calibration ? golden_number(&row, SIGMA_PLD) : NAN);
+        check(&row, events, n, golden_number(&row, DELTA));
+        checked++;
+    }
+    fclose(file);
+    return checked;
+}
+
+/* The exact epsilon where one is known, else -1. */
+static double exact_of(const golden_row *row)
+{
+    if (strcmp(row->cell[KIND], "calibration") == 0)
+        return -1;
+    double exact = golden_number(row, EPS_EXACT_1STEP);
+    exact = isnan(exact) ? golden_number(row, EPS_ANALYTIC) : exact;
+    return isnan(exact) ? -1 : exact;
+}
+
+/* At the reference's step: its values, to what its own transforms leave of them at each delta. */
+static void check_reference_step(const golden_row *row, const tacit_event *events, size_t n,
+                                 double delta)
+{
+    tacit_error err;
+    double epsilon, expected = golden_number(row, EPS_PLD);
+    assert_int_equal(tacit_pld_epsilon(events, n, delta, 1e-4, &epsilon, &err), TACIT_OK);
+    double relative = delta > 3e-6 ? 1e-7 : delta > 3e-7 ? 1e-6 : 3e-5;
+    assert_close(row->cell[CASE_ID], epsilon, expected, relative, expected < 0.01 ? 1e-6 : 0);
+    assert_true(epsilon >= exact_of(row));
+}
+
+static void test_golden_rows_at_the_reference_step(void **state)
+{
+    (void)state;
+    int rows = each_golden_row(golden_stride(41), check_reference_step);
+    print_message("rows: %d\n", rows);
+    assert_true(rows >= 12);
+}
+
+/* By default: not above the reference (but for its own rounding), not below the exact value. */
+static void check_default_step(const golden_row *row, const tacit_event *events, size_t n,
+                               double delta)
+{
+    tacit_error err;
+    double epsilon, reference = golden_number(row, EPS_PLD), exact = exact_of(row);
+    assert_int_equal(tacit_pld_epsilon(events, n, delta, 0, &epsilon, &err), TACIT_OK);
+    double slack = delta > 3e-6 ? 1e-8 : delta > 3e-7 ? 1e-6 : 3e-5;
+    if (!(epsilon <= reference * (1 + slack)))
+        fail_msg("%s: %.17g above the reference's %.17g", row->cell[CASE_ID], epsilon, reference);
+    if (!(epsilon >= exact * (1 - 3e-14)))
+        fail_msg("%s: %.17g below the exact %.17g", row->cell[CASE_ID], epsilon, exact);
+    if (exact > 0)
+        assert_true(epsilon <= exact * (1 + 3e-4));
+}
+
+static void test_golden_rows_at_the_default_step(void **state)
+{
+    (void)state;
+    int rows = each_golden_row(golden_stride(43), check_default_step);
+    print_message("rows: %d\n", rows);
+    assert_true(rows >= 12);
+}
+
+static void test_published_values(void **state)
+{
+    (void)state;
+    tacit_error err;
+    double found;
+    tacit_event e = {TACIT_ADD_REMOVE, 0.5, 0.2, 3};
+    assert_int_equal(tacit_pld_delta(&e, 1, 1, 0, &found, &err), TACIT_OK);
+    assert_close("delta(1)", found, 0.155933, 1e-5, 0);
+    const struct {
+        double sigma, q;
+        uint64_t steps;
+        double delta, epsilon, tolerance;
+    } runs[] = {
+        {0.7, 1, 2, 1e-5, 10.1224946, 1e-7},     {0.35, 1, 2, 1e-5, 24.7160779, 1e-7},
+        {0.7, 0.01, 120, 1e-5, 2.4612381, 1e-7}, {0.35, 0.01, 120, 1e-5, 18.6977407, 1e-7},
+        {0.67379294682, 0.01, 1, 1e-5, 1, 1e-6}, {3.20956502598 / 6, 0.001, 25, 1e-5, 1, 1e-5},
+        {1, 1, 5, 1e-6, 12.595, 1e-4},           {1, 0.0064, 782, 1e-6, 1.199, 1e-3},
+        {4, 0.01, 10000, 1e-5, 0.9470, 1e-3},
+    };
+    for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i++) {
+        e = (tacit_event){TACIT_ADD_REMOVE, runs[i].sigma, runs[i].q, runs[i].steps};
+        assert_int_equal(tacit_pld_epsilon(&e, 1, runs[i].delta, 0, &found, &err), TACIT_OK);
+        assert_close("epsilon", found, runs[i].epsilon, runs[i].tolerance, 0);
+    }
+}
+
+/* Merging is sound: k events at once, one by one, or split differ by rounding alone; the tight
+ * accountant is not above the Renyi one. */
+static void test_grouping_and_order_do_not_matter(void **state)
+{
+    (void)state;
+    tacit_error err;
+    double whole, split;
+    const tacit_event once[] = {{TACIT_ADD_REMOVE, 1, 0.02, 60}, {TACIT_ADD_REMOVE, 3, 1, 2}};
+    const tacit_event parts[] = {{TACIT_ADD_REMOVE, 3, 1, 1},
+                                 {TACIT_ADD_REMOVE, 1, 0.02, 25},
+                                 {TACIT_ADD_REMOVE, 3, 1, 1},
+                                 {TACIT_ADD_REMOVE, 1, 0.02, 35},
+                                 {TACIT_ADD_REMOVE, 1, 0.5, 0}};
+    assert_int_equal(tacit_pld_epsilon(once, 2, 1e-5, 1e-3, &whole, &err), TACIT_OK);
+    assert_int_equal(tacit_pld_epsilon(parts, 5, 1e-5, 1e-3, &split, &err), TACIT_OK);
+    assert_close("epsilon", split, whole, 1e-8, 0);
+    tacit_rdp account = {0};
+    assert_int_equal(tacit_rdp_add(&account, &once[0], TACIT_RDP_TRUE, &err), TACIT_OK);
+    assert_int_equal(tacit_rdp_add(&account, &once[1], TACIT_RDP_TRUE, &err), TACIT_OK);
+    assert_true(whole < tacit_rdp_epsilon(&account, 1e-5, NULL));
+}
+
+static void test_edges(void **state)
+{
+    (void)state;
+    tacit_error err;
+    double found;
+    tacit_event e = {TACIT_ADD_REMOVE, 1, 0.1, 0};
+    assert_int_equal(tacit_pld_epsilon(NULL, 0, 1e-5, 0, &found, &err), TACIT_OK);
+    assert_true(found == 0);
+    assert_int_equal(tacit_pld_epsilon(&e, 1, 1e-5, 0, &found, &err), TACIT_OK);
+    assert_true(found == 0);
+    assert_int_equal(tacit_pld_delta(&e, 1, 1, 0, &found, &err), TACIT_OK);
+    assert_true(found == 0);
+    e.count = 1;
+    e.sigma = 0.01;
+    assert_int_equal(tacit_pld_epsilon(&e, 1, 1e-5, 0, &found, &err), TACIT_REFUSED);
+    e.sigma = 1;
+    assert_int_equal(tacit_pld_epsilon(&e, 1, 1e-5, 2, &found, &err), TACIT_BAD_INPUT);
+    assert_int_equal(tacit_pld_epsilon(&e, 1, 1e-5, 1e-9, &found, &err), TACIT_REFUSED);
+    assert_int_equal(tacit_pld_epsilon(&e, 1, 0, 0, &found, &err), TACIT_BAD_INPUT);
+    assert_int_equal(tacit_pld_delta(&e, 1, -1, 0, &found, &err), TACIT_BAD_INPUT);
+    const tacit_event mixed[] = {{TACIT_ADD_REMOVE, 1, 0.1, 1}, {TACIT_REPLACE_ONE, 1, 0.1, 1}};
+    assert_int_equal(tacit_pld_epsilon(mixed, 2, 1e-5, 0, &found, &err), TACIT_BAD_INPUT);
+    assert_int_equal(tacit_pld_epsilon(&e, 1, 0.5, 0, &found, &err), TACIT_OK);
+    assert_true(found == 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_grid_keeps_delta_at_its_points),
+        cmocka_unit_test(test_composition_against_naive_convolution),
+        cmocka_unit_test(test_epsilon_and_delta_are_inverse),
+        cmocka_unit_test(test_below_the_infinite_mass_is_infinite),
+        cmocka_unit_test(test_golden_rows_at_the_reference_step),
+        cmocka_unit_test(test_golden_rows_at_the_default_step),
+        cmocka_unit_test(test_published_values),
+        cmocka_unit_test(test_grouping_and_order_do_not_matter),
+        cmocka_unit_test(test_edges),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -633,7 +633,7 @@ static void backward_layers(text_train *t, text_train_rows *example, size_t n)
 void text_train_run(text_train *t, text_train_rows *example, size_t n)
 {
     size_t layers = t->model->n_layers;
-    layer_visit v = {.index = 0};
+    layer_visit v = {.index = layers - 1, .top = true}; /* whose rows are the predicting ones */
     for_each(t, &v, example, n, prepare_rows);
     for (size_t i = 0; i < layers; i++) {
         v = visit_layer(t, i, VISIT_FORWARD);

@@ -30,10 +30,15 @@ typedef struct control_verb {
     const char *argument; /* the positional word's name, or NULL */
     const char *summary;
     const control_option *options; /* or NULL */
+    bool is_list;                  /* its answer is an array, given in parts that fit one message */
     tacit_status (*run)(control_call *call, tacit_error *err);
 } control_verb;
 
 extern const control_verb control_verbs[];
+
+/* A list's answer has at most this many bytes of JSON; "@N" before the verb asks for its rows from
+ * number N on, and an empty array says that there are no more. */
+#define CONTROL_PART_BYTES 200000
 
 /* The handler of the control listener. */
 bool control_serve(void *ctx, const uint8_t *request, size_t size, tacit_buffer *reply);
@@ -46,6 +51,12 @@ tacit_status control_f64(const control_call *call, const control_option *options
                          double otherwise, double min, double max, double *out,
                          tacit_error *err) TACIT_MUST_CHECK;
 
+/* Value number `at`, or `otherwise`, copied; a text goes into the log and must fit one entry. */
+#define CONTROL_TEXT_MAX 255
+tacit_status control_text(const control_call *call, const control_option *options, size_t at,
+                          const char *otherwise, char out[CONTROL_TEXT_MAX + 1],
+                          tacit_error *err) TACIT_MUST_CHECK;
+
 /* verbs_device.c */
 tacit_status verb_token_create(control_call *call, tacit_error *err);
 tacit_status verb_token_list(control_call *call, tacit_error *err);
@@ -53,9 +64,11 @@ tacit_status verb_token_revoke(control_call *call, tacit_error *err);
 tacit_status verb_device_list(control_call *call, tacit_error *err);
 tacit_status verb_device_show(control_call *call, tacit_error *err);
 tacit_status verb_device_revoke(control_call *call, tacit_error *err);
+tacit_status verb_budget_set(control_call *call, tacit_error *err);
 tacit_status verb_budget_show(control_call *call, tacit_error *err);
 extern const control_option verb_token_create_options[];
 extern const control_option verb_device_revoke_options[];
+extern const control_option verb_budget_set_options[];
 
 /* verbs_round.c */
 tacit_status verb_round_start(control_call *call, tacit_error *err);
@@ -64,10 +77,11 @@ tacit_status verb_round_show(control_call *call, tacit_error *err);
 tacit_status verb_round_cancel(control_call *call, tacit_error *err);
 tacit_status verb_adapter_list(control_call *call, tacit_error *err);
 tacit_status verb_adapter_show(control_call *call, tacit_error *err);
+tacit_status verb_adapter_publish(control_call *call, tacit_error *err);
 tacit_status verb_adapter_rollback(control_call *call, tacit_error *err);
 tacit_status verb_ledger_export(control_call *call, tacit_error *err);
 tacit_status verb_events(control_call *call, tacit_error *err);
-extern const control_option verb_adapter_rollback_options[];
+extern const control_option verb_adapter_switch_options[];
 extern const control_option verb_events_options[];
 
 #endif

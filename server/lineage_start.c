@@ -11,12 +11,14 @@
 #include "privacy/mechanism.h"
 #include "privacy/policy.h"
 #include "server/round_machine.h"
-#include "server/round_store.h"
+#include "server/round_steps.h"
 
 #include <math.h>
 #include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define COHORT_MAX 20000 /* the Aggregate entry lists every accepted reserve: 34 bytes each */
 
 enum {
     AT_ROUNDS,
@@ -225,7 +227,7 @@ static tacit_status fill_limits(starting *s, size_t values, tacit_error *err)
     Tacit__Plan *p = &s->common;
     uint64_t cohort, quorum, target, pad, tokens;
     tacit_status status;
-    TACIT_TRY(U64(AT_COHORT, 2, 1, 100000, &cohort), done);
+    TACIT_TRY(U64(AT_COHORT, 2, 1, COHORT_MAX, &cohort), done);
     TACIT_TRY(U64(AT_QUORUM, (uint64_t)ceil(0.6 * (double)cohort), 1, cohort, &quorum), done);
     TACIT_TRY(U64(AT_TARGET, UINT32_MAX, quorum, UINT32_MAX, &target), done);
     TACIT_TRY(U64(AT_DEADLINE, 3600, 1, 2592000, &s->row.deadline_s), done);
@@ -379,6 +381,7 @@ tacit_status lineage_start(control_call *call, tacit_error *err)
     TACIT_TRY(pack(s, err), done);
     TACIT_TRY(describe(s, err), done);
     TACIT_TRY(writer_run(call->server->writer, store, NULL, s, err), done);
+    round_announce_lineage(call->server, &s->row);
     tacit_log_info("started a lineage of %u rounds over %zu values", s->row.rounds, values);
     round_machine_wake(call->server->rounds);
 done:

@@ -83,22 +83,35 @@ void round_announce(server *s, const round_row *r)
     server_events_add(s->events, event);
 }
 
-void round_announce_end(server *s, const lineage_row *lineage)
+void round_announce_lineage(server *s, const lineage_row *lineage)
 {
     char hex[2 * LINEAGE_BYTES + 1];
     tacit_hex(hex, lineage->lineage, sizeof lineage->lineage);
-    server_events_add(s->events,
-                      json_pack("{s:s, s:s, s:s}", "kind", "lineage", "lineage", hex, "state",
-                                lineage->state == LINEAGE_CANCELLED ? "cancelled" : "done"));
+    server_events_add(s->events, json_pack("{s:s, s:s, s:s}", "kind", "lineage", "lineage", hex,
+                                           "state", lineage_state_name(lineage->state)));
 }
 
 static void announce_end(const closing *c)
 {
-    if (c->lineage.state == LINEAGE_CANCELLED || c->terms.round.index + 1 >= c->lineage.rounds)
-        round_announce_end(c->server, &c->lineage);
+    if (c->lineage.state != LINEAGE_RUNNING)
+        round_announce_lineage(c->server, &c->lineage);
 }
 
 /* --- failing --- */
+
+/* The lineage goes on behind this round. Its state is read anew: it may have been cancelled since
+ * this round was loaded. */
+static tacit_status move_lineage(closing *c, tacit_error *err)
+{
+    uint32_t next = c->terms.round.index + 1;
+    lineage_row_free(&c->lineage);
+    tacit_status status = lineage_get(c->server->db, c->terms.round.lineage, &c->lineage, err);
+    if (status != TACIT_OK)
+        return status;
+    if (c->lineage.state == LINEAGE_RUNNING && next >= c->lineage.rounds)
+        c->lineage.state = LINEAGE_DONE;
+    return lineage_set(c->server->db, c->lineage.lineage, c->lineage.state, next, err);
+}
 
 static tacit_status log_close(closing *c, bool published, const char *reason, tacit_error *err)
 {
@@ -116,12 +129,8 @@ static tacit_status log_close(closing *c, bool published, const char *reason, ta
         status = round_move(c->server->db, c->terms.round.round_id, c->terms.round.state,
                             published ? ROUND_PUBLISHED : ROUND_FAILED, words,
                             tacit_clock_wall_ms(), err);
-    uint32_t next = c->terms.round.index + 1;
-    lineage_state state = c->lineage.state;
-    if (state == LINEAGE_RUNNING && next >= c->lineage.rounds)
-        state = LINEAGE_DONE;
-    return status == TACIT_OK ? lineage_set(c->server->db, c->lineage.lineage, state, next, err)
-                              : status;
+    writer_tidy(c->server->writer); /* the round's key must not stay in the write-ahead log */
+    return status == TACIT_OK ? move_lineage(c, err) : status;
 }
 
 static tacit_status fail_job(void *ctx, tacit_error *err)
@@ -133,8 +142,6 @@ static tacit_status fail_job(void *ctx, tacit_error *err)
     tacit_status status = round_get(db, id, &c->terms.round, err);
     if (status == TACIT_OK && round_state_is_final(c->terms.round.state))
         status = tacit_fail(err, TACIT_CONFLICT, "the round has ended already");
-    if (status == TACIT_OK)
-        status = lineage_get(db, c->terms.round.lineage, &c->lineage, err);
     if (status == TACIT_OK && isfinite(c->score.accuracy))
         status = round_set_evaluation(db, id, c->score.loss, c->score.accuracy, err);
     return status == TACIT_OK ? log_close(c, false, c->reason, err) : status;
@@ -144,7 +151,6 @@ static tacit_status fail_round(closing *c, const char *reason, tacit_error *err)
 {
     c->reason = reason;
     round_row_free(&c->terms.round);
-    lineage_row_free(&c->lineage);
     tacit_status status = writer_run(c->server->writer, fail_job, NULL, c, err);
     if (status != TACIT_OK)
         return status;
@@ -320,23 +326,37 @@ done:
 
 /* --- evaluating and publishing --- */
 
-/* The parent's score: that of the round which published it, or the base's own. */
-static tacit_status find_parent_score(void *ctx, const round_row *row, tacit_error *err)
-{
-    closing *c = ctx;
-    (void)err;
-    if (memcmp(row->lineage, c->terms.round.lineage, LINEAGE_BYTES) == 0 &&
-        row->state == ROUND_PUBLISHED && isfinite(row->accuracy) && isfinite(row->loss)) {
-        c->parent_score = (gate_score){row->accuracy, row->loss};
-        c->scored = true;
-    }
-    return TACIT_OK;
-}
-
+/* The parent's score as its manifest states it. */
 static tacit_status load_parent_score(void *ctx, tacit_error *err)
 {
     closing *c = ctx;
-    return round_each(c->server->db, find_parent_score, c, err);
+    adapter_row parent = {0};
+    Tacit__AdapterManifest *m = NULL;
+    if (c->terms.plan->parent_version == 0)
+        return TACIT_OK;
+    tacit_status status = registry_get(c->server->db, c->terms.round.lineage,
+                                       c->terms.plan->parent_version, &parent, err);
+    if (status == TACIT_OK)
+        status = TACIT_UNPACK(&m, tacit__adapter_manifest, parent.manifest, parent.manifest_size,
+                              TACIT_MESSAGE_ENTRY_MAX, err);
+    if (status == TACIT_OK) {
+        c->parent_score = (gate_score){m->evaluation_accuracy, m->evaluation_loss};
+        c->scored = isfinite(m->evaluation_accuracy) && isfinite(m->evaluation_loss);
+    }
+    tacit_message_free(m);
+    registry_row_free(&parent);
+    return status;
+}
+
+/* The file of the plan's parent; NULL stands for the base alone. */
+static tacit_status parent_path(closing *c, char path[SERVER_PATH_MAX], const char **out,
+                                tacit_error *err)
+{
+    *out = NULL;
+    if (c->terms.plan->parent_version == 0)
+        return TACIT_OK;
+    *out = path;
+    return round_adapter_path(c->server, c->terms.plan->parent_digest.data, path, err);
 }
 
 static tacit_status score(closing *c, const volatile bool *stop, tacit_error *err)
@@ -345,9 +365,13 @@ static tacit_status score(closing *c, const volatile bool *stop, tacit_error *er
     c->score = c->parent_score = (gate_score){NAN, NAN};
     if (!config->gate_data)
         return TACIT_OK;
+    char path[SERVER_PATH_MAX];
+    const char *parent;
     tacit_status status = writer_run(c->server->writer, load_parent_score, NULL, c, err);
     if (status == TACIT_OK && !c->scored)
-        status = gate_evaluate(&c->parent_score, config, NULL, stop, err);
+        status = parent_path(c, path, &parent, err);
+    if (status == TACIT_OK && !c->scored)
+        status = gate_evaluate(&c->parent_score, config, parent, stop, err);
     if (status == TACIT_OK)
         status = gate_evaluate(&c->score, config, c->candidate, stop, err);
     return status;

@@ -25,7 +25,7 @@ void round_sweep(server *s);
 
 /* The event that `watch` prints for a round as it stands. */
 void round_announce(server *s, const round_row *round);
-/* The one that ends a watch: the lineage has no further round. */
-void round_announce_end(server *s, const lineage_row *lineage);
+/* That a lineage began, or has no further round. */
+void round_announce_lineage(server *s, const lineage_row *lineage);
 
 #endif

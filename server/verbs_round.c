@@ -126,7 +126,7 @@ tacit_status verb_round_cancel(control_call *call, tacit_error *err)
     round_reading r = {.call = call, .lineage = {.state = LINEAGE_CANCELLED}};
     tacit_status status = writer_run(call->server->writer, cancel_lineage, NULL, &r, err);
     if (status == TACIT_OK && !r.has_found)
-        round_announce_end(call->server, &r.lineage);
+        round_announce_lineage(call->server, &r.lineage);
     if (status == TACIT_OK && r.has_found)
         status = round_fail(call->server, &r.found, "cancelled", err);
     if (status == TACIT_CONFLICT && r.has_found) /* it ended by itself meanwhile */

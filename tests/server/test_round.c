@@ -177,7 +177,7 @@ static void test_unwilling_devices_are_not_asked(void **state)
     assert_int_equal(json_array_size(list), 0);
     json_decref(list);
     json_t *events = server_events_since(f.server->events, 0, 0);
-    json_t *event = json_array_get(events, 0);
+    json_t *event = json_array_get(events, json_array_size(events) - 1);
     assert_string_equal(json_string_value(json_object_get(event, "kind")), "waiting");
     assert_int_equal(json_integer_value(json_object_get(event, "unwilling")), 2);
     json_decref(events);
@@ -368,6 +368,120 @@ static void test_damaged_update(void **state)
     expect_clean_audit(false);
 }
 
+/* --- without noise, without a gate --- */
+
+static int setup_plain(void **state)
+{
+    (void)state;
+    fleet_start(&f, false);
+    f.non_private = true;
+    fleet_join(&one, &f, "one");
+    fleet_join(&two, &f, "two");
+    return 0;
+}
+
+/* Mechanism none: epsilon is infinite, which JSON says as null, and the auditor must allow it. */
+static void test_none(void **state)
+{
+    (void)state;
+    fleet_task kept;
+    json_t *started = FLEET_ASK(&f, START, "mechanism", "none", "rounds", "1");
+    assert_true(json_is_null(json_array_get(json_object_get(started, "epsilon_after_round"), 0)));
+    json_decref(started);
+    fleet_work(&f);
+    serve_both(0.5, -0.25, &kept);
+    fleet_work(&f);
+    fleet_expect_round(&f, "published", "");
+    json_t *list = adapter_list(), *row = json_array_get(list, 0);
+    assert_true(json_is_null(json_object_get(row, "epsilon_server")));
+    assert_true(json_is_null(json_object_get(row, "epsilon_published")));
+    assert_true(json_is_null(json_object_get(row, "accuracy")));
+    json_decref(list);
+    Tacit__CheckInReply *told = NULL;
+    Tacit__AdapterManifest *m = NULL;
+    fleet_must(fleet_check_in(&one, &told), &one.err, "check-in");
+    fleet_must(TACIT_UNPACK(&m, tacit__adapter_manifest, told->manifest.data, told->manifest.len,
+                            TACIT_MESSAGE_MAX, &one.err),
+               &one.err, "manifest");
+    assert_true(isinf(m->epsilon_server) && isinf(m->epsilon_published) && m->delta == 0);
+    assert_true(isnan(m->evaluation_accuracy) && isnan(m->evaluation_loss));
+    assert_string_equal(m->epsilon_rule, "none");
+    tacit_message_free(m);
+    tacit_message_free(told);
+    fleet_task_free(&kept);
+    expect_clean_audit(true);
+}
+
+/* --- what is current --- */
+
+static uint64_t current_version(void)
+{
+    Tacit__CheckInReply *told = NULL;
+    Tacit__AdapterManifest *m = NULL;
+    fleet_must(fleet_check_in(&one, &told), &one.err, "check-in");
+    fleet_must(TACIT_UNPACK(&m, tacit__adapter_manifest, told->manifest.data, told->manifest.len,
+                            TACIT_MESSAGE_MAX, &one.err),
+               &one.err, "manifest");
+    tacit_receipt logged = {.entry = tacit_span_of(told->manifest_entry),
+                            .index = told->manifest_index,
+                            .checkpoint = tacit_span_of(told->checkpoint)};
+    fleet_must(tacit_proof_from_fields(&logged.inclusion, told->manifest_proof,
+                                       told->n_manifest_proof, &one.err),
+               &one.err, "proof");
+    fleet_must(tacit_receipt_verify(&logged, &one.log, NULL, &one.err), &one.err, "in the log");
+    uint64_t version = m->version;
+    tacit_message_free(m);
+    tacit_message_free(told);
+    return version;
+}
+
+/* A rollback is what the next round starts from; its own version is new all the same. */
+static void test_rollback_and_publish(void **state)
+{
+    (void)state;
+    fleet_task kept;
+    tacit_error err;
+    json_decref(FLEET_ASK(&f, START, "rounds", "3"));
+    fleet_work(&f);
+    for (int round = 0; round < 2; round++) {
+        serve_both(0.5, 0.5, &kept);
+        fleet_task_free(&kept);
+        if (round == 1) {
+            fleet_step(&f);
+            fleet_step(&f);
+            fleet_step(&f); /* published; the third one is not open yet */
+        } else {
+            fleet_work(&f);
+        }
+    }
+    assert_int_equal(current_version(), 2);
+    assert_int_equal(FLEET_VERB(&f, NULL, &err, "adapter rollback", "=2"), TACIT_CONFLICT);
+    assert_int_equal(FLEET_VERB(&f, NULL, &err, "adapter rollback", "=7"), TACIT_NOT_FOUND);
+    assert_int_equal(FLEET_VERB(&f, NULL, &err, "adapter rollback", "=x"), TACIT_USAGE);
+    json_decref(FLEET_ASK(&f, "adapter rollback", "=1", "reason", "worse in the field"));
+    assert_int_equal(current_version(), 1);
+    fleet_work(&f);
+    serve_both(-1, -1, &kept);
+    assert_int_equal(kept.plan->parent_version, 1);
+    fleet_work(&f);
+    assert_int_equal(current_version(), 3);
+    float values[8192];
+    size_t count;
+    read_published(2, values, &count, &kept);
+    for (size_t i = 0; i < count; i++)
+        assert_true(values[i] == -0.5f); /* 0.5 of version 1, less 1 */
+    json_decref(FLEET_ASK(&f, "adapter rollback", "=2"));
+    assert_int_equal(FLEET_VERB(&f, NULL, &err, "adapter publish", "=1"), TACIT_CONFLICT);
+    json_decref(FLEET_ASK(&f, "adapter publish", "=3"));
+    assert_int_equal(current_version(), 3);
+    json_t *row = FLEET_ASK(&f, "adapter show", "=3");
+    assert_true(json_is_true(json_object_get(row, "current")));
+    assert_int_equal(json_integer_value(json_object_get(row, "parent_version")), 1);
+    json_decref(row);
+    fleet_task_free(&kept);
+    expect_clean_audit(false);
+}
+
 /* --- restarts --- */
 
 /* A restart before each step of a round; the published file is that of a run without one. */
@@ -436,6 +550,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_gate_stops_a_worse_adapter, setup, teardown),
         cmocka_unit_test_setup_teardown(test_gate_that_fails_is_tried_again, setup, teardown),
         cmocka_unit_test_setup_teardown(test_damaged_update, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_none, setup_plain, teardown),
+        cmocka_unit_test_setup_teardown(test_rollback_and_publish, setup, teardown),
         cmocka_unit_test_setup_teardown(test_restart_in_every_state, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

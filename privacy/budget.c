@@ -67,14 +67,40 @@ tacit_status tacit_budget_event(tacit_event *out, const Tacit__Reserve *reserve,
     return tacit_event_validate(out, err);
 }
 
+static bool same_event(const tacit_event *a, const tacit_event *b)
+{
+    return a->neighbours == b->neighbours && a->sigma == b->sigma && a->q == b->q &&
+           a->count == b->count;
+}
+
+/* Adds a round to the budget. Rounds are usually alike and rho is costly to compute: that of the
+ * last one is kept in *one and joined again, which gives the same integers. */
+static tacit_status add_round(tacit_budget *b, const tacit_event *event, tacit_event *last,
+                              tacit_budget *one, uint64_t values, tacit_error *err)
+{
+    tacit_status status = TACIT_OK;
+    if (one->schedules == 0 || !same_event(event, last)) {
+        *one = (tacit_budget){0};
+        *last = *event;
+        status = tacit_budget_add(one, event, values, true, err);
+    }
+    if (status == TACIT_OK && !tacit_add_u64(b->noise_values, one->noise_values, &b->noise_values))
+        status = tacit_fail(err, TACIT_REFUSED, "budget: too many noise values to account for");
+    if (status != TACIT_OK)
+        return status;
+    tacit_rdp_join(&b->spent, &one->spent);
+    b->schedules = 1;
+    return TACIT_OK;
+}
+
 tacit_status tacit_budget_schedule_epsilon(double *epsilon, const Tacit__Schedule *schedule,
                                            size_t rounds, uint64_t values, tacit_error *err)
 {
-    tacit_budget b;
+    tacit_budget b, one = {0};
+    tacit_event event, last = {0};
     tacit_budget_open(&b, 1, schedule->delta);
     for (size_t i = 0; i < rounds && i < schedule->n_rounds; i++) {
         tacit_mechanism m;
-        tacit_event event;
         tacit_status status = tacit_mechanism_from_message(&m, schedule->rounds[i]->mechanism, err);
         if (status != TACIT_OK)
             return status;
@@ -84,7 +110,7 @@ tacit_status tacit_budget_schedule_epsilon(double *epsilon, const Tacit__Schedul
         }
         status = tacit_event_from_mechanism(&event, &m, 1, err);
         if (status == TACIT_OK)
-            status = tacit_budget_add(&b, &event, values, i == 0, err);
+            status = add_round(&b, &event, &last, &one, values, err);
         if (status != TACIT_OK)
             return status;
     }

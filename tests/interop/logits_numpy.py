@@ -180,4 +180,5 @@ def main():
         sys.exit("fast precision is off the reference")
 
 
-main()
+if __name__ == "__main__":
+    main()

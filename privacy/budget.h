@@ -9,8 +9,9 @@
  * there. The order follows from cap and delta at opening. The switch itself is sound: a second
  * schedule is admitted only if everything, the first included, fits at that order.
  *
- * Delta is the account's one delta less what the noise sampler's inexactness takes of it
- * (privacy/noise.h). Events of mechanism none have infinite epsilon; they are counted apart, mark
+ * Delta is the account's one delta less what the noise sampler's inexactness takes of it, which
+ * grows with epsilon itself (privacy/noise.h): epsilon is the least that covers both, +inf when
+ * none does. Events of mechanism none have infinite epsilon; they are counted apart, mark
  * the account as non-private and do not change its private number.
  *
  * Pure functions on the caller's memory; a budget has about 2.5 KB. */

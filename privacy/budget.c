@@ -64,6 +64,13 @@ double tacit_budget_epsilon(const tacit_budget *b)
     return b->noise_values || b->lost ? epsilon_of(b) : 0;
 }
 
+double tacit_budget_filter_epsilon(const tacit_budget *b)
+{
+    tacit_budget fixed = *b;
+    fixed.schedules = 2;
+    return tacit_budget_epsilon(&fixed);
+}
+
 double tacit_budget_epsilon_times(const tacit_budget *b, uint32_t times)
 {
     tacit_budget all = *b;

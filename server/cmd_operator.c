@@ -86,6 +86,32 @@ static tacit_status ask(operator_call *o, json_t **result, tacit_error *err)
     return status;
 }
 
+/* All parts of a list. */
+static tacit_status ask_parts(operator_call *o, json_t **result, tacit_error *err)
+{
+    char from[24];
+    json_t *all = json_array();
+    memmove(o->words + 1, o->words, o->n_words * sizeof o->words[0]);
+    o->words[0] = from;
+    o->n_words++;
+    for (;;) {
+        json_t *part = NULL;
+        snprintf(from, sizeof from, "@%zu", json_array_size(all));
+        tacit_status status = ask(o, &part, err);
+        if (status != TACIT_OK) {
+            json_decref(all);
+            return status;
+        }
+        bool last = json_array_size(part) == 0;
+        json_array_extend(all, part);
+        json_decref(part);
+        if (last)
+            break;
+    }
+    *result = all;
+    return TACIT_OK;
+}
+
 /* --- printing for people --- */
 
 static void print_value(json_t *v, char *out, size_t size)
@@ -369,7 +395,7 @@ tacit_status operator_run(const control_verb *verb, int argc, char **argv, tacit
         status = watch(o, err);
         goto done;
     }
-    TACIT_TRY(ask(o, &result, err), done);
+    TACIT_TRY(verb->is_list ? ask_parts(o, &result, err) : ask(o, &result, err), done);
     print_answer(o, result);
 done:
     json_decref(result);

@@ -31,19 +31,44 @@ void tacit_budget_add_unprotected(tacit_budget *b)
     b->unprotected++;
 }
 
-static double epsilon_of(const tacit_budget *b)
+/* Epsilon at the delta that the sampler leaves when it is charged for `assumed`. */
+static double epsilon_assuming(const tacit_budget *b, double assumed)
 {
-    double delta = b->delta - tacit_noise_delta(b->noise_values);
-    if (b->lost || delta <= 0)
+    double delta = b->delta - tacit_noise_delta(b->noise_values, assumed);
+    if (!(delta > 0))
         return INFINITY;
     return b->schedules > 1 ? tacit_rdp_epsilon_at(&b->spent, b->filter_order, delta)
                             : tacit_rdp_epsilon(&b->spent, delta, NULL);
+}
+
+#define SHARE_ITERATIONS 200
+
+/* The least fixed point, from below: epsilon_assuming grows with what it assumes. What is returned
+ * covers itself, epsilon_assuming(it) <= it. The steps shrink by a factor that is far below 1
+ * unless the sampler takes nearly all of delta. */
+static double epsilon_of(const tacit_budget *b)
+{
+    double epsilon = b->lost ? INFINITY : epsilon_assuming(b, 0);
+    for (int i = 0; epsilon < INFINITY && i < SHARE_ITERATIONS; i++) {
+        double next = epsilon_assuming(b, epsilon);
+        if (next <= epsilon)
+            return epsilon;
+        epsilon = next;
+    }
+    return INFINITY;
 }
 
 /* An account without private events costs nothing, whatever its delta. */
 double tacit_budget_epsilon(const tacit_budget *b)
 {
     return b->noise_values || b->lost ? epsilon_of(b) : 0;
+}
+
+double tacit_budget_filter_epsilon(const tacit_budget *b)
+{
+    tacit_budget fixed = *b;
+    fixed.schedules = 2;
+    return tacit_budget_epsilon(&fixed);
 }
 
 double tacit_budget_epsilon_times(const tacit_budget *b, uint32_t times)

@@ -1,12 +1,21 @@
+#include "client/client_commands.h"
+
 #include "common/log.h"
 #include "common/options.h"
 
 static const tacit_command commands[] = {
+    {"enroll", "make this device's keys and join a server", cmd_enroll},
+    {"run", "take part in the server's rounds", cmd_agent},
+    {"train", "train on this device alone, under the same account", cmd_local_train},
+    {"status", "account, rounds, adapter and certificate of this device", cmd_status},
     {NULL, NULL, NULL},
 };
 
 int main(int argc, char **argv)
 {
     tacit_log_init("tacit-client", TACIT_LOG_INFO);
-    return tacit_commands_main("tacit-client", "the device agent: trains adapters locally under differential privacy", commands, argc, argv);
+    return tacit_commands_main("tacit-client",
+                               "the device agent: trains adapters locally under differential "
+                               "privacy",
+                               commands, argc, argv);
 }

@@ -172,12 +172,26 @@ static tacit_status send_fresh(tacit_caller *c, tacit_request *request, uint64_t
     return status;
 }
 
-tacit_status tacit_caller_call(tacit_caller *c, uint32_t method, tacit_span body,
-                               tacit_answer *answer, tacit_error *err)
+static uint64_t deadline_of(const tacit_caller *c)
 {
     uint64_t deadline_ms;
     if (!tacit_add_u64(tacit_clock_monotonic_ms(), c->setup.patience_ms, &deadline_ms))
         deadline_ms = UINT64_MAX;
+    return deadline_ms;
+}
+
+tacit_status tacit_caller_nonce(tacit_caller *c, uint8_t out[TACIT_NONCE_BYTES], tacit_error *err)
+{
+    tacit_status status = c->has_nonce ? TACIT_OK : say_hello(c, deadline_of(c), err);
+    if (status == TACIT_OK)
+        memcpy(out, c->nonce, sizeof c->nonce);
+    return status;
+}
+
+tacit_status tacit_caller_call(tacit_caller *c, uint32_t method, tacit_span body,
+                               tacit_answer *answer, tacit_error *err)
+{
+    uint64_t deadline_ms = deadline_of(c);
     tacit_request request = {.method = method, .has_device = c->setup.device != NULL, .body = body};
     tacit_status status = TACIT_OK;
     *answer = (tacit_answer){0};

@@ -490,6 +490,11 @@ void tacit_ca_free(tacit_ca *ca)
     free(ca);
 }
 
+void tacit_ca_set_days(tacit_ca *ca, unsigned days)
+{
+    ca->days = days < 1 ? 1 : days > DAYS_MAX ? DAYS_MAX : days;
+}
+
 const char *tacit_ca_root_pem(const tacit_ca *ca)
 {
     return ca->root_pem;

@@ -179,6 +179,11 @@ void tacit_caller_free(tacit_caller *c); /* does not close the link */
 tacit_status tacit_caller_call(tacit_caller *c, uint32_t method, tacit_span body,
                                tacit_answer *answer, tacit_error *err) TACIT_MUST_CHECK;
 
+/* The nonce that the next request will carry, for a body that is signed over it (ENROL); says
+ * HELLO when there is none yet. */
+tacit_status tacit_caller_nonce(tacit_caller *c, uint8_t out[TACIT_NONCE_BYTES],
+                                tacit_error *err) TACIT_MUST_CHECK;
+
 /* After the first successful call: the server's key, pinned or learnt. NULL before. */
 const uint8_t *tacit_caller_server_key(const tacit_caller *c);
 

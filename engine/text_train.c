@@ -1,5 +1,6 @@
 #include "engine/text_train.h"
 
+#include "engine/kernels.h"
 #include "engine/ops.h"
 #include "engine/text_attention.h"
 
@@ -9,6 +10,9 @@
 
 /* Bytes of logits that exist at a time; the chunk depends on the vocabulary alone. */
 #define LOGIT_BYTES ((size_t)8 << 20)
+#define VOCAB_WHOLE 4096 /* rows of the output layer whose gradients are summed at once */
+#define VOCAB_SLICE 128  /* rows of the output layer whose gradients are summed by themselves */
+#define SUM_BLOCK 128    /* exponentials that are summed in single precision */
 
 /* What a layer computes on the way, for `n` rows: inputs of its products. */
 typedef struct train_acts {
@@ -34,7 +38,8 @@ struct text_train {
     size_t *visible; /* top layer: keys that a predicting row sees */
     /* Of the example at hand: */
     float *d_act, *d_attended, *d_k, *d_v, *d_h, *d_queries;
-    float *logits, *scratch;
+    float *logits, *slice, *scratch;
+    double *dx_sum;
     float *expanded; /* the layer at hand, dequantized */
     size_t chunk;
 };
@@ -149,7 +154,7 @@ static size_t logit_chunk(const tacit_text_model *m)
 static void take_all(train_cursor *c, text_train *t)
 {
     const tacit_text_model *m = t->model;
-    size_t rows = t->max_rows, width = m->embedding;
+    size_t rows = t->max_rows, width = m->embedding, chunk = t->chunk < rows ? t->chunk : rows;
     size_t q = m->max_heads * m->head_dim, kv = m->max_kv_heads * m->head_dim;
     for (size_t i = 0; i < m->n_layers; i++) {
         float *x = take(c, rows * width);
@@ -171,7 +176,9 @@ static void take_all(train_cursor *c, text_train *t)
     t->d_queries = take(c, rows * width);
     t->rope = take(c, rows * m->head_dim);
     t->rope_queries = take(c, rows * m->head_dim);
-    t->logits = take(c, (t->chunk < rows ? t->chunk : rows) * m->vocab);
+    t->logits = take(c, chunk * m->vocab);
+    t->slice = take(c, chunk * (VOCAB_SLICE + width));
+    t->dx_sum = (double *)(void *)take(c, 2 * chunk * width);
     t->scratch = take(c, scratch_floats(t->plan, rows, t->threads));
     t->expanded = take(c, expanded_floats(m));
 }
@@ -411,22 +418,57 @@ static void forward_layer(text_train *t, const layer_visit *v, example_view *e)
 
 /* ---- loss ---- */
 
-/* Negative log-likelihood of `target`; turns the logits into their gradient times `scale`. */
+/* Negative log-likelihood of `target`; turns the logits into their gradient times `scale`. The sum
+ * over a large vocabulary is taken in blocks and then in double: where the model is sure, the
+ * gradient is a small difference, and an error of the sum would dominate it. */
 static double row_loss(float *logits, size_t vocab, int32_t target, float scale)
 {
-    float most = logits[0], wanted = logits[target];
-    size_t at = 0;
-    for (size_t i = 1; i < vocab; i++)
-        if (logits[i] > most) {
-            most = logits[i];
-            at = i;
-        }
-    ops_softmax_forward(logits, logits, 1, vocab);
-    /* The largest probability is one over the sum of exponentials. */
-    double loss = ((double)most - (double)wanted) - log((double)logits[at]);
-    ops_scale(logits, scale, vocab);
+    const tacit_kernels *k = kernels();
+    float most = k->max(logits, vocab), wanted = logits[target];
+    double sum = 0;
+    for (size_t at = 0; at < vocab; at += SUM_BLOCK) {
+        size_t n = vocab - at < SUM_BLOCK ? vocab - at : SUM_BLOCK;
+        sum += (double)k->exp_sum(logits + at, logits + at, most, n);
+    }
+    ops_scale(logits, (float)((double)scale / sum), vocab);
     logits[target] -= scale;
-    return loss;
+    return log(sum) + ((double)most - (double)wanted);
+}
+
+/* Rows first .. first + count - 1 of a linear's weight. */
+static tacit_linear linear_slice(const tacit_linear *l, size_t first, size_t count)
+{
+    tacit_linear slice = *l;
+    if (l->expanded)
+        linear_init_f32(&slice, l->expanded + first * l->n_in, NULL, l->n_in, count);
+    slice.weight = l->expanded ? slice.weight : (const uint8_t *)l->weight + first * l->row_bytes;
+    slice.n_out = count;
+    return slice;
+}
+
+/* dx = dy W of the output layer, `count` rows. The gradient of a large vocabulary is what is left
+ * when many large terms cancel: its slices are summed in double. */
+static void output_input_gradient(text_train *t, float *dx, size_t count)
+{
+    const tacit_linear *l = &t->model->output;
+    size_t n_dx = count * l->n_in;
+    float *dy = t->slice, *part = dy + count * VOCAB_SLICE;
+    if (l->n_out <= VOCAB_WHOLE) {
+        linear_backward_input(t->pool, l, NULL, dx, t->logits, count, false, t->scratch);
+        return;
+    }
+    memset(t->dx_sum, 0, n_dx * sizeof *t->dx_sum);
+    for (size_t at = 0; at < l->n_out; at += VOCAB_SLICE) {
+        size_t n = l->n_out - at < VOCAB_SLICE ? l->n_out - at : VOCAB_SLICE;
+        tacit_linear slice = linear_slice(l, at, n);
+        for (size_t i = 0; i < count; i++)
+            memcpy(dy + i * n, t->logits + i * l->n_out + at, n * sizeof *dy);
+        linear_backward_input(t->pool, &slice, NULL, part, dy, count, false, t->scratch);
+        for (size_t i = 0; i < n_dx; i++)
+            t->dx_sum[i] += (double)part[i];
+    }
+    for (size_t i = 0; i < n_dx; i++)
+        dx[i] = (float)t->dx_sum[i];
 }
 
 /* Sum of the losses. With a `grad` t->d_h receives the gradient of the normed rows. */
@@ -444,8 +486,7 @@ static double chunk_losses(text_train *t, const example_view *e)
             sum += row_loss(t->logits + i * m->vocab, m->vocab, rows->target[first + i], scale);
         if (!rows->grad)
             continue;
-        linear_backward_input(t->pool, &m->output, NULL, t->d_h + first * m->embedding, t->logits,
-                              count, false, t->scratch);
+        output_input_gradient(t, t->d_h + first * m->embedding, count);
         if (t->plan->output != TRAIN_FROZEN)
             linear_backward_weight(t->pool, &m->output, rows->grad + t->plan->output, t->logits, x,
                                    count);
@@ -592,7 +633,7 @@ static void backward_layers(text_train *t, text_train_rows *example, size_t n)
 void text_train_run(text_train *t, text_train_rows *example, size_t n)
 {
     size_t layers = t->model->n_layers;
-    layer_visit v = {.index = 0};
+    layer_visit v = {.index = layers - 1, .top = true}; /* whose rows are the predicting ones */
     for_each(t, &v, example, n, prepare_rows);
     for (size_t i = 0; i < layers; i++) {
         v = visit_layer(t, i, VISIT_FORWARD);

@@ -114,10 +114,9 @@ tacit_status tacit_accountant_calibrate(const tacit_accountant *a, const tacit_e
     if (!(epsilon > 0 && epsilon < INFINITY))
         return tacit_fail(err, TACIT_BAD_INPUT,
                           "calibration: expected a finite epsilon above 0, found %g", epsilon);
-    for (event.sigma = high;; event.sigma = high) {
-        TACIT_TRY(tacit_accountant_epsilon(a, &event, 1, delta, &cost, NULL, err), out);
-        if (cost <= epsilon)
-            break;
+    event.sigma = high;
+    TACIT_TRY(tacit_accountant_epsilon(a, &event, 1, delta, &cost, NULL, err), out);
+    while (cost > epsilon) {
         low = high;
         high *= 2;
         if (high > SIGMA_MOST)
@@ -125,6 +124,8 @@ tacit_status tacit_accountant_calibrate(const tacit_accountant *a, const tacit_e
                               "calibration: no noise multiplier up to %g gives epsilon %g at delta "
                               "%g; ask for a larger epsilon or delta, or fewer steps",
                               SIGMA_MOST, epsilon, delta);
+        event.sigma = high;
+        TACIT_TRY(tacit_accountant_epsilon(a, &event, 1, delta, &cost, NULL, err), out);
     }
     while (high - low > 1e-9 * high) {
         event.sigma = (low + high) / 2;

@@ -64,8 +64,11 @@ static void print_publications(const tacit_audit *audit)
         print_number(p->epsilon_server);
         printf(", published ");
         print_number(p->epsilon_published);
-        printf(" at delta %.2g (%s), accuracy %.4g as the server states it\n", p->delta, p->rule,
-               p->accuracy);
+        printf(" at delta %.2g (%s), ", p->delta, p->rule);
+        if (isnan(p->accuracy))
+            printf("not evaluated\n");
+        else
+            printf("accuracy %.4g as the server states it\n", p->accuracy);
     }
 }
 

@@ -25,9 +25,9 @@ typedef struct loss_grid {
 #define LOSS_GRID_MAX ((size_t)1 << 23)
 
 /* How many points loss_grid_init would make; a double, for it may be beyond any integer. */
-double loss_grid_points(loss_pair pair, double sigma, double q, double step);
+double loss_grid_points(loss_pair kind, double sigma, double q, double step);
 
-tacit_status loss_grid_init(loss_grid *g, loss_pair pair, double sigma, double q, double step,
+tacit_status loss_grid_init(loss_grid *g, loss_pair kind, double sigma, double q, double step,
                             tacit_error *err) TACIT_MUST_CHECK;
 void loss_grid_fini(loss_grid *g);
 

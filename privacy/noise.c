@@ -83,7 +83,7 @@ static inline size_t noise_trial(const noise_scale *s, const uint64_t word[WORDS
     uint64_t u = (uint64_t)(product >> 64);
     uint64_t unbiased = (uint64_t)product >= s->biased;
     uint64_t v = (uint64_t)((unsigned __int128)u * s->reciprocal >> s->shift); /* u / b */
-    unsigned __int128 t = (unsigned __int128)multiply_high(v, v) + (unsigned __int128)v * (2 * y);
+    unsigned __int128 t = multiply_high(v, v) + 2 * (unsigned __int128)v * y;
     uint64_t zeros = ((uint64_t)1 << (uint64_t)(t >> 64)) - 1;
     uint64_t whole = (word[3] & zeros) == 0;
     uint64_t fraction = word[2] >= refusal_threshold((uint64_t)t);

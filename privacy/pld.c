@@ -14,12 +14,12 @@
  * epsilon sought, every number that matters is of the size of the largest one. */
 
 #define DEFAULT_STEP 1e-4
-#define DEFAULT_EXCESS 1e-5 /* step^2 / (12 v) of the default grid */
+#define DEFAULT_EXCESS 1e-4 /* step^2 / (12 v) of the default grid */
 #define LOG_OUTSIDE (-36.0) /* log of the share that may lie outside the window */
 /* Longest grid or window for which the default step stays below 1e-4, and longest at all. */
 #define FINE_POINTS 0x1p20
 #define MOST_POINTS 0x1p22
-#define COARSE 4096
+#define COARSE 1024
 
 /* Delta is read this much (relative) too high: more than the transforms' rounding. */
 #define ROUNDING 1e-9
@@ -207,44 +207,50 @@ typedef struct cumulant {
     double value, slope, curvature; /* K, K', K'' */
 } cumulant;
 
+/* K, K', K'' of one run. */
+static cumulant coarse_moments(const coarse *c, double t)
+{
+    double top = -INFINITY, m0 = 0, m1 = 0, m2 = 0;
+    for (size_t j = 0; j < c->n; j++) {
+        double exponent = c->log_mass[j] + t * c->loss[j];
+        top = exponent > top ? exponent : top;
+    }
+    for (size_t j = 0; j < c->n; j++) {
+        double w = exp(c->log_mass[j] + t * c->loss[j] - top);
+        m0 += w;
+        m1 += w * c->loss[j];
+        m2 += w * c->loss[j] * c->loss[j];
+    }
+    return (cumulant){top + log(m0), m1 / m0, fmax(0, m2 / m0 - m1 / m0 * (m1 / m0))};
+}
+
 static cumulant coarse_cumulant(const direction *d, double t)
 {
     cumulant k = {0};
     for (size_t i = 0; i < d->n; i++) {
-        const coarse *c = d->term[i].coarse;
-        double count = d->term[i].count, top = -INFINITY, m0 = 0, m1 = 0, m2 = 0;
-        for (size_t j = 0; j < c->n; j++)
-            top = fmax(top, c->log_mass[j] + t * c->loss[j]);
-        for (size_t j = 0; j < c->n; j++) {
-            double w = exp(c->log_mass[j] + t * c->loss[j] - top);
-            m0 += w;
-            m1 += w * c->loss[j];
-            m2 += w * c->loss[j] * c->loss[j];
-        }
-        k.value += count * (top + log(m0));
-        k.slope += count * m1 / m0;
-        k.curvature += count * fmax(0, m2 / m0 - m1 / m0 * (m1 / m0));
+        cumulant one = coarse_moments(d->term[i].coarse, t);
+        k.value += d->term[i].count * one.value;
+        k.slope += d->term[i].count * one.slope;
+        k.curvature += d->term[i].count * one.curvature;
     }
     return k;
 }
 
-/* log M(t) of one grid, to full precision. */
-static double log_moment(const loss_grid *g, double t)
+/* log M(t) of one grid, to full precision; the coarse value keeps the exponents in range. */
+static double log_moment(const term *t, double tilt)
 {
-    double top = -INFINITY, sum = 0;
+    const loss_grid *g = &t->grid;
+    double shift = coarse_moments(t->coarse, tilt).value, sum = 0;
     for (size_t i = 0; i < g->n; i++)
-        if (g->mass[i] > 0)
-            top = fmax(top, log(g->mass[i]) + t * g->step * (double)(g->lowest + (int64_t)i));
-    for (size_t i = 0; i < g->n; i++)
-        sum += g->mass[i] * exp(t * g->step * (double)(g->lowest + (int64_t)i) - top);
-    return top + log(sum);
+        sum += g->mass[i] * exp(tilt * g->step * (double)(g->lowest + (int64_t)i) - shift);
+    return shift + log(sum);
 }
 
 static double exact_cumulant(const direction *d, double t)
 {
     double k = 0;
     for (size_t i = 0; i < d->n; i++)
-        k += d->term[i].count * log_moment(&d->term[i].grid, t);
+        k += d->term[i].count * log_moment(&d->term[i], t);
     return k;
 }
 
@@ -302,20 +308,28 @@ static double choose_tilt(const direction *d, const query *q, double most)
     return high;
 }
 
-/* The scale of s: the spread of the tilted law, and no finer than the grid. */
-static double inverse_spread(const cumulant *at, double step)
+/* The values of s that are tried. A law near a Gaussian needs some 8 spreads' worth, 8 / sqrt(K'');
+ * one of rare large losses, whose spread is small, needs an s of the size of the tilt. */
+#define CHERNOFF_TRIES 24
+
+typedef struct chernoff {
+    double first, ratio;
+} chernoff;
+
+static chernoff chernoff_range(const cumulant *at, double t, double step)
 {
-    return 1 / sqrt(at->curvature + step * step);
+    double spread = sqrt(at->curvature + step * step); /* no finer than the grid */
+    double first = 0.05 * fmin(1 / spread, 1 + t), last = 40 / spread;
+    return (chernoff){first, pow(last / first, 1.0 / (CHERNOFF_TRIES - 1))};
 }
 
 /* Ends of the window by Chernoff bounds over a range of s: beyond each the tilted law has at most
  * e^LOG_OUTSIDE. What wraps around from there can only add to delta; what is missing at the upper
  * end is bounded there (exactly: `high` is computed from the full grids). */
-static double window_high(const direction *d, double t, const cumulant *at, double unit)
+static double window_high(const direction *d, double t, const cumulant *at, chernoff range)
 {
-    double best = INFINITY, best_s = unit;
-    for (double c = 0.05; c < 40; c *= 1.25) {
-        double s = c * unit;
+    double best = INFINITY, best_s = range.first, s = range.first;
+    for (int k = 0; k < CHERNOFF_TRIES; k++, s *= range.ratio) {
         double y = (coarse_cumulant(d, t + s).value - at->value - LOG_OUTSIDE) / s;
         if (y < best) {
             best = y;
@@ -325,13 +339,11 @@ static double window_high(const direction *d, double t, const cumulant *at, doub
     return (exact_cumulant(d, t + best_s) - d->log_scale - LOG_OUTSIDE) / best_s;
 }
 
-static double window_low(const direction *d, double t, const cumulant *at, double unit)
+static double window_low(const direction *d, double t, const cumulant *at, chernoff range)
 {
-    double best = -INFINITY;
-    for (double c = 0.05; c < 40; c *= 1.25) {
-        double s = c * unit;
+    double best = -INFINITY, s = range.first;
+    for (int k = 0; k < CHERNOFF_TRIES; k++, s *= range.ratio)
         best = fmax(best, (at->value - coarse_cumulant(d, t - s).value + LOG_OUTSIDE) / s);
-    }
     return best;
 }
 
@@ -353,9 +365,9 @@ static void direction_aim(direction *d, const query *q, double step, double *poi
     d->log_scale = exact_cumulant(d, d->tilt);
     cumulant at = coarse_cumulant(d, d->tilt);
     support(d, &support_low, &support_high);
-    double unit = inverse_spread(&at, step);
-    double high = window_high(d, d->tilt, &at, unit);
-    double low = fmax(window_low(d, d->tilt, &at, unit), support_low);
+    chernoff range = chernoff_range(&at, d->tilt, step);
+    double high = window_high(d, d->tilt, &at, range);
+    double low = fmax(window_low(d, d->tilt, &at, range), support_low);
     d->outside = high < support_high ? exp(d->log_scale - d->tilt * high + LOG_OUTSIDE) : 0;
     high = fmin(high, support_high);
     d->window_low = (int64_t)floor(low / step);
@@ -372,7 +384,7 @@ typedef struct signal {
 static void add_tilted(double *to, size_t size, const term *t, double tilt)
 {
     const loss_grid *g = &t->grid;
-    double log_m = log_moment(g, tilt);
+    double log_m = log_moment(t, tilt);
     for (size_t i = 0; i < g->n; i++) {
         int64_t index = g->lowest + (int64_t)i;
         to[(uint64_t)index & (size - 1)] +=
@@ -389,15 +401,17 @@ static number multiply(number a, number b)
     return (number){a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
 }
 
-static number power(number base, uint64_t n)
+/* base^n; 0 where |base|^n is below e^-80, that is for most frequencies: `least` is the square of
+ * the |base| at which that begins. */
+static number power(number base, uint64_t n, double least)
 {
     number out = {1, 0};
+    if (base.re * base.re + base.im * base.im < least)
+        return (number){0, 0};
     for (; n > 0; n >>= 1) {
         if (n & 1)
             out = multiply(out, base);
         base = multiply(base, base);
-        if (fabs(base.re) + fabs(base.im) < 1e-150) /* squares would be denormal */
-            base = (number){0, 0};
     }
     return out;
 }
@@ -420,6 +434,7 @@ static void pack(signal *s, size_t j, size_t partner, number a, number b)
 /* total *= one^count, pointwise in both packed transforms. */
 static void multiply_power(signal *total, const signal *one, size_t size, uint64_t count)
 {
+    double least = exp(-160 / (double)count);
     for (size_t j = 0; j < size; j++) {
         size_t partner = tacit_fft_partner(j);
         if (partner < j)
@@ -427,8 +442,8 @@ static void multiply_power(signal *total, const signal *one, size_t size, uint64
         number a, b, total_a, total_b;
         unpack(one, j, partner, &a, &b);
         unpack(total, j, partner, &total_a, &total_b);
-        pack(total, j, partner, multiply(total_a, power(a, count)),
-             multiply(total_b, power(b, count)));
+        pack(total, j, partner, multiply(total_a, power(a, count, least)),
+             multiply(total_b, power(b, count, least)));
     }
 }
 
@@ -495,7 +510,8 @@ static double read_answer(const direction *d, const double *law, size_t size, do
             return (base + above - exp(q->epsilon - y) * tail) * (1 + ROUNDING);
         if (q->for_epsilon && y <= 0)
             return 0;
-        double mass = fmax(0, law[(uint64_t)index & (size - 1)]) * exp(d->log_scale - d->tilt * y);
+        double mass = law[(uint64_t)index & (size - 1)];
+        mass = mass > 0 ? mass * exp(d->log_scale - d->tilt * y) : 0;
         above += mass;
         tail = (tail + mass) * shrink;
     }
@@ -553,8 +569,10 @@ static tacit_status ask_once(plan *p, const query *q, bool adapt, double *answer
     double points = aim(d, n_directions, p->step, q);
     if (adapt && too_long(points, p->step)) {
         *again = true;
-        for (; too_long(points, p->step) && points < INFINITY; points /= 2)
+        while (too_long(points, p->step) && points < INFINITY) {
+            points /= 2;
             p->step *= 2;
+        }
     } else {
         status = solve(d, n_directions, p->step, points, q, answer, err);
     }

@@ -2,10 +2,12 @@
  * socket, the answer as JSON or as a table for people. */
 #include "server/commands_server.h"
 
+#include "common/config.h"
 #include "common/envelope.h"
 #include "common/link.h"
 #include "common/message.h"
 #include "proto/wire.pb-c.h"
+#include "server/lineage_start.h"
 
 #include <limits.h>
 #include <signal.h>
@@ -33,6 +35,8 @@ const control_verb *operator_find(int argc, char **argv, int *words)
 typedef struct operator_call {
     const char *dir;
     bool json, until_done;
+    const char *plan;                   /* file with options, or NULL */
+    char *planned[CONTROL_OPTIONS_MAX]; /* what it says */
     const char *value[CONTROL_OPTIONS_MAX];
     const char *argument;
     char absolute[PATH_MAX];
@@ -215,6 +219,9 @@ static void print_event(json_t *event)
             printf("  epsilon %.3f\n", json_real_value(epsilon));
         else
             printf("  epsilon infinite\n");
+    } else if (kind && strcmp(kind, "waiting") == 0) {
+        printf("waiting for devices: %lld of %lld\n", (long long)whole(event, "devices"),
+               (long long)whole(event, "cohort"));
     } else {
         printf("lineage %s\n", state ? state : "");
     }
@@ -233,20 +240,23 @@ static void show_event(const operator_call *o, json_t *event)
     free(text);
 }
 
-static bool is_end(json_t *event)
+/* Follows in *ended whether the newest lineage has ended. */
+static void note_lineage(json_t *event, bool *ended)
 {
     const char *kind = json_string_value(json_object_get(event, "kind"));
-    return kind && strcmp(kind, "lineage") == 0;
+    const char *state = json_string_value(json_object_get(event, "state"));
+    if (kind && state && strcmp(kind, "lineage") == 0)
+        *ended = strcmp(state, "running") != 0;
 }
 
 static tacit_status watch(operator_call *o, tacit_error *err)
 {
     char after[32];
     long long last = 0;
+    bool ended = false;
     for (;;) {
         json_t *events = NULL, *event;
         size_t i;
-        bool ended = false;
         snprintf(after, sizeof after, "%lld", last);
         char *words[] = {o->words[0], "after", after};
         memcpy(o->words, words, sizeof words);
@@ -258,7 +268,7 @@ static tacit_status watch(operator_call *o, tacit_error *err)
         {
             show_event(o, event);
             last = whole(event, "number");
-            ended = ended || is_end(event);
+            note_lineage(event, &ended);
         }
         json_decref(events);
         if (ended && o->until_done)
@@ -267,6 +277,21 @@ static tacit_status watch(operator_call *o, tacit_error *err)
 }
 
 /* --- the command line --- */
+
+/* A plan.yaml has the verb's options as keys; what the command line says comes before it. */
+static tacit_status read_plan(operator_call *o, const control_verb *verb, tacit_error *err)
+{
+    tacit_config_row rows[CONTROL_OPTIONS_MAX + 1] = {{.key = NULL}};
+    for (size_t i = 0; verb->options[i].name; i++)
+        rows[i] = (tacit_config_row){.key = verb->options[i].name,
+                                     .kind = TACIT_CONFIG_TEXT,
+                                     .at = i * sizeof o->planned[0]};
+    tacit_status status = tacit_config_read(o->plan, rows, o->planned, err);
+    for (size_t i = 0; status == TACIT_OK && i < CONTROL_OPTIONS_MAX; i++)
+        if (!o->value[i])
+            o->value[i] = o->planned[i];
+    return status;
+}
 
 static tacit_status make_words(operator_call *o, const control_verb *verb, tacit_error *err)
 {
@@ -291,7 +316,7 @@ static tacit_status make_words(operator_call *o, const control_verb *verb, tacit
 static tacit_status parse(operator_call *o, const control_verb *verb, int argc, char **argv,
                           bool *help, tacit_error *err)
 {
-    tacit_option table[CONTROL_OPTIONS_MAX + 4] = {
+    tacit_option table[CONTROL_OPTIONS_MAX + 5] = {
         {.name = "dir",
          .kind = TACIT_OPTION_TEXT,
          .to = &o->dir,
@@ -307,7 +332,13 @@ static tacit_status parse(operator_call *o, const control_verb *verb, int argc, 
         table[n++] = (tacit_option){.name = "until-done",
                                     .kind = TACIT_OPTION_FLAG,
                                     .to = &o->until_done,
-                                    .help = "end when the lineage ends"};
+                                    .help = "end when the lineage has ended"};
+    if (verb->options == lineage_start_options)
+        table[n++] = (tacit_option){.name = "plan",
+                                    .kind = TACIT_OPTION_TEXT,
+                                    .to = &o->plan,
+                                    .value = "FILE.yaml",
+                                    .help = "options below as keys of a YAML file"};
     for (size_t i = 0; !is_watch && verb->options && verb->options[i].name; i++)
         table[n++] = (tacit_option){.name = verb->options[i].name,
                                     .kind = TACIT_OPTION_TEXT,
@@ -330,6 +361,8 @@ tacit_status operator_run(const control_verb *verb, int argc, char **argv, tacit
     tacit_status status = parse(o, verb, argc, argv, &help, err);
     if (status != TACIT_OK || help)
         goto done;
+    if (o->plan)
+        TACIT_TRY(read_plan(o, verb, err), done);
     TACIT_TRY(make_words(o, verb, err), done);
     TACIT_TRY(connect_control(o, err), done);
     if (strcmp(verb->name, "watch") == 0) {
@@ -342,6 +375,8 @@ done:
     json_decref(result);
     tacit_caller_free(o->caller);
     tacit_link_close(o->link);
+    for (size_t i = 0; i < CONTROL_OPTIONS_MAX; i++)
+        free(o->planned[i]);
     free(o);
     return status;
 }

@@ -28,8 +28,12 @@ const control_verb control_verbs[] = {
     {"adapter list", NULL, "lists published adapters", NULL, verb_adapter_list},
     {"adapter show", "VERSION", "shows one adapter of the newest lineage", NULL, verb_adapter_show},
     {"adapter rollback", "VERSION", "tells devices to fetch an earlier version",
-     verb_adapter_rollback_options, verb_adapter_rollback},
+     verb_adapter_switch_options, verb_adapter_rollback},
+    {"adapter publish", "VERSION", "tells devices to fetch a later version again, after a rollback",
+     verb_adapter_switch_options, verb_adapter_publish},
     {"budget show", NULL, "shows every device's epsilon against its cap", NULL, verb_budget_show},
+    {"budget set", "DEVICE", "lowers a device's epsilon cap; nobody but the device can raise it",
+     verb_budget_set_options, verb_budget_set},
     {"ledger export", "OUT", "writes the log for an auditor", NULL, verb_ledger_export},
     {"watch", NULL, "follows rounds as they happen", verb_events_options, verb_events},
     {NULL, NULL, NULL, NULL, NULL},
@@ -50,6 +54,18 @@ tacit_status control_f64(const control_call *call, const control_option *options
     *out = otherwise;
     return call->value[at] ? tacit_parse_f64(call->value[at], options[at].name, min, max, out, err)
                            : TACIT_OK;
+}
+
+tacit_status control_text(const control_call *call, const control_option *options, size_t at,
+                          const char *otherwise, char out[CONTROL_TEXT_MAX + 1], tacit_error *err)
+{
+    const char *text = call->value[at] ? call->value[at] : otherwise;
+    size_t size = strlen(text);
+    if (size == 0 || size > CONTROL_TEXT_MAX)
+        return tacit_fail(err, TACIT_USAGE, "%s: expected 1 to %d bytes, found %zu",
+                          options[at].name, CONTROL_TEXT_MAX, size);
+    memcpy(out, text, size + 1);
+    return TACIT_OK;
 }
 
 static const control_verb *find_verb(const char *name)

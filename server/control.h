@@ -46,6 +46,12 @@ tacit_status control_f64(const control_call *call, const control_option *options
                          double otherwise, double min, double max, double *out,
                          tacit_error *err) TACIT_MUST_CHECK;
 
+/* Value number `at`, or `otherwise`, copied; a text goes into the log and must fit one entry. */
+#define CONTROL_TEXT_MAX 255
+tacit_status control_text(const control_call *call, const control_option *options, size_t at,
+                          const char *otherwise, char out[CONTROL_TEXT_MAX + 1],
+                          tacit_error *err) TACIT_MUST_CHECK;
+
 /* verbs_device.c */
 tacit_status verb_token_create(control_call *call, tacit_error *err);
 tacit_status verb_token_list(control_call *call, tacit_error *err);
@@ -53,9 +59,11 @@ tacit_status verb_token_revoke(control_call *call, tacit_error *err);
 tacit_status verb_device_list(control_call *call, tacit_error *err);
 tacit_status verb_device_show(control_call *call, tacit_error *err);
 tacit_status verb_device_revoke(control_call *call, tacit_error *err);
+tacit_status verb_budget_set(control_call *call, tacit_error *err);
 tacit_status verb_budget_show(control_call *call, tacit_error *err);
 extern const control_option verb_token_create_options[];
 extern const control_option verb_device_revoke_options[];
+extern const control_option verb_budget_set_options[];
 
 /* verbs_round.c */
 tacit_status verb_round_start(control_call *call, tacit_error *err);
@@ -64,10 +72,11 @@ tacit_status verb_round_show(control_call *call, tacit_error *err);
 tacit_status verb_round_cancel(control_call *call, tacit_error *err);
 tacit_status verb_adapter_list(control_call *call, tacit_error *err);
 tacit_status verb_adapter_show(control_call *call, tacit_error *err);
+tacit_status verb_adapter_publish(control_call *call, tacit_error *err);
 tacit_status verb_adapter_rollback(control_call *call, tacit_error *err);
 tacit_status verb_ledger_export(control_call *call, tacit_error *err);
 tacit_status verb_events(control_call *call, tacit_error *err);
-extern const control_option verb_adapter_rollback_options[];
+extern const control_option verb_adapter_switch_options[];
 extern const control_option verb_events_options[];
 
 #endif

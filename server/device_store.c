@@ -9,6 +9,7 @@
 static const char *const device_sql[] = {
     "CREATE TABLE server_device ("
     "  device BLOB PRIMARY KEY, name TEXT NOT NULL, identity_key BLOB NOT NULL UNIQUE,"
+    "  enrolment BLOB NOT NULL, entry_index INTEGER NOT NULL DEFAULT 0,"
     "  counter INTEGER NOT NULL DEFAULT 0, action BLOB NOT NULL,"
     "  reply_status INTEGER NOT NULL DEFAULT 0, reply_message TEXT NOT NULL DEFAULT '',"
     "  reply_body BLOB NOT NULL DEFAULT x'',"
@@ -17,7 +18,8 @@ static const char *const device_sql[] = {
     "  revoked INTEGER NOT NULL DEFAULT 0, frozen INTEGER NOT NULL DEFAULT 0) STRICT;"
     "CREATE TABLE server_token ("
     "  hash BLOB PRIMARY KEY, created_ms INTEGER NOT NULL, expires_ms INTEGER NOT NULL,"
-    "  used_ms INTEGER NOT NULL DEFAULT 0, revoked INTEGER NOT NULL DEFAULT 0) STRICT;",
+    "  used_ms INTEGER NOT NULL DEFAULT 0, used_by BLOB,"
+    "  revoked INTEGER NOT NULL DEFAULT 0) STRICT;",
 };
 
 tacit_status device_store_open(tacit_database *db, tacit_error *err)
@@ -29,7 +31,7 @@ tacit_status device_store_open(tacit_database *db, tacit_error *err)
 
 #define DEVICE_COLUMNS                                                                             \
     "device, name, identity_key, counter, action, enrolled_ms, seen_ms, certificate_until_ms, "    \
-    "active_version, revoked, frozen"
+    "active_version, revoked, frozen, enrolment, entry_index"
 
 static void read_device(tacit_statement *s, device_row *out)
 {
@@ -45,6 +47,8 @@ static void read_device(tacit_statement *s, device_row *out)
     out->active_version = tacit_column_u64(s, 8);
     out->revoked = tacit_column_i64(s, 9) != 0;
     out->frozen = tacit_column_i64(s, 10) != 0;
+    tacit_column_bytes(s, 11, out->enrolment, sizeof out->enrolment);
+    out->entry_index = tacit_column_u64(s, 12);
 }
 
 tacit_status device_get(tacit_database *db, const uint8_t device[TACIT_DEVICE_BYTES],
@@ -75,7 +79,7 @@ tacit_status device_insert(tacit_database *db, const device_row *row, tacit_erro
     tacit_status status = tacit_statement_begin(
         db, &s,
         "INSERT INTO server_device (device, name, identity_key, action, enrolled_ms, "
-        "certificate_until_ms) VALUES ($1, $2, $3, $4, $5, $6)",
+        "certificate_until_ms, enrolment, entry_index) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
         err);
     if (status != TACIT_OK)
         return status;
@@ -85,6 +89,8 @@ tacit_status device_insert(tacit_database *db, const device_row *row, tacit_erro
     tacit_bind_blob(s, 4, row->action, sizeof row->action);
     tacit_bind_u64(s, 5, row->enrolled_ms);
     tacit_bind_u64(s, 6, row->certificate_until_ms);
+    tacit_bind_blob(s, 7, row->enrolment, sizeof row->enrolment);
+    tacit_bind_u64(s, 8, row->entry_index);
     return tacit_statement_finish(s, err);
 }
 
@@ -226,26 +232,56 @@ tacit_status token_insert(tacit_database *db, const uint8_t token[TOKEN_BYTES], 
     return tacit_statement_finish(s, err);
 }
 
+static tacit_status refuse_token(tacit_error *err)
+{
+    return tacit_fail(err, TACIT_REFUSED,
+                      "the token is not valid (unknown, used, expired or revoked); ask the "
+                      "operator for a new one");
+}
+
 tacit_status token_consume(tacit_database *db, const uint8_t token[TOKEN_BYTES], uint64_t now_ms,
-                           tacit_error *err)
+                           const uint8_t device[TACIT_DEVICE_BYTES], tacit_error *err)
 {
     uint8_t hash[32];
     tacit_statement *s;
     token_hash(hash, token);
     tacit_status status =
         tacit_statement_begin(db, &s,
-                              "UPDATE server_token SET used_ms = $2 WHERE hash = $1 AND "
-                              "used_ms = 0 AND revoked = 0 AND expires_ms > $2",
+                              "UPDATE server_token SET used_ms = $2, used_by = $3 WHERE hash = $1 "
+                              "AND used_ms = 0 AND revoked = 0 AND expires_ms > $2",
                               err);
     if (status != TACIT_OK)
         return status;
     tacit_bind_blob(s, 1, hash, sizeof hash);
     tacit_bind_u64(s, 2, now_ms);
+    tacit_bind_blob(s, 3, device, TACIT_DEVICE_BYTES);
     status = tacit_statement_finish(s, err);
     if (status == TACIT_OK && tacit_database_changes(db) != 1)
-        status = tacit_fail(err, TACIT_REFUSED,
-                            "the token is not valid (unknown, used, expired or revoked); ask the "
-                            "operator for a new one");
+        status = refuse_token(err);
+    return status;
+}
+
+tacit_status token_used_by(tacit_database *db, const uint8_t token[TOKEN_BYTES], uint64_t now_ms,
+                           uint8_t device[TACIT_DEVICE_BYTES], bool *used, tacit_error *err)
+{
+    uint8_t hash[32];
+    tacit_statement *s;
+    token_hash(hash, token);
+    tacit_status status = tacit_statement_begin(db, &s,
+                                                "SELECT used_by FROM server_token WHERE hash = $1 "
+                                                "AND used_ms != 0 AND revoked = 0 AND "
+                                                "expires_ms > $2",
+                                                err);
+    if (status != TACIT_OK)
+        return status;
+    tacit_bind_blob(s, 1, hash, sizeof hash);
+    tacit_bind_u64(s, 2, now_ms);
+    status = tacit_statement_step(s, used, err);
+    if (status == TACIT_OK && *used) {
+        tacit_column_bytes(s, 0, device, TACIT_DEVICE_BYTES);
+        status = tacit_statement_check(s, err);
+    }
+    tacit_statement_end(s);
     return status;
 }
 

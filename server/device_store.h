@@ -16,6 +16,9 @@ typedef struct device_row {
     uint8_t device[TACIT_DEVICE_BYTES];
     char name[DEVICE_NAME_MAX + 1]; /* for the operator alone: never in the ledger */
     uint8_t identity_key[TACIT_SIGN_KEY_BYTES];
+    uint8_t
+        enrolment[TACIT_DIGEST_BYTES];  /* of keys and policy: what makes an enrolment the same */
+    uint64_t entry_index;               /* of the Enrol entry */
     uint64_t counter;                   /* of the newest request that changed state */
     uint8_t action[TACIT_DIGEST_BYTES]; /* what it asked for */
     uint64_t enrolled_ms, seen_ms, certificate_until_ms;
@@ -67,9 +70,14 @@ typedef struct token_row {
 tacit_status token_insert(tacit_database *db, const uint8_t token[TOKEN_BYTES], uint64_t now_ms,
                           uint64_t expires_ms, char id[TOKEN_ID_TEXT],
                           tacit_error *err) TACIT_MUST_CHECK;
-/* Marks it used. TACIT_REFUSED, always with the same words, when it is unknown, expired, revoked
- * or used. */
+/* Marks it used by the device. TACIT_REFUSED, always with the same words, when it is unknown,
+ * expired, revoked or used. */
 tacit_status token_consume(tacit_database *db, const uint8_t token[TOKEN_BYTES], uint64_t now_ms,
+                           const uint8_t device[TACIT_DEVICE_BYTES],
+                           tacit_error *err) TACIT_MUST_CHECK;
+/* Whether it was used, while it is neither expired nor revoked, and by whom. */
+tacit_status token_used_by(tacit_database *db, const uint8_t token[TOKEN_BYTES], uint64_t now_ms,
+                           uint8_t device[TACIT_DEVICE_BYTES], bool *used,
                            tacit_error *err) TACIT_MUST_CHECK;
 tacit_status token_revoke(tacit_database *db, const char *id, tacit_error *err) TACIT_MUST_CHECK;
 tacit_status token_each(tacit_database *db,

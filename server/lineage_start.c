@@ -11,7 +11,7 @@
 #include "privacy/mechanism.h"
 #include "privacy/policy.h"
 #include "server/round_machine.h"
-#include "server/round_store.h"
+#include "server/round_steps.h"
 
 #include <math.h>
 #include <sodium.h>
@@ -379,6 +379,7 @@ tacit_status lineage_start(control_call *call, tacit_error *err)
     TACIT_TRY(pack(s, err), done);
     TACIT_TRY(describe(s, err), done);
     TACIT_TRY(writer_run(call->server->writer, store, NULL, s, err), done);
+    round_announce_lineage(call->server, &s->row);
     tacit_log_info("started a lineage of %u rounds over %zu values", s->row.rounds, values);
     round_machine_wake(call->server->rounds);
 done:

@@ -23,7 +23,7 @@ static tacit_status look_for_adapter(void *ctx, tacit_error *err)
     adapter_look *look = ctx;
     adapter_row row = {0};
     tacit_status status = registry_find(look->server->db, look->digest, &row, err);
-    adapter_row_free(&row);
+    registry_row_free(&row);
     return status;
 }
 

@@ -3,8 +3,8 @@
 #include "server/methods.h"
 
 #include "common/message.h"
-#include "privacy/receipt.h"
 #include "proto/plan.pb-c.h"
+#include "server/log_proof.h"
 #include "server/registry_store.h"
 #include "server/round_store.h"
 
@@ -19,6 +19,9 @@ typedef struct checkin {
     lineage_row lineage;
     uint8_t *plan_entry;
     size_t plan_entry_size;
+    uint8_t *manifest_entry;
+    size_t manifest_entry_size;
+    double epsilon_cap; /* in force for the device, as the log has it */
     bool has_newest, has_parent;
     adapter_row newest, parent;
 } checkin;
@@ -49,27 +52,50 @@ static tacit_status optional(tacit_status status, bool *found)
     return status == TACIT_NOT_FOUND ? TACIT_OK : status;
 }
 
-/* The round that collects, when this device belongs to its cohort and has not reserved. */
-static tacit_status find_round(gate_call *call, checkin *c, tacit_error *err)
+/* Whether a round collects that this device belongs to and has not reserved for. */
+static tacit_status is_asked(gate_call *call, const round_brief *round, bool *asked,
+                             tacit_error *err)
 {
     tacit_database *db = call->server->db;
     update_row update;
-    bool found, member = false, reserved;
-    tacit_status status = optional(round_current(db, &c->round, err), &found);
-    if (status != TACIT_OK || !found || c->round.state != ROUND_COLLECTING ||
-        call->now_ms >= c->round.deadline_ms)
+    bool member = false, reserved = true;
+    if (round->state != ROUND_COLLECTING || call->now_ms >= round->deadline_ms)
+        return TACIT_OK;
+    tacit_status status = round_member_is(db, round->round_id, call->device.device, &member, err);
+    if (status == TACIT_OK && member)
+        status = optional(update_of_device(db, round->round_id, call->device.device, &update, err),
+                          &reserved);
+    *asked = status == TACIT_OK && member && !reserved;
+    return status;
+}
+
+static tacit_status find_round(gate_call *call, checkin *c, tacit_error *err)
+{
+    tacit_database *db = call->server->db;
+    round_brief brief;
+    bool found;
+    tacit_status status = optional(round_brief_current(db, &brief, err), &found);
+    if (status == TACIT_OK && found)
+        status = is_asked(call, &brief, &c->asked, err);
+    if (status != TACIT_OK || !c->asked)
         return status;
-    status = round_member_is(db, c->round.round_id, call->device.device, &member, err);
+    status = round_get(db, brief.round_id, &c->round, err);
     if (status == TACIT_OK)
-        status = optional(
-            update_of_device(db, c->round.round_id, call->device.device, &update, err), &reserved);
-    if (status != TACIT_OK || !member || reserved)
-        return status;
-    status = lineage_get(db, c->round.lineage, &c->lineage, err);
+        status = lineage_get(db, c->round.lineage, &c->lineage, err);
     if (status == TACIT_OK)
         status = tacit_ledger_entry(call->server->ledger, c->round.plan_index, &c->plan_entry,
                                     &c->plan_entry_size, err);
-    c->asked = status == TACIT_OK;
+    return status;
+}
+
+/* The newest adapter and its entry in the log. */
+static tacit_status find_newest(gate_call *call, checkin *c, tacit_error *err)
+{
+    tacit_status status =
+        optional(registry_current(call->server->db, NULL, &c->newest, err), &c->has_newest);
+    if (status == TACIT_OK && c->has_newest)
+        status = tacit_ledger_entry(call->server->ledger, c->newest.entry_index, &c->manifest_entry,
+                                    &c->manifest_entry_size, err);
     return status;
 }
 
@@ -92,36 +118,73 @@ static tacit_status find_parent(gate_call *call, checkin *c, tacit_error *err)
     return status;
 }
 
+#define SEEN_GRAIN_MS 60000 /* how exactly the time of the last visit is kept */
+
+static tacit_status note_visit(gate_call *call, uint64_t active_version, tacit_error *err)
+{
+    const device_row *d = &call->device;
+    if (d->active_version == active_version && call->now_ms >= d->seen_ms &&
+        call->now_ms - d->seen_ms < SEEN_GRAIN_MS)
+        return TACIT_OK;
+    return device_seen(call->server->db, d->device, call->now_ms, active_version, err);
+}
+
 tacit_status method_checkin_act(gate_call *call, tacit_error *err)
 {
     checkin *c = call->own;
-    tacit_database *db = call->server->db;
-    tacit_status status =
-        device_seen(db, call->device.device, call->now_ms, c->request->active_version, err);
+    tacit_ledger_device logged;
+    tacit_status status = note_visit(call, c->request->active_version, err);
+    if (status == TACIT_OK)
+        status = tacit_ledger_device_get(call->server->ledger, call->device.device, &logged, err);
     if (status == TACIT_OK)
         status = find_round(call, c, err);
     if (status == TACIT_OK)
-        status = optional(registry_current(db, NULL, &c->newest, err), &c->has_newest);
+        status = find_newest(call, c, err);
     if (status == TACIT_OK && c->asked)
         status = find_parent(call, c, err);
+    if (status == TACIT_OK)
+        c->epsilon_cap = logged.policy.epsilon_cap;
     return status;
 }
 
+/* Everything of the reply that the proofs cover; they live as long as it. */
+typedef struct checkin_proofs {
+    log_proof consistency, plan, manifest;
+} checkin_proofs;
+
 static tacit_status add_plan(gate_call *call, const checkin *c, const writer_point *point,
-                             Tacit__CheckInReply *reply, tacit_proof *proof,
-                             ProtobufCBinaryData *fields, tacit_error *err)
+                             Tacit__CheckInReply *reply, log_proof *proof, tacit_error *err)
 {
-    tacit_status status =
-        tacit_ledger_inclusion(call->server->ledger, c->round.plan_index, point->size, proof, err);
+    tacit_status status = log_proof_inclusion(proof, call->server, c->round.plan_index, point, err);
     if (status != TACIT_OK)
         return status;
-    tacit_proof_to_fields(proof, fields);
     reply->plan = tacit_field_of(c->round.plan, c->round.plan_size);
     reply->schedule = tacit_field_of(c->lineage.schedule, c->lineage.schedule_size);
     reply->plan_index = c->round.plan_index;
-    reply->plan_proof = fields;
-    reply->n_plan_proof = proof->count;
+    reply->plan_proof = proof->fields;
+    reply->n_plan_proof = proof->proof.count;
     reply->plan_entry = tacit_field_of(c->plan_entry, c->plan_entry_size);
+    if (c->has_parent) {
+        reply->parent_manifest = tacit_field_of(c->parent.manifest, c->parent.manifest_size);
+        reply->parent_manifest_signature =
+            tacit_field_of(c->parent.signature, TACIT_SIGNATURE_BYTES);
+    }
+    return TACIT_OK;
+}
+
+static tacit_status add_manifest(gate_call *call, const checkin *c, const writer_point *point,
+                                 Tacit__CheckInReply *reply, log_proof *proof, tacit_error *err)
+{
+    tacit_status status =
+        log_proof_inclusion(proof, call->server, c->newest.entry_index, point, err);
+    if (status != TACIT_OK)
+        return status;
+    reply->manifest = tacit_field_of(c->newest.manifest, c->newest.manifest_size);
+    reply->manifest_signature = tacit_field_of(c->newest.signature, TACIT_SIGNATURE_BYTES);
+    reply->manifest_entry = tacit_field_of(c->manifest_entry, c->manifest_entry_size);
+    reply->manifest_index = c->newest.entry_index;
+    reply->manifest_proof = proof->fields;
+    reply->n_manifest_proof = proof->proof.count;
     return TACIT_OK;
 }
 
@@ -129,35 +192,20 @@ tacit_status method_checkin_finish(gate_call *call, const writer_point *point, t
 {
     checkin *c = call->own;
     Tacit__CheckInReply reply = TACIT__CHECK_IN_REPLY__INIT;
-    tacit_proof consistency = {.count = 0}, inclusion;
-    ProtobufCBinaryData consistency_fields[TACIT_PROOF_MAX], plan_fields[TACIT_PROOF_MAX];
-    tacit_status status = TACIT_OK;
-    if (c->known_size > point->size)
-        return tacit_fail(err, TACIT_INTEGRITY,
-                          "the device holds a checkpoint of %llu entries, this log has %llu: the "
-                          "server was restored from an older copy",
-                          (unsigned long long)c->known_size, (unsigned long long)point->size);
-    if (c->known_size)
-        status = tacit_ledger_consistency(call->server->ledger, c->known_size, point->size,
-                                          &consistency, err);
+    checkin_proofs proofs;
+    tacit_status status =
+        log_proof_consistency(&proofs.consistency, call->server, c->known_size, point, err);
     if (status == TACIT_OK && c->asked)
-        status = add_plan(call, c, point, &reply, &inclusion, plan_fields, err);
+        status = add_plan(call, c, point, &reply, &proofs.plan, err);
+    if (status == TACIT_OK && c->has_newest)
+        status = add_manifest(call, c, point, &reply, &proofs.manifest, err);
     if (status != TACIT_OK)
         return status;
-    tacit_proof_to_fields(&consistency, consistency_fields);
     reply.checkpoint = tacit_field_of(point->checkpoint, strlen(point->checkpoint));
-    reply.consistency = consistency_fields;
-    reply.n_consistency = consistency.count;
+    reply.consistency = proofs.consistency.fields;
+    reply.n_consistency = proofs.consistency.proof.count;
     reply.poll_after_ms = (uint32_t)call->server->config.poll_ms;
-    if (c->has_newest) {
-        reply.manifest = tacit_field_of(c->newest.manifest, c->newest.manifest_size);
-        reply.manifest_signature = tacit_field_of(c->newest.signature, TACIT_SIGNATURE_BYTES);
-    }
-    if (c->has_parent) {
-        reply.parent_manifest = tacit_field_of(c->parent.manifest, c->parent.manifest_size);
-        reply.parent_manifest_signature =
-            tacit_field_of(c->parent.signature, TACIT_SIGNATURE_BYTES);
-    }
+    reply.epsilon_cap = c->epsilon_cap;
     return gate_reply_with(call, &reply, err);
 }
 
@@ -169,8 +217,9 @@ void method_checkin_release(gate_call *call)
     tacit_message_free(c->request);
     round_row_free(&c->round);
     lineage_row_free(&c->lineage);
-    adapter_row_free(&c->newest);
-    adapter_row_free(&c->parent);
+    registry_row_free(&c->newest);
+    registry_row_free(&c->parent);
     free(c->plan_entry);
+    free(c->manifest_entry);
     free(c);
 }

@@ -58,6 +58,10 @@ static tacit_status check_fields(const Tacit__EnrolRequest *r, tacit_error *err)
     if (strlen(r->name) > DEVICE_NAME_MAX)
         return tacit_fail(err, TACIT_BAD_INPUT, "enrolment: the name is longer than %d bytes",
                           DEVICE_NAME_MAX);
+    for (const char *c = r->name; *c; c++)
+        if ((unsigned char)*c < 0x20 || *c == 0x7f)
+            return tacit_fail(err, TACIT_BAD_INPUT,
+                              "enrolment: the name holds a control character");
     return TACIT_OK;
 }
 
@@ -92,11 +96,7 @@ tacit_status method_enrol_prepare(gate_call *call, tacit_error *err)
                      call->received.request.body.size, 32768, err);
     if (status == TACIT_OK)
         status = check_fields(e->request, err);
-    if (status == TACIT_OK)
-        status = check_signatures(call, e->request, err);
-    if (status == TACIT_OK)
-        randombytes_buf(e->device, sizeof e->device);
-    return status;
+    return status == TACIT_OK ? check_signatures(call, e->request, err) : status;
 }
 
 static tacit_status issue(server *s, const ProtobufCBinaryData *csr,
@@ -123,30 +123,85 @@ static tacit_status log_enrolment(gate_call *call, enrolment *e, tacit_error *er
     return tacit_ledger_record(call->server->ledger, &entry, &e->index, NULL, err);
 }
 
-/* Consumes the token first: whatever fails after it in this job is undone together with it, and
- * nothing is issued before the commit. */
-tacit_status method_enrol_act(gate_call *call, tacit_error *err)
+/* What makes two enrolments the same: keys and policy. The signature covers the nonce as well and
+ * differs; a repeated request may bring another TLS key. */
+static void digest_enrolment(uint8_t out[TACIT_DIGEST_BYTES], const Tacit__EnrolRequest *r)
 {
-    enrolment *e = call->own;
+    Tacit__EnrolRequest same = *r;
+    static const uint8_t no_nonce[TACIT_NONCE_BYTES];
+    same.csr = (ProtobufCBinaryData){0, NULL};
+    tacit_enrol_digest(out, &same, no_nonce);
+}
+
+/* A device whose reply was lost asks again with the same keys and token: it is the same device. */
+static tacit_status find_earlier(gate_call *call, enrolment *e, bool *found, tacit_error *err)
+{
+    server *s = call->server;
+    uint8_t digest[TACIT_DIGEST_BYTES];
+    device_row row;
+    tacit_status status =
+        token_used_by(s->db, e->request->token.data, call->now_ms, e->device, found, err);
+    if (status != TACIT_OK || !*found)
+        return status;
+    status = device_get(s->db, e->device, &row, err);
+    digest_enrolment(digest, e->request);
+    *found = status == TACIT_OK && !row.revoked && !row.frozen &&
+             memcmp(row.enrolment, digest, sizeof digest) == 0;
+    e->index = row.entry_index;
+    return status;
+}
+
+static tacit_status issue_first(gate_call *call, enrolment *e, tacit_certificate_info *info,
+                                tacit_error *err)
+{
+    tacit_status status = issue(call->server, &e->request->csr, e->device, &e->chain, err);
+    return status == TACIT_OK ? tacit_certificate_read(e->chain, info, err) : status;
+}
+
+static tacit_status enrol_again(gate_call *call, enrolment *e, tacit_error *err)
+{
+    tacit_certificate_info info;
+    tacit_status status = issue_first(call, e, &info, err);
+    return status == TACIT_OK
+               ? device_set_certificate(call->server->db, e->device, info.not_after_ms, err)
+               : status;
+}
+
+/* Consumes the token first: whatever fails after it in this job is undone together with it, and
+ * nothing leaves before the commit. */
+static tacit_status enrol_new(gate_call *call, enrolment *e, tacit_error *err)
+{
     server *s = call->server;
     tacit_certificate_info info;
     device_row row = {.enrolled_ms = call->now_ms};
-    tacit_status status = token_consume(s->db, e->request->token.data, call->now_ms, err);
-    if (status == TACIT_OK)
-        status = issue(s, &e->request->csr, e->device, &e->chain, err);
-    if (status == TACIT_OK)
-        status = tacit_certificate_read(e->chain, &info, err);
-    if (status != TACIT_OK)
-        return status;
+    randombytes_buf(e->device, sizeof e->device);
+    tacit_status status;
+    TACIT_TRY(token_consume(s->db, e->request->token.data, call->now_ms, e->device, err), done);
+    TACIT_TRY(issue_first(call, e, &info, err), done);
+    TACIT_TRY(log_enrolment(call, e, err), done);
     memcpy(row.device, e->device, sizeof row.device);
     memcpy(row.identity_key, e->request->identity_key.data, sizeof row.identity_key);
     memcpy(row.name, e->request->name, strlen(e->request->name) + 1);
+    digest_enrolment(row.enrolment, e->request);
+    row.entry_index = e->index;
     row.certificate_until_ms = info.not_after_ms;
     status = device_insert(s->db, &row, err);
     if (status == TACIT_CONFLICT)
-        return tacit_fail(err, TACIT_CONFLICT,
-                          "this identity key is enrolled already; a new enrolment needs new keys");
-    return status == TACIT_OK ? log_enrolment(call, e, err) : status;
+        status = tacit_fail(err, TACIT_CONFLICT,
+                            "this identity key is enrolled already; a new enrolment needs new "
+                            "keys");
+done:
+    return status;
+}
+
+tacit_status method_enrol_act(gate_call *call, tacit_error *err)
+{
+    enrolment *e = call->own;
+    bool again = false;
+    tacit_status status = find_earlier(call, e, &again, err);
+    if (status != TACIT_OK)
+        return status;
+    return again ? enrol_again(call, e, err) : enrol_new(call, e, err);
 }
 
 tacit_status method_enrol_finish(gate_call *call, const writer_point *point, tacit_error *err)

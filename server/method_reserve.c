@@ -1,11 +1,15 @@
-/* RESERVE, ABANDON and RECEIPT: a device's own entries in the log. */
+/* RESERVE, ABANDON and RECEIPT: a device's own entries in the log.
+ *
+ * A device signs and stores a reserve before it asks, so its chain holds the entry whatever the
+ * server says: a reserve that comes too late, or of local training, is logged all the same. Only
+ * one that comes in time takes part; the nonce of the reply tells. */
 #include "server/methods.h"
 
 #include "common/killpoint.h"
 #include "common/log.h"
 #include "common/message.h"
-#include "privacy/entry.h"
-#include "privacy/receipt.h"
+#include "server/log_proof.h"
+#include "server/own_entry.h"
 #include "server/round_machine.h"
 #include "server/round_store.h"
 
@@ -16,7 +20,9 @@
 /* Where an own entry stands in the log; the reply proves it. */
 typedef struct placed {
     uint64_t index;
-    uint8_t nonce[32]; /* of a reserve */
+    uint64_t known_size; /* of the checkpoint that the device holds */
+    bool takes_part;     /* a reserve that came in time */
+    uint8_t nonce[32];   /* of such a reserve */
 } placed;
 
 static tacit_status new_placed(gate_call *call, placed **out, tacit_error *err)
@@ -33,94 +39,88 @@ static void free_placed(gate_call *call)
     free(call->own);
 }
 
-/* A device entry of the sender's own, of the kind that the method takes. */
-static tacit_status open_own_entry(gate_call *call, const ProtobufCBinaryData *bytes,
-                                   Tacit__Entry__BodyCase kind, tacit_entry *out, tacit_error *err)
+/* Whether the round still takes this device's reserve. */
+static tacit_status is_in_time(gate_call *call, const Tacit__Reserve *reserve, bool *in_time,
+                               tacit_error *err)
 {
-    tacit_status status = tacit_entry_open(out, bytes->data, bytes->len, err);
-    if (status != TACIT_OK)
-        return status;
-    const Tacit__Entry *entry = out->entry;
-    bool own = entry->device.len == TACIT_DEVICE_BYTES &&
-               memcmp(entry->device.data, call->device.device, TACIT_DEVICE_BYTES) == 0;
-    if (entry->body_case == kind && own)
-        return TACIT_OK;
-    tacit_entry_close(out);
-    return tacit_fail(err, TACIT_BAD_INPUT, "expected an own '%s' entry",
-                      tacit_entry_kind_name(kind));
-}
-
-/* A chain that forks is a copy of the device: the log refused the entry, the device is frozen. */
-static tacit_status freeze_on_fork(gate_call *call, tacit_status status, tacit_error *err)
-{
-    if (status != TACIT_INTEGRITY)
-        return status;
-    tacit_log_warn("device %s: %s; refused", call->device.name, err->message);
-    return status;
-}
-
-static tacit_status check_round(gate_call *call, const Tacit__Reserve *reserve, round_row *round,
-                                tacit_error *err)
-{
+    tacit_database *db = call->server->db;
+    round_brief round;
     bool member = false;
-    tacit_database *db = call->server->db;
-    if (reserve->round_id.len != ROUND_ID_BYTES)
-        return tacit_fail(err, TACIT_BAD_INPUT, "reserve: the round's id has the wrong size");
-    tacit_status status = round_get(db, reserve->round_id.data, round, err);
+    *in_time = false;
+    if (!tacit_bytes_are(reserve->round_id, ROUND_ID_BYTES))
+        return TACIT_OK; /* local training */
+    tacit_status status = round_brief_get(db, reserve->round_id.data, &round, err);
+    if (status == TACIT_NOT_FOUND)
+        return TACIT_OK;
     if (status == TACIT_OK)
-        status = round_member_is(db, round->round_id, call->device.device, &member, err);
-    if (status == TACIT_OK && !member)
-        status = tacit_fail(err, TACIT_REFUSED, "this device was not asked for that round");
-    if (status == TACIT_OK &&
-        (round->state != ROUND_COLLECTING || call->now_ms >= round->deadline_ms))
-        status = tacit_fail(err, TACIT_REFUSED, "the round takes no reserves any more");
+        status = round_member_is(db, round.round_id, call->device.device, &member, err);
+    *in_time = status == TACIT_OK && member && round.state == ROUND_COLLECTING &&
+               call->now_ms < round.deadline_ms;
     return status;
 }
 
-/* Inserts the row of the reserve, or finds it when the same entry came before. */
-static tacit_status remember(gate_call *call, const tacit_entry *entry, const round_row *round,
-                             placed *p, tacit_error *err)
+static tacit_status take_part(gate_call *call, const tacit_entry *entry, placed *p,
+                              tacit_error *err)
 {
-    tacit_database *db = call->server->db;
-    update_row row;
-    tacit_status status = update_get(db, entry->leaf, &row, err);
-    if (status == TACIT_OK)
-        memcpy(p->nonce, row.nonce, sizeof p->nonce);
-    if (status != TACIT_NOT_FOUND)
-        return status;
-    row = (update_row){0};
+    update_row row = {0};
     memcpy(row.reserve_hash, entry->leaf, sizeof row.reserve_hash);
-    memcpy(row.round_id, round->round_id, sizeof row.round_id);
+    memcpy(row.round_id, entry->entry->reserve->round_id.data, sizeof row.round_id);
     memcpy(row.device, call->device.device, sizeof row.device);
     randombytes_buf(row.nonce, sizeof row.nonce);
     memcpy(p->nonce, row.nonce, sizeof p->nonce);
-    return update_insert(db, &row, err);
+    p->takes_part = true;
+    return update_insert(call->server->db, &row, err);
+}
+
+static tacit_status place_new(gate_call *call, const tacit_entry *entry, ProtobufCBinaryData bytes,
+                              placed *p, tacit_error *err)
+{
+    bool in_time;
+    tacit_status status = own_entry_append(call, bytes, &p->index, err);
+    if (status == TACIT_OK)
+        status = is_in_time(call, entry->entry->reserve, &in_time, err);
+    if (status == TACIT_OK && in_time)
+        status = take_part(call, entry, p, err);
+    if (status == TACIT_OK)
+        tacit_log_info("device %s reserved%s; entry %llu", call->device.name,
+                       in_time ? "" : " without taking part in a round",
+                       (unsigned long long)p->index);
+    return status;
+}
+
+/* The same entry again is answered as before, whatever became of the round. */
+static tacit_status place_again(gate_call *call, const tacit_entry *entry, placed *p,
+                                tacit_error *err)
+{
+    update_row row;
+    tacit_status status = update_get(call->server->db, entry->leaf, &row, err);
+    p->takes_part = status == TACIT_OK;
+    if (p->takes_part)
+        memcpy(p->nonce, row.nonce, sizeof p->nonce);
+    sodium_memzero(&row, sizeof row);
+    return status == TACIT_NOT_FOUND ? TACIT_OK : status;
 }
 
 tacit_status method_reserve_act(gate_call *call, tacit_error *err)
 {
     Tacit__ReserveRequest *request = NULL;
     tacit_entry entry = {0};
-    round_row round = {0};
     placed *p;
     tacit_status status = new_placed(call, &p, err);
     TACIT_TRY(status, done);
     TACIT_TRY(TACIT_UNPACK(&request, tacit__reserve_request, call->received.request.body.data,
                            call->received.request.body.size, TACIT_MESSAGE_ENTRY_MAX, err),
               done);
-    TACIT_TRY(open_own_entry(call, &request->entry, TACIT__ENTRY__BODY_RESERVE, &entry, err), done);
-    /* The same entry again is answered whatever became of the round. */
-    if (tacit_ledger_find(call->server->ledger, entry.leaf, &p->index, err) != TACIT_OK) {
-        TACIT_TRY(check_round(call, entry.entry->reserve, &round, err), done);
-        status = tacit_ledger_append(call->server->ledger, request->entry.data, request->entry.len,
-                                     &p->index, NULL, err);
-        TACIT_TRY(freeze_on_fork(call, status, err), done);
-    }
-    TACIT_TRY(remember(call, &entry, &round, p, err), done);
-    tacit_log_info("device %s reserved; entry %llu", call->device.name,
-                   (unsigned long long)p->index);
+    p->known_size = request->checkpoint_size;
+    TACIT_TRY(own_entry_open(call, request->entry, TACIT__ENTRY__BODY_RESERVE,
+                             TACIT__ENTRY__BODY_RESERVE, &entry, err),
+              done);
+    status = tacit_ledger_find(call->server->ledger, entry.leaf, &p->index, err);
+    if (status == TACIT_OK)
+        status = place_again(call, &entry, p, err);
+    else if (status == TACIT_NOT_FOUND)
+        status = place_new(call, &entry, request->entry, p, err);
 done:
-    round_row_free(&round);
     tacit_entry_close(&entry);
     tacit_message_free(request);
     return status;
@@ -130,18 +130,20 @@ tacit_status method_reserve_finish(gate_call *call, const writer_point *point, t
 {
     placed *p = call->own;
     Tacit__ReserveReply reply = TACIT__RESERVE_REPLY__INIT;
-    tacit_proof proof;
-    ProtobufCBinaryData fields[TACIT_PROOF_MAX];
-    tacit_status status =
-        tacit_ledger_inclusion(call->server->ledger, p->index, point->size, &proof, err);
+    log_proof inclusion, consistency;
+    tacit_status status = log_proof_inclusion(&inclusion, call->server, p->index, point, err);
+    if (status == TACIT_OK)
+        status = log_proof_consistency(&consistency, call->server, p->known_size, point, err);
     if (status != TACIT_OK)
         return status;
-    tacit_proof_to_fields(&proof, fields);
     reply.index = p->index;
     reply.checkpoint = tacit_field_of(point->checkpoint, strlen(point->checkpoint));
-    reply.inclusion = fields;
-    reply.n_inclusion = proof.count;
-    reply.nonce = tacit_field_of(p->nonce, sizeof p->nonce);
+    reply.inclusion = inclusion.fields;
+    reply.n_inclusion = inclusion.proof.count;
+    reply.consistency = consistency.fields;
+    reply.n_consistency = consistency.proof.count;
+    if (p->takes_part)
+        reply.nonce = tacit_field_of(p->nonce, sizeof p->nonce);
     return gate_reply_with(call, &reply, err);
 }
 
@@ -152,33 +154,45 @@ void method_reserve_release(gate_call *call)
     free_placed(call);
 }
 
+/* The update of an abandoned reserve, unless it was decided before: the log says both then. */
+static tacit_status end_update(gate_call *call, const tacit_entry *entry, uint64_t index,
+                               tacit_error *err)
+{
+    const Tacit__Abandon *abandon = entry->entry->abandon;
+    if (entry->entry->body_case != TACIT__ENTRY__BODY_ABANDON)
+        return TACIT_OK;
+    tacit_status status = update_end(call->server->db, abandon->reserve_hash.data, UPDATE_ABANDONED,
+                                     "abandoned", index, err);
+    if (status == TACIT_OK)
+        tacit_log_info("device %s abandoned its reserve: %s", call->device.name, abandon->reason);
+    return status == TACIT_CONFLICT ? TACIT_OK : status;
+}
+
+/* Takes the entry of a lost account as well: it ends all of a device's reserves. */
 tacit_status method_abandon_act(gate_call *call, tacit_error *err)
 {
     Tacit__AbandonRequest *request = NULL;
     Tacit__AbandonReply reply = TACIT__ABANDON_REPLY__INIT;
     tacit_entry entry = {0};
-    uint64_t index = 0;
     tacit_status status =
         TACIT_UNPACK(&request, tacit__abandon_request, call->received.request.body.data,
                      call->received.request.body.size, TACIT_MESSAGE_ENTRY_MAX, err);
     TACIT_TRY(status, done);
-    TACIT_TRY(open_own_entry(call, &request->entry, TACIT__ENTRY__BODY_ABANDON, &entry, err), done);
-    status = tacit_ledger_append(call->server->ledger, request->entry.data, request->entry.len,
-                                 &index, NULL, err);
-    TACIT_TRY(freeze_on_fork(call, status, err), done);
-    status = update_end(call->server->db, entry.entry->abandon->reserve_hash.data, UPDATE_ABANDONED,
-                        "abandoned", index, err);
-    if (status == TACIT_CONFLICT) /* it was decided before: the log says both */
-        status = TACIT_OK;
-    TACIT_TRY(status, done);
-    tacit_log_info("device %s abandoned its reserve: %s", call->device.name,
-                   entry.entry->abandon->reason);
-    reply.index = index;
+    TACIT_TRY(own_entry_open(call, request->entry, TACIT__ENTRY__BODY_ABANDON,
+                             TACIT__ENTRY__BODY_ACCOUNT_LOST, &entry, err),
+              done);
+    TACIT_TRY(own_entry_append(call, request->entry, &reply.index, err), done);
+    TACIT_TRY(end_update(call, &entry, reply.index, err), done);
     status = gate_reply_with(call, &reply, err);
 done:
     tacit_entry_close(&entry);
     tacit_message_free(request);
     return status;
+}
+
+void method_abandon_release(gate_call *call)
+{
+    round_machine_wake(call->server->rounds);
 }
 
 tacit_status method_receipt_act(gate_call *call, tacit_error *err)
@@ -192,7 +206,8 @@ tacit_status method_receipt_act(gate_call *call, tacit_error *err)
                           call->received.request.body.size, 1024, err);
     if (status != TACIT_OK)
         return status;
-    if (request->leaf_hash.len != TACIT_HASH_BYTES)
+    p->known_size = request->checkpoint_size;
+    if (!tacit_bytes_are(request->leaf_hash, TACIT_HASH_BYTES))
         status = tacit_fail(err, TACIT_BAD_INPUT, "receipt: the hash has the wrong size");
     else
         status = tacit_ledger_find(call->server->ledger, request->leaf_hash.data, &p->index, err);
@@ -204,17 +219,18 @@ tacit_status method_receipt_finish(gate_call *call, const writer_point *point, t
 {
     placed *p = call->own;
     Tacit__ReceiptReply reply = TACIT__RECEIPT_REPLY__INIT;
-    tacit_proof proof;
-    ProtobufCBinaryData fields[TACIT_PROOF_MAX];
-    tacit_status status =
-        tacit_ledger_inclusion(call->server->ledger, p->index, point->size, &proof, err);
+    log_proof inclusion, consistency;
+    tacit_status status = log_proof_inclusion(&inclusion, call->server, p->index, point, err);
+    if (status == TACIT_OK)
+        status = log_proof_consistency(&consistency, call->server, p->known_size, point, err);
     if (status != TACIT_OK)
         return status;
-    tacit_proof_to_fields(&proof, fields);
     reply.index = p->index;
     reply.checkpoint = tacit_field_of(point->checkpoint, strlen(point->checkpoint));
-    reply.inclusion = fields;
-    reply.n_inclusion = proof.count;
+    reply.inclusion = inclusion.fields;
+    reply.n_inclusion = inclusion.proof.count;
+    reply.consistency = consistency.fields;
+    reply.n_consistency = consistency.proof.count;
     return gate_reply_with(call, &reply, err);
 }
 

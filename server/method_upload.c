@@ -7,7 +7,7 @@
 #include "common/log.h"
 #include "common/message.h"
 #include "common/seal.h"
-#include "privacy/entry.h"
+#include "server/own_entry.h"
 #include "server/round_machine.h"
 #include "server/round_terms.h"
 
@@ -60,28 +60,53 @@ static tacit_status check_begin(const Tacit__UploadBeginRequest *r, tacit_error 
     return TACIT_OK;
 }
 
+static tacit_status log_spend(gate_call *call, const Tacit__UploadBeginRequest *r,
+                              const update_row *row, tacit_error *err)
+{
+    tacit_entry entry = {0};
+    tacit_status status = own_entry_open(call, r->spend_entry, TACIT__ENTRY__BODY_SPEND,
+                                         TACIT__ENTRY__BODY_SPEND, &entry, err);
+    if (status != TACIT_OK)
+        return status;
+    const Tacit__Spend *spend = entry.entry->spend;
+    bool same = memcmp(spend->reserve_hash.data, row->reserve_hash, TACIT_DIGEST_BYTES) == 0 &&
+                memcmp(spend->update_digest.data, r->digest.data, TACIT_DIGEST_BYTES) == 0;
+    if (same)
+        status = own_entry_append(call, r->spend_entry, NULL, err);
+    else
+        status = tacit_fail(err, TACIT_BAD_INPUT,
+                            "upload: the spend entry is not of this reserve and digest");
+    tacit_entry_close(&entry);
+    return status;
+}
+
 /* Logs the spend and fixes size and digest, once; the same begin again only tells the offset. */
 static tacit_status begin(gate_call *call, const Tacit__UploadBeginRequest *r, update_row *row,
                           tacit_error *err)
 {
-    server *s = call->server;
     bool same = row->size == r->size && memcmp(row->digest, r->digest.data, r->digest.len) == 0;
     if (row->state != UPDATE_RESERVED)
         return same ? TACIT_OK
                     : tacit_fail(err, TACIT_CONFLICT,
                                  "upload: other bytes were announced for this reserve before");
-    tacit_status status =
-        tacit_ledger_append(s->ledger, r->spend_entry.data, r->spend_entry.len, NULL, NULL, err);
-    tacit_ledger_reserve logged;
-    if (status == TACIT_OK)
-        status = tacit_ledger_reserve_get(s->ledger, row->reserve_hash, &logged, err);
+    tacit_status status = log_spend(call, r, row, err);
     if (status != TACIT_OK)
         return status;
-    if (!logged.spent || memcmp(logged.update_digest, r->digest.data, r->digest.len) != 0)
-        return tacit_fail(err, TACIT_INTEGRITY,
-                          "upload: the spend entry is not of this reserve and digest");
     row->size = r->size;
-    return update_begin(s->db, row->reserve_hash, r->size, r->digest.data, err);
+    row->state = UPDATE_RECEIVING;
+    return update_begin(call->server->db, row->reserve_hash, r->size, r->digest.data, err);
+}
+
+/* Whether bytes are still of use. Once the round has its accepted set, the sender is told that
+ * everything is here, so that it goes on to the commit and hears the decision. */
+static tacit_status is_wanted(gate_call *call, const update_row *row, bool *wanted,
+                              tacit_error *err)
+{
+    round_brief round;
+    tacit_status status = round_brief_get(call->server->db, row->round_id, &round, err);
+    *wanted =
+        status == TACIT_OK && round.state == ROUND_COLLECTING && row->state == UPDATE_RECEIVING;
+    return status;
 }
 
 tacit_status method_upload_begin_act(gate_call *call, tacit_error *err)
@@ -89,6 +114,7 @@ tacit_status method_upload_begin_act(gate_call *call, tacit_error *err)
     Tacit__UploadBeginRequest *request = NULL;
     Tacit__UploadBeginReply reply = TACIT__UPLOAD_BEGIN_REPLY__INIT;
     update_row row;
+    bool wanted;
     char path[SERVER_PATH_MAX];
     tacit_status status =
         TACIT_UNPACK(&request, tacit__upload_begin_request, call->received.request.body.data,
@@ -97,10 +123,11 @@ tacit_status method_upload_begin_act(gate_call *call, tacit_error *err)
     TACIT_TRY(check_begin(request, err), done);
     TACIT_TRY(own_update(call, request->reserve_hash, &row, err), done);
     TACIT_TRY(begin(call, request, &row, err), done);
+    TACIT_TRY(is_wanted(call, &row, &wanted, err), done);
     TACIT_TRY(round_upload_path(call->server, row.reserve_hash, path, err), done);
     TACIT_TRY(stored_size(path, &reply.offset, err), done);
-    if (reply.offset > row.size)
-        reply.offset = 0;
+    if (!wanted || reply.offset > row.size)
+        reply.offset = wanted ? 0 : row.size;
     reply.chunk_bytes = SERVER_CHUNK_BYTES;
     status = gate_reply_with(call, &reply, err);
 done:
@@ -114,15 +141,16 @@ typedef struct chunk_look {
     gate_call *call;
     const Tacit__UploadChunkRequest *request;
     update_row row;
+    bool wanted;
 } chunk_look;
 
 static tacit_status look_at_update(void *ctx, tacit_error *err)
 {
     chunk_look *look = ctx;
     tacit_status status = own_update(look->call, look->request->reserve_hash, &look->row, err);
-    if (status == TACIT_OK && look->row.state != UPDATE_RECEIVING)
-        status = tacit_fail(err, TACIT_CONFLICT, "upload: it was not begun, or it is decided");
-    return status;
+    if (status == TACIT_OK && look->row.state == UPDATE_RESERVED)
+        status = tacit_fail(err, TACIT_CONFLICT, "upload: it was not begun");
+    return status == TACIT_OK ? is_wanted(look->call, &look->row, &look->wanted, err) : status;
 }
 
 static tacit_status write_at(int fd, const uint8_t *data, size_t size, uint64_t offset,
@@ -194,7 +222,10 @@ tacit_status method_upload_chunk_prepare(gate_call *call, tacit_error *err)
         return status;
     chunk_look look = {.call = call, .request = request};
     TACIT_TRY(writer_run(call->server->writer, look_at_update, NULL, &look, err), done);
-    TACIT_TRY(store_chunk(call->server, &look, &reply.offset, err), done);
+    if (look.wanted)
+        TACIT_TRY(store_chunk(call->server, &look, &reply.offset, err), done);
+    else
+        reply.offset = look.row.size;
     tacit_kill_point("server.chunk_written");
     status = gate_reply_with(call, &reply, err);
 done:
@@ -229,18 +260,21 @@ static tacit_status look_at_commit(void *ctx, tacit_error *err)
     return status == TACIT_NOT_FOUND ? TACIT_OK : status;
 }
 
-/* The stored bytes are those that were announced, and the gate's verdict on them. */
-static tacit_status judge_bytes(gate_call *call, commit_work *w, const uint8_t *sealed, size_t size,
-                                tacit_error *err)
+/* The gate's verdict on the bytes, when they are those that were announced. Others were damaged on
+ * their way or here: they are dropped and the sender begins again. */
+static tacit_status judge_bytes(gate_call *call, commit_work *w, const char *path,
+                                const uint8_t *sealed, size_t size, tacit_error *err)
 {
     uint8_t digest[TACIT_DIGEST_BYTES];
     intake_update update;
     tacit_error why = {0};
     intake_terms terms = round_terms_for(&w->terms, call->device.identity_key);
     tacit_digest(digest, sealed, size);
-    if (memcmp(digest, w->row.digest, sizeof digest) != 0)
-        return tacit_fail(err, TACIT_INTEGRITY,
-                          "upload: the bytes received do not have the announced digest");
+    if (memcmp(digest, w->row.digest, sizeof digest) != 0) {
+        unlink(path);
+        return tacit_fail(err, TACIT_CONFLICT,
+                          "upload: the bytes do not have the announced digest; send them again");
+    }
     tacit_status status = intake_judge(&terms, &w->row, sealed, size, &update, &w->reason, &why);
     if (status != TACIT_OK)
         return tacit_fail(err, status, "%s", why.message);
@@ -258,12 +292,12 @@ static tacit_status judge_upload(gate_call *call, commit_work *w, tacit_error *e
     tacit_status status = round_upload_path(call->server, w->row.reserve_hash, path, err);
     if (status == TACIT_OK)
         status = tacit_file_read(path, SERVER_UPLOAD_MAX, &sealed, &size, err);
-    if (status == TACIT_OK && size < w->row.size)
+    if (status == TACIT_NOT_FOUND || (status == TACIT_OK && size < w->row.size))
         status =
             tacit_fail(err, TACIT_CONFLICT, "upload: %zu of %llu bytes are here; send the rest",
                        size, (unsigned long long)w->row.size);
     if (status == TACIT_OK)
-        status = judge_bytes(call, w, sealed, size, err);
+        status = judge_bytes(call, w, path, sealed, size, err);
     free(sealed);
     return status;
 }
@@ -281,7 +315,7 @@ tacit_status method_upload_commit_prepare(gate_call *call, tacit_error *err)
         status = writer_run(call->server->writer, look_at_commit, NULL, call, err);
     if (status == TACIT_OK && w->loaded && !w->late)
         status = judge_upload(call, w, err);
-    if (w->late)
+    if (status == TACIT_OK && w->late)
         w->reason = "late";
     return status;
 }
@@ -320,13 +354,12 @@ tacit_status method_upload_commit_act(gate_call *call, tacit_error *err)
 {
     commit_work *w = call->own;
     Tacit__UploadCommitReply reply = TACIT__UPLOAD_COMMIT_REPLY__INIT;
-    round_row round = {0};
-    tacit_status status = round_get(call->server->db, w->row.round_id, &round, err);
+    round_brief round;
+    tacit_status status = round_brief_get(call->server->db, w->row.round_id, &round, err);
     if (status != TACIT_OK)
         return status;
     if (round.state != ROUND_COLLECTING) /* it closed since the first look */
         w->reason = "late";
-    round_row_free(&round);
     status = decide(call, w, err);
     if (status != TACIT_OK)
         return status;

@@ -26,6 +26,7 @@ tacit_status method_reserve_act(gate_call *call, tacit_error *err);
 tacit_status method_reserve_finish(gate_call *call, const writer_point *point, tacit_error *err);
 void method_reserve_release(gate_call *call);
 tacit_status method_abandon_act(gate_call *call, tacit_error *err);
+void method_abandon_release(gate_call *call);
 tacit_status method_receipt_act(gate_call *call, tacit_error *err);
 tacit_status method_receipt_finish(gate_call *call, const writer_point *point, tacit_error *err);
 void method_receipt_release(gate_call *call);

@@ -7,7 +7,7 @@ static const char *const registry_sql[] = {
     "CREATE TABLE registry_adapter ("
     "  lineage BLOB NOT NULL, version INTEGER NOT NULL, parent_version INTEGER NOT NULL,"
     "  file_digest BLOB NOT NULL, manifest BLOB NOT NULL, signature BLOB NOT NULL,"
-    "  published_ms INTEGER NOT NULL, current INTEGER NOT NULL,"
+    "  published_ms INTEGER NOT NULL, entry_index INTEGER NOT NULL, current INTEGER NOT NULL,"
     "  PRIMARY KEY (lineage, version)) STRICT;"
     "CREATE INDEX registry_by_file ON registry_adapter (file_digest);",
 };
@@ -19,14 +19,15 @@ tacit_status registry_store_open(tacit_database *db, tacit_error *err)
     return tacit_database_migrate(db, &migrations, err);
 }
 
-void adapter_row_free(adapter_row *row)
+void registry_row_free(adapter_row *row)
 {
     free(row->manifest);
     row->manifest = NULL;
 }
 
 #define ADAPTER_COLUMNS                                                                            \
-    "lineage, version, parent_version, file_digest, manifest, signature, published_ms, current"
+    "lineage, version, parent_version, file_digest, manifest, signature, published_ms, "           \
+    "entry_index, current"
 
 static tacit_status read_adapter(tacit_statement *s, adapter_row *out, tacit_error *err)
 {
@@ -34,7 +35,8 @@ static tacit_status read_adapter(tacit_statement *s, adapter_row *out, tacit_err
     *out = (adapter_row){.version = tacit_column_u64(s, 1),
                          .parent_version = tacit_column_u64(s, 2),
                          .published_ms = tacit_column_u64(s, 6),
-                         .current = tacit_column_i64(s, 7) != 0};
+                         .entry_index = tacit_column_u64(s, 7),
+                         .current = tacit_column_i64(s, 8) != 0};
     tacit_column_bytes(s, 0, out->lineage, sizeof out->lineage);
     tacit_column_bytes(s, 3, out->file_digest, sizeof out->file_digest);
     tacit_column_bytes(s, 5, out->signature, sizeof out->signature);
@@ -46,7 +48,7 @@ static tacit_status read_adapter(tacit_statement *s, adapter_row *out, tacit_err
     out->manifest_size = manifest.size;
     tacit_status status = tacit_statement_check(s, err);
     if (status != TACIT_OK)
-        adapter_row_free(out);
+        registry_row_free(out);
     return status;
 }
 
@@ -68,7 +70,7 @@ tacit_status registry_insert(tacit_database *db, const adapter_row *row, tacit_e
     tacit_statement *s;
     tacit_status status = tacit_statement_begin(db, &s,
                                                 "INSERT INTO registry_adapter (" ADAPTER_COLUMNS
-                                                ") VALUES ($1, $2, $3, $4, $5, $6, $7, 0)",
+                                                ") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 0)",
                                                 err);
     if (status != TACIT_OK)
         return status;
@@ -79,6 +81,7 @@ tacit_status registry_insert(tacit_database *db, const adapter_row *row, tacit_e
     tacit_bind_blob(s, 5, row->manifest, row->manifest_size);
     tacit_bind_blob(s, 6, row->signature, sizeof row->signature);
     tacit_bind_u64(s, 7, row->published_ms);
+    tacit_bind_u64(s, 8, row->entry_index);
     status = tacit_statement_finish(s, err);
     return status == TACIT_OK ? registry_set_current(db, row->lineage, row->version, err) : status;
 }
@@ -96,6 +99,24 @@ tacit_status registry_set_current(tacit_database *db, const uint8_t lineage[LINE
     status = tacit_statement_finish(s, err);
     if (status == TACIT_OK && tacit_database_changes(db) == 0)
         status = tacit_fail(err, TACIT_NOT_FOUND, "no such adapter; see 'adapter list'");
+    return status;
+}
+
+tacit_status registry_next_version(tacit_database *db, const uint8_t lineage[LINEAGE_BYTES],
+                                   uint64_t *version, tacit_error *err)
+{
+    tacit_statement *s;
+    bool row = false;
+    tacit_status status = tacit_statement_begin(
+        db, &s, "SELECT coalesce(max(version), 0) + 1 FROM registry_adapter WHERE lineage = $1",
+        err);
+    if (status != TACIT_OK)
+        return status;
+    tacit_bind_blob(s, 1, lineage, LINEAGE_BYTES);
+    status = tacit_statement_step(s, &row, err);
+    if (status == TACIT_OK)
+        *version = tacit_column_u64(s, 0);
+    tacit_statement_end(s);
     return status;
 }
 
@@ -159,7 +180,7 @@ tacit_status registry_each(tacit_database *db,
         status = read_adapter(s, &a, err);
         if (status == TACIT_OK)
             status = each(ctx, &a, err);
-        adapter_row_free(&a);
+        registry_row_free(&a);
         if (status != TACIT_OK)
             break;
     }

@@ -18,10 +18,11 @@ typedef struct adapter_row {
     size_t manifest_size;
     uint8_t signature[TACIT_SIGNATURE_BYTES];
     uint64_t published_ms;
+    uint64_t entry_index; /* of the AdapterPublished entry */
     bool current; /* what devices are told to fetch: the newest, or the target of a rollback */
 } adapter_row;
 
-void adapter_row_free(adapter_row *row);
+void registry_row_free(adapter_row *row);
 /* Makes it the lineage's current one. */
 tacit_status registry_insert(tacit_database *db, const adapter_row *row,
                              tacit_error *err) TACIT_MUST_CHECK;
@@ -34,6 +35,9 @@ tacit_status registry_get(tacit_database *db, const uint8_t lineage[LINEAGE_BYTE
 /* By the digest of its file, which is how devices ask for it. */
 tacit_status registry_find(tacit_database *db, const uint8_t file_digest[TACIT_DIGEST_BYTES],
                            adapter_row *out, tacit_error *err) TACIT_MUST_CHECK;
+/* One above the highest version of the lineage that was ever published. */
+tacit_status registry_next_version(tacit_database *db, const uint8_t lineage[LINEAGE_BYTES],
+                                   uint64_t *version, tacit_error *err) TACIT_MUST_CHECK;
 tacit_status registry_set_current(tacit_database *db, const uint8_t lineage[LINEAGE_BYTES],
                                   uint64_t version, tacit_error *err) TACIT_MUST_CHECK;
 tacit_status registry_each(tacit_database *db,

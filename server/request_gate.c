@@ -41,26 +41,28 @@ static const gate_method *find_method(uint32_t method, gate_listener listener)
     return NULL;
 }
 
+static tacit_status refuse_frozen(tacit_error *err)
+{
+    return tacit_fail(err, TACIT_REFUSED,
+                      "this device is frozen as a suspected clone; ask the operator");
+}
+
 static tacit_status refuse_ended_device(const device_row *device, tacit_error *err)
 {
     if (device->revoked)
         return tacit_fail(err, TACIT_REFUSED,
                           "this device is revoked, for good; enrol it anew with a purged store");
-    if (device->frozen)
-        return tacit_fail(err, TACIT_REFUSED,
-                          "this device is frozen as a suspected clone; ask the operator");
-    return TACIT_OK;
+    return device->frozen ? refuse_frozen(err) : TACIT_OK;
 }
 
-/* The same counter with another body: two copies of one device. It is frozen in the registry of
- * devices, and the log says why. */
-static tacit_status freeze_clone(gate_call *call, tacit_error *err)
+/* Two copies of one device: it is frozen here, and the log says why. */
+static tacit_status freeze_clone(void *ctx, tacit_error *err)
 {
+    gate_call *call = ctx;
     server *s = call->server;
     Tacit__CloneSuspected body = TACIT__CLONE_SUSPECTED__INIT;
     Tacit__Entry entry = TACIT__ENTRY__INIT;
-    char evidence[] = "request counter used with two bodies";
-    body.evidence = evidence;
+    body.evidence = (char *)(uintptr_t)call->clone_evidence;
     entry.device = tacit_field_of(call->device.device, TACIT_DEVICE_BYTES);
     entry.body_case = TACIT__ENTRY__BODY_CLONE_SUSPECTED;
     entry.clone_suspected = &body;
@@ -68,7 +70,8 @@ static tacit_status freeze_clone(gate_call *call, tacit_error *err)
     if (status == TACIT_OK)
         status = tacit_ledger_record(s->ledger, &entry, NULL, NULL, err);
     if (status == TACIT_OK)
-        tacit_log_warn("device %s: %s; frozen as a suspected clone", call->device.name, evidence);
+        tacit_log_warn("device %s: %s; frozen as a suspected clone", call->device.name,
+                       call->clone_evidence);
     return status;
 }
 
@@ -90,9 +93,10 @@ static tacit_status enter(void *ctx, tacit_error *err)
     if (e->verdict == TACIT_VERDICT_REPEAT)
         return device_stored_reply(s->db, call->device.device, &e->stored_status, e->stored_message,
                                    &call->body, err);
-    if (e->verdict == TACIT_VERDICT_CLONE)
-        return freeze_clone(call, err);
-    return TACIT_OK;
+    if (e->verdict != TACIT_VERDICT_CLONE)
+        return TACIT_OK;
+    call->clone_evidence = "request counter used with two bodies";
+    return freeze_clone(call, err);
 }
 
 static tacit_status judge_verdict(const gate_entry *e, tacit_error *err)
@@ -111,8 +115,7 @@ static tacit_status judge_verdict(const gate_entry *e, tacit_error *err)
     case TACIT_VERDICT_CLONE:
         break;
     }
-    return tacit_fail(err, TACIT_REFUSED,
-                      "this device is frozen as a suspected clone; ask the operator");
+    return refuse_frozen(err);
 }
 
 static tacit_status act_in_writer(void *ctx, tacit_error *err)
@@ -153,7 +156,11 @@ static tacit_status run_method(gate_call *call, const gate_method *method, tacit
         status = writer_run(call->server->writer, act_in_writer, finish_in_writer, &step, err);
     if (method->release)
         method->release(call);
-    return status;
+    if (status == TACIT_OK || !call->clone_evidence)
+        return status;
+    /* What the method wrote is undone; the freeze is a job of its own. */
+    status = writer_run(call->server->writer, freeze_clone, NULL, call, err);
+    return status == TACIT_OK ? refuse_frozen(err) : status;
 }
 
 static tacit_status serve(gate_call *call, tacit_error *err)
@@ -162,12 +169,15 @@ static tacit_status serve(gate_call *call, tacit_error *err)
     if (!method)
         return tacit_fail(err, TACIT_USAGE, "method %u is not served on this listener",
                           call->received.request.method);
+    tacit_status status = tacit_request_check_protocol(&call->received, err);
+    if (status != TACIT_OK)
+        return status;
     if (method->anonymous)
         return run_method(call, method, err);
     if (!call->received.request.has_device)
         return tacit_fail(err, TACIT_REFUSED, "unknown device; the request names none");
     gate_entry entry = {.call = call};
-    tacit_status status = writer_run(call->server->writer, enter, NULL, &entry, err);
+    status = writer_run(call->server->writer, enter, NULL, &entry, err);
     if (status == TACIT_OK)
         status = judge_verdict(&entry, err);
     if (status != TACIT_OK || entry.verdict == TACIT_VERDICT_REPEAT)
@@ -181,7 +191,8 @@ static void log_refusal(const gate_call *call, tacit_status status, const tacit_
     char device[2 * TACIT_DEVICE_BYTES + 1] = "somebody";
     if (call->received.request.has_device)
         tacit_hex(device, call->received.request.device, TACIT_DEVICE_BYTES);
-    if (status != TACIT_AGAIN)
+    bool is_news = status != TACIT_AGAIN && status != TACIT_NOT_FOUND; /* a receipt not there yet */
+    if (is_news)
         tacit_log_warn("refused request %u of %s: %s", call->received.request.method, device,
                        err->message);
 }

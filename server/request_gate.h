@@ -20,6 +20,7 @@ typedef struct gate_call {
     device_row device; /* of the sender, for methods of enrolled devices */
     uint64_t now_ms;
     tacit_buffer body;
+    const char *clone_evidence; /* set by a method that fails: freeze the device, log this */
     void *own;
 } gate_call;
 

@@ -30,6 +30,7 @@ typedef struct closing {
     size_t count;
     uint8_t (*signer)[TACIT_SIGN_KEY_BYTES]; /* of each accepted update */
     aggregate_sum sum;
+    uint64_t version; /* that the candidate gets when it is published */
     char candidate[SERVER_PATH_MAX];
     gate_score score, parent_score;
     bool scored;
@@ -82,23 +83,101 @@ void round_announce(server *s, const round_row *r)
     server_events_add(s->events, event);
 }
 
-/* The event that ends a watch: the lineage has no further round. */
-static void announce_end(const closing *c)
+void round_announce_lineage(server *s, const lineage_row *lineage)
 {
     char hex[2 * LINEAGE_BYTES + 1];
-    if (c->terms.round.index + 1 < c->lineage.rounds && c->lineage.state == LINEAGE_RUNNING)
-        return;
-    tacit_hex(hex, c->lineage.lineage, sizeof c->lineage.lineage);
-    server_events_add(c->server->events,
-                      json_pack("{s:s, s:s, s:s}", "kind", "lineage", "lineage", hex, "state",
-                                c->lineage.state == LINEAGE_CANCELLED ? "cancelled" : "done"));
+    tacit_hex(hex, lineage->lineage, sizeof lineage->lineage);
+    server_events_add(s->events, json_pack("{s:s, s:s, s:s}", "kind", "lineage", "lineage", hex,
+                                           "state", lineage_state_name(lineage->state)));
+}
+
+static void announce_end(const closing *c)
+{
+    if (c->lineage.state != LINEAGE_RUNNING)
+        round_announce_lineage(c->server, &c->lineage);
+}
+
+/* --- failing --- */
+
+/* The lineage goes on behind this round. Its state is read anew: it may have been cancelled since
+ * this round was loaded. */
+static tacit_status move_lineage(closing *c, tacit_error *err)
+{
+    uint32_t next = c->terms.round.index + 1;
+    lineage_row_free(&c->lineage);
+    tacit_status status =
+        lineage_get(c->server->db, c->terms.round.lineage, &c->lineage, err);
+    if (status != TACIT_OK)
+        return status;
+    if (c->lineage.state == LINEAGE_RUNNING && next >= c->lineage.rounds)
+        c->lineage.state = LINEAGE_DONE;
+    return lineage_set(c->server->db, c->lineage.lineage, c->lineage.state, next, err);
+}
+
+static tacit_status log_close(closing *c, bool published, const char *reason, tacit_error *err)
+{
+    char words[ROUND_REASON_MAX + 1];
+    Tacit__RoundClosed body = TACIT__ROUND_CLOSED__INIT;
+    Tacit__Entry entry = TACIT__ENTRY__INIT;
+    snprintf(words, sizeof words, "%s", reason);
+    body.round_id = tacit_field_of(c->terms.round.round_id, ROUND_ID_BYTES);
+    body.published = published;
+    body.reason = words;
+    entry.body_case = TACIT__ENTRY__BODY_ROUND_CLOSED;
+    entry.round_closed = &body;
+    tacit_status status = tacit_ledger_record(c->server->ledger, &entry, NULL, NULL, err);
+    if (status == TACIT_OK)
+        status = round_move(c->server->db, c->terms.round.round_id, c->terms.round.state,
+                            published ? ROUND_PUBLISHED : ROUND_FAILED, words,
+                            tacit_clock_wall_ms(), err);
+    return status == TACIT_OK ? move_lineage(c, err) : status;
+}
+
+static tacit_status fail_job(void *ctx, tacit_error *err)
+{
+    closing *c = ctx;
+    tacit_database *db = c->server->db;
+    uint8_t id[ROUND_ID_BYTES];
+    memcpy(id, c->terms.round.round_id, sizeof id);
+    tacit_status status = round_get(db, id, &c->terms.round, err);
+    if (status == TACIT_OK && round_state_is_final(c->terms.round.state))
+        status = tacit_fail(err, TACIT_CONFLICT, "the round has ended already");
+    if (status == TACIT_OK && isfinite(c->score.accuracy))
+        status = round_set_evaluation(db, id, c->score.loss, c->score.accuracy, err);
+    return status == TACIT_OK ? log_close(c, false, c->reason, err) : status;
+}
+
+static tacit_status fail_round(closing *c, const char *reason, tacit_error *err)
+{
+    c->reason = reason;
+    round_row_free(&c->terms.round);
+    tacit_status status = writer_run(c->server->writer, fail_job, NULL, c, err);
+    if (status != TACIT_OK)
+        return status;
+    tacit_log_warn("round %u failed: %s", c->terms.round.index + 1, reason);
+    c->terms.round.state = ROUND_FAILED;
+    c->terms.round.accuracy = c->score.accuracy;
+    c->terms.round.loss = c->score.loss;
+    snprintf(c->terms.round.reason, sizeof c->terms.round.reason, "%s", reason);
+    round_announce(c->server, &c->terms.round);
+    announce_end(c);
+    round_sweep(c->server);
+    return TACIT_OK;
+}
+
+tacit_status round_fail(server *s, const round_row *round, const char *reason, tacit_error *err)
+{
+    closing c = {.server = s, .score = {NAN, NAN}};
+    memcpy(c.terms.round.round_id, round->round_id, ROUND_ID_BYTES);
+    tacit_status status = fail_round(&c, reason, err);
+    closing_free(&c);
+    return status;
 }
 
 /* --- aggregating --- */
 
-static tacit_status load_accepted(void *ctx, tacit_error *err)
+static tacit_status load_accepted(closing *c, tacit_error *err)
 {
-    closing *c = ctx;
     tacit_database *db = c->server->db;
     tacit_status status =
         update_list(db, c->terms.round.round_id, UPDATE_ACCEPTED, &c->accepted, &c->count, err);
@@ -125,6 +204,8 @@ static tacit_status load_round(void *ctx, tacit_error *err)
     tacit_status status = round_terms_load(&c->terms, c->server, id, err);
     if (status == TACIT_OK)
         status = load_lineage(c, err);
+    if (status == TACIT_OK)
+        status = registry_next_version(c->server->db, c->terms.round.lineage, &c->version, err);
     return status == TACIT_OK ? load_accepted(c, err) : status;
 }
 
@@ -168,7 +249,7 @@ static tacit_status parent_values(closing *c, float *values, tacit_error *err)
 
 static tacit_status write_candidate(closing *c, tacit_error *err)
 {
-    tacit_adapter_info info = {.version = c->terms.plan->parent_version + 1,
+    tacit_adapter_info info = {.version = c->version,
                                .parent_version = c->terms.plan->parent_version,
                                .has_base_digest = true};
     float *values = calloc(2 * c->sum.count, sizeof *values);
@@ -218,84 +299,27 @@ static tacit_status log_aggregate(void *ctx, tacit_error *err)
 
 tacit_status round_aggregate(server *s, const round_row *round, tacit_error *err)
 {
-    closing c = {.server = s};
+    closing c = {.server = s, .score = {NAN, NAN}};
     memcpy(c.terms.round.round_id, round->round_id, ROUND_ID_BYTES);
     tacit_status status;
     TACIT_TRY(writer_run(s->writer, load_round, NULL, &c, err), done);
     TACIT_TRY(candidate_path(&c, err), done);
     TACIT_TRY(aggregate_init(&c.sum, c.terms.layout.values, err), done);
-    for (size_t i = 0; i < c.count; i++)
-        TACIT_TRY(add_one(&c, i, err), done);
+    for (size_t i = 0; i < c.count && status == TACIT_OK; i++)
+        status = add_one(&c, i, err);
+    if (status == TACIT_INTEGRITY || status == TACIT_NOT_FOUND) {
+        /* All or nothing: an accepted update that is damaged or gone ends the round. */
+        tacit_log_error("round %u: %s", round->index + 1, err->message);
+        status = fail_round(&c, "damaged", err);
+        goto done;
+    }
+    TACIT_TRY(status, done);
     TACIT_TRY(write_candidate(&c, err), done);
     TACIT_TRY(writer_run(s->writer, log_aggregate, NULL, &c, err), done);
     tacit_log_info("round %u: summed %zu updates of %zu values", round->index + 1, c.count,
                    c.sum.count);
     tacit_kill_point("server.aggregated");
 done:
-    closing_free(&c);
-    return status;
-}
-
-/* --- failing --- */
-
-static tacit_status log_close(closing *c, bool published, const char *reason, tacit_error *err)
-{
-    char words[ROUND_REASON_MAX + 1];
-    Tacit__RoundClosed body = TACIT__ROUND_CLOSED__INIT;
-    Tacit__Entry entry = TACIT__ENTRY__INIT;
-    snprintf(words, sizeof words, "%s", reason);
-    body.round_id = tacit_field_of(c->terms.round.round_id, ROUND_ID_BYTES);
-    body.published = published;
-    body.reason = words;
-    entry.body_case = TACIT__ENTRY__BODY_ROUND_CLOSED;
-    entry.round_closed = &body;
-    tacit_status status = tacit_ledger_record(c->server->ledger, &entry, NULL, NULL, err);
-    if (status == TACIT_OK)
-        status = round_move(c->server->db, c->terms.round.round_id, c->terms.round.state,
-                            published ? ROUND_PUBLISHED : ROUND_FAILED, words,
-                            tacit_clock_wall_ms(), err);
-    uint32_t next = c->terms.round.index + 1;
-    lineage_state state = c->lineage.state;
-    if (state == LINEAGE_RUNNING && next >= c->lineage.rounds)
-        state = LINEAGE_DONE;
-    return status == TACIT_OK ? lineage_set(c->server->db, c->lineage.lineage, state, next, err)
-                              : status;
-}
-
-static tacit_status fail_job(void *ctx, tacit_error *err)
-{
-    closing *c = ctx;
-    uint8_t id[ROUND_ID_BYTES];
-    memcpy(id, c->terms.round.round_id, sizeof id);
-    tacit_status status = round_get(c->server->db, id, &c->terms.round, err);
-    if (status == TACIT_OK)
-        status = lineage_get(c->server->db, c->terms.round.lineage, &c->lineage, err);
-    return status == TACIT_OK ? log_close(c, false, c->reason, err) : status;
-}
-
-/* Sealed updates are kept until the round's end; then their key is gone as well. */
-static void drop_files(closing *c)
-{
-    char path[SERVER_PATH_MAX];
-    for (size_t i = 0; i < c->count; i++)
-        if (round_upload_path(c->server, c->accepted[i].reserve_hash, path, NULL) == TACIT_OK)
-            unlink(path);
-    if (c->candidate[0])
-        unlink(c->candidate);
-}
-
-tacit_status round_fail(server *s, const round_row *round, const char *reason, tacit_error *err)
-{
-    closing c = {.server = s, .reason = reason};
-    memcpy(c.terms.round.round_id, round->round_id, ROUND_ID_BYTES);
-    tacit_status status = writer_run(s->writer, fail_job, NULL, &c, err);
-    if (status == TACIT_OK) {
-        tacit_log_warn("round %u failed: %s", round->index + 1, reason);
-        c.terms.round.state = ROUND_FAILED;
-        snprintf(c.terms.round.reason, sizeof c.terms.round.reason, "%s", reason);
-        round_announce(s, &c.terms.round);
-        announce_end(&c);
-    }
     closing_free(&c);
     return status;
 }
@@ -366,8 +390,7 @@ typedef struct publication {
 
 static tacit_status fill_manifest(publication *p, tacit_error *err)
 {
-    static char rule[] = "post-processing: computed from what each device sent, so equal to the "
-                         "epsilon against the server";
+    static char post_processing[] = "post-processing", none[] = "none";
     closing *c = p->closing;
     Tacit__AdapterManifest *m = &p->manifest;
     const Tacit__Plan *plan = c->terms.plan;
@@ -378,7 +401,7 @@ static tacit_status fill_manifest(publication *p, tacit_error *err)
         return status;
     m->format = 1;
     m->lineage = tacit_field_of(c->terms.round.lineage, LINEAGE_BYTES);
-    m->version = plan->parent_version + 1;
+    m->version = c->version;
     m->parent_version = plan->parent_version;
     m->base_digest = plan->base_digest;
     m->file_digest = tacit_field_of(p->digest, sizeof p->digest);
@@ -387,7 +410,7 @@ static tacit_status fill_manifest(publication *p, tacit_error *err)
     m->evaluation_accuracy = c->score.accuracy;
     m->epsilon_server = m->epsilon_published = epsilon;
     m->delta = c->schedule->delta;
-    m->epsilon_rule = rule;
+    m->epsilon_rule = isinf(epsilon) ? none : post_processing;
     return TACIT_OK;
 }
 
@@ -417,7 +440,7 @@ static tacit_status publish_job(void *ctx, tacit_error *err)
     body.signature = tacit_field_of(p->row.signature, TACIT_SIGNATURE_BYTES);
     entry.body_case = TACIT__ENTRY__BODY_PUBLISHED;
     entry.published = &body;
-    tacit_status status = tacit_ledger_record(s->ledger, &entry, NULL, NULL, err);
+    tacit_status status = tacit_ledger_record(s->ledger, &entry, &p->row.entry_index, NULL, err);
     if (status == TACIT_OK)
         status = registry_insert(s->db, &p->row, err);
     if (status == TACIT_OK && isfinite(p->closing->score.accuracy))
@@ -460,7 +483,7 @@ static tacit_status publish(closing *c, tacit_error *err)
         status = writer_run(c->server->writer, publish_job, NULL, &p, err);
     if (status == TACIT_OK)
         announce_publication(&p);
-    adapter_row_free(&p.row);
+    registry_row_free(&p.row);
     return status;
 }
 
@@ -478,12 +501,12 @@ tacit_status round_evaluate(server *s, const round_row *round, const volatile bo
         tacit_log_warn("round %u: accuracy %.4f after %.4f, loss %.4f after %.4f: not published",
                        round->index + 1, c.score.accuracy, c.parent_score.accuracy, c.score.loss,
                        c.parent_score.loss);
-        TACIT_TRY(round_fail(s, round, "gate", err), done);
+        status = fail_round(&c, "gate", err);
     } else {
         TACIT_TRY(publish(&c, err), done);
         tacit_kill_point("server.published");
+        round_sweep(s);
     }
-    drop_files(&c);
 done:
     closing_free(&c);
     return status;

@@ -4,8 +4,10 @@
 #include "common/log.h"
 #include "common/message.h"
 #include "server/round_steps.h"
+#include "server/server.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #define IDLE_MS 500     /* looks at the clock this often for deadlines */
@@ -18,7 +20,6 @@ struct round_machine {
     pthread_cond_t wake;
     bool woken;
     volatile bool stopping;
-    bool told_waiting; /* that too few devices are enrolled was logged */
 };
 
 /* What the database says now. */
@@ -80,7 +81,8 @@ static tacit_status fix_accepted_set(void *ctx, tacit_error *err)
 static tacit_status collect_step(server *s, machine_look *l, bool *worked, tacit_error *err)
 {
     const round_row *r = &l->round;
-    bool over = r->accepted >= l->target || l->answered >= r->asked ||
+    uint32_t missing = r->asked > l->answered ? r->asked - l->answered : 0;
+    bool over = r->accepted >= l->target || missing == 0 || r->accepted + missing < l->quorum ||
                 tacit_clock_wall_ms() >= r->deadline_ms;
     *worked = over;
     if (!over)
@@ -91,32 +93,45 @@ static tacit_status collect_step(server *s, machine_look *l, bool *worked, tacit
     return writer_run(s->writer, fix_accepted_set, NULL, &move, err);
 }
 
-static tacit_status open_step(round_machine *m, machine_look *l, bool *worked, tacit_error *err)
+/* One event for each change of a round that runs, however often the machine looks at it. */
+static void tell_change(server *s, const round_row *r)
 {
-    tacit_status status = round_open_next(m->server, &l->lineage, worked, err);
-    if (status == TACIT_OK && !*worked && !m->told_waiting)
-        tacit_log_info("waiting for more devices to enrol before the next round opens");
-    m->told_waiting = status == TACIT_OK && !*worked;
-    return status;
+    bool same = memcmp(s->told.round_id, r->round_id, ROUND_ID_BYTES) == 0 &&
+                s->told.state == (uint32_t)r->state && s->told.reserved == r->reserved &&
+                s->told.accepted == r->accepted && s->told.rejected == r->rejected;
+    if (same)
+        return;
+    memcpy(s->told.round_id, r->round_id, ROUND_ID_BYTES);
+    s->told.state = r->state;
+    s->told.reserved = r->reserved;
+    s->told.accepted = r->accepted;
+    s->told.rejected = r->rejected;
+    round_announce(s, r);
 }
 
-/* One step of whatever is due; *worked says that there may be more. */
-static tacit_status step(round_machine *m, bool *worked, tacit_error *err)
+static tacit_status take_step(server *s, machine_look *l, const volatile bool *stop, bool *worked,
+                              tacit_error *err)
 {
-    machine_look l = {.server = m->server};
+    *worked = l->has_round;
+    if (l->has_lineage)
+        return round_open_next(s, &l->lineage, worked, err);
+    if (!l->has_round)
+        return TACIT_OK;
+    tell_change(s, &l->round);
+    if (l->round.state == ROUND_COLLECTING)
+        return collect_step(s, l, worked, err);
+    return l->round.state == ROUND_AGGREGATING ? round_aggregate(s, &l->round, err)
+                                               : round_evaluate(s, &l->round, stop, err);
+}
+
+tacit_status round_machine_step(server *s, const volatile bool *stop, bool *worked,
+                                tacit_error *err)
+{
+    machine_look l = {.server = s};
     *worked = false;
-    tacit_status status = writer_run(m->server->writer, look, NULL, &l, err);
-    if (status == TACIT_OK && l.has_lineage)
-        status = open_step(m, &l, worked, err);
-    if (status == TACIT_OK && l.has_round) {
-        *worked = true;
-        if (l.round.state == ROUND_COLLECTING)
-            status = collect_step(m->server, &l, worked, err);
-        else if (l.round.state == ROUND_AGGREGATING)
-            status = round_aggregate(m->server, &l.round, err);
-        else if (l.round.state == ROUND_EVALUATING)
-            status = round_evaluate(m->server, &l.round, &m->stopping, err);
-    }
+    tacit_status status = writer_run(s->writer, look, NULL, &l, err);
+    if (status == TACIT_OK)
+        status = take_step(s, &l, stop, worked, err);
     round_row_free(&l.round);
     lineage_row_free(&l.lineage);
     return status;
@@ -142,14 +157,16 @@ static void wait_for_work(round_machine *m, uint32_t ms)
 static void *machine_main(void *arg)
 {
     round_machine *m = arg;
+    round_sweep(m->server);
     while (!m->stopping) {
         tacit_error err = {0};
         bool worked = false;
-        tacit_status status = step(m, &worked, &err);
-        if (status != TACIT_OK && status != TACIT_AGAIN)
+        tacit_status status = round_machine_step(m->server, &m->stopping, &worked, &err);
+        bool mild = status == TACIT_OK || status == TACIT_CONFLICT; /* a verb may come first */
+        if (!mild && status != TACIT_AGAIN)
             tacit_log_error("round: %s; trying again", err.message);
         if (status != TACIT_OK || !worked)
-            wait_for_work(m, status == TACIT_OK ? IDLE_MS : TROUBLE_MS);
+            wait_for_work(m, mild ? IDLE_MS : TROUBLE_MS);
     }
     return NULL;
 }

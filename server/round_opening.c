@@ -8,6 +8,7 @@
 #include "privacy/entry.h"
 #include "server/device_store.h"
 #include "server/registry_store.h"
+#include "server/server_events.h"
 
 #include <math.h>
 #include <sodium.h>
@@ -26,14 +27,26 @@ typedef struct opening {
     round_row row;
     uint8_t (*device)[TACIT_DEVICE_BYTES]; /* active ones, then shuffled */
     size_t devices, capacity;
+    size_t unwilling; /* whose policy refuses the plan */
     bool opened;
 } opening;
 
+/* Asks only those that are active and whose declared policy takes the plan: the others would refuse
+ * it and be waited for until the deadline. */
 static tacit_status take_active(void *ctx, const device_row *row, tacit_error *err)
 {
     opening *o = ctx;
+    tacit_ledger_device logged;
+    tacit_error why;
     if (row->revoked || row->frozen)
         return TACIT_OK;
+    tacit_status status = tacit_ledger_device_get(o->server->ledger, row->device, &logged, err);
+    if (status != TACIT_OK || logged.revoked || logged.frozen)
+        return status;
+    if (tacit_policy_check(&logged.policy, o->plan, &why) != TACIT_OK) {
+        o->unwilling++;
+        return TACIT_OK;
+    }
     if (o->devices == o->capacity) {
         size_t capacity = o->capacity ? 2 * o->capacity : 64;
         void *grown = realloc(o->device, capacity * sizeof *o->device);
@@ -75,7 +88,7 @@ static tacit_status set_parent(opening *o, tacit_error *err)
     } else {
         status = tacit_fail(err, TACIT_NO_MEMORY, "round: no memory");
     }
-    adapter_row_free(&parent);
+    registry_row_free(&parent);
     return status;
 }
 
@@ -88,13 +101,11 @@ static tacit_status log_plan(opening *o, tacit_error *err)
     Tacit__Entry entry = TACIT__ENTRY__INIT;
     p->round_id = tacit_field_of(o->row.round_id, ROUND_ID_BYTES);
     p->round_index = o->row.index;
-    p->mechanism = o->schedule->rounds[o->row.index]->mechanism;
     p->deadline_ms = o->row.deadline_ms;
     p->aggregator_key = tacit_field_of(o->key, sizeof o->key);
     tacit_status status =
         tacit_message_pack(p, TACIT_MESSAGE_ENTRY_MAX, &o->row.plan, &o->row.plan_size, err);
     p->round_id = p->aggregator_key = (ProtobufCBinaryData){0, NULL};
-    p->mechanism = NULL;
     if (status != TACIT_OK)
         return status;
     tacit_digest(o->row.plan_hash, o->row.plan, o->row.plan_size);
@@ -137,6 +148,8 @@ static tacit_status prepare(opening *o, tacit_error *err)
                               TACIT_MESSAGE_ENTRY_MAX, err);
     if (status == TACIT_OK && l->next_round >= o->schedule->n_rounds)
         status = tacit_fail(err, TACIT_CONFLICT, "the lineage has no round %u", l->next_round);
+    if (status == TACIT_OK) /* lent; taken out again before the plan is freed */
+        o->plan->mechanism = o->schedule->rounds[l->next_round]->mechanism;
     if (status == TACIT_OK)
         status = tacit_seal_keypair(o->key, &o->secret, err);
     o->row = (round_row){.index = l->next_round,
@@ -150,6 +163,22 @@ static tacit_status prepare(opening *o, tacit_error *err)
     return status;
 }
 
+/* Once until a round opens: who watches must see why nothing happens. */
+static void tell_waiting(const opening *o)
+{
+    server *s = o->server;
+    if (s->told.waiting)
+        return;
+    s->told.waiting = true;
+    tacit_log_info("waiting: the next round asks for %u devices; %zu are active and take its plan, "
+                   "%zu refuse it by their policy",
+                   o->plan->cohort, o->devices, o->unwilling);
+    server_events_add(s->events,
+                      json_pack("{s:s, s:I, s:I, s:I}", "kind", "waiting", "devices",
+                                (json_int_t)o->devices, "unwilling", (json_int_t)o->unwilling,
+                                "cohort", (json_int_t)o->plan->cohort));
+}
+
 tacit_status round_open_next(server *s, const lineage_row *lineage, bool *opened, tacit_error *err)
 {
     opening o = {.server = s, .lineage = lineage};
@@ -160,8 +189,12 @@ tacit_status round_open_next(server *s, const lineage_row *lineage, bool *opened
     if (*opened) {
         tacit_log_info("round %u of %u opened: %u devices asked, quorum %u",
                        lineage->next_round + 1, lineage->rounds, o.row.asked, o.plan->quorum);
-        round_announce(s, &o.row);
+        s->told.waiting = false;
+    } else if (status == TACIT_OK) {
+        tell_waiting(&o);
     }
+    if (o.plan)
+        o.plan->mechanism = NULL;
     tacit_message_free(o.plan);
     tacit_message_free(o.schedule);
     tacit_secret_free(&o.secret);

@@ -19,7 +19,13 @@ tacit_status round_evaluate(server *s, const round_row *round, const volatile bo
 tacit_status round_fail(server *s, const round_row *round, const char *reason,
                         tacit_error *err) TACIT_MUST_CHECK;
 
+/* Removes the sealed updates and candidates of rounds that have ended, whose keys are erased: after
+ * each round, and at the start for what a crash left. */
+void round_sweep(server *s);
+
 /* The event that `watch` prints for a round as it stands. */
 void round_announce(server *s, const round_row *round);
+/* That a lineage began, or has no further round. */
+void round_announce_lineage(server *s, const lineage_row *lineage);
 
 #endif

@@ -16,6 +16,7 @@ static const char *const round_sql[] = {
     "  deadline_ms INTEGER NOT NULL, closed_ms INTEGER NOT NULL DEFAULT 0,"
     "  reason TEXT NOT NULL DEFAULT '', result_digest BLOB, loss REAL, accuracy REAL,"
     "  secret BLOB) STRICT;"
+    "CREATE INDEX round_open ON round_round (closed_ms) WHERE closed_ms = 0;"
     "CREATE TABLE round_member ("
     "  round_id BLOB NOT NULL REFERENCES round_round, device BLOB NOT NULL,"
     "  PRIMARY KEY (round_id, device)) STRICT;"
@@ -273,6 +274,43 @@ tacit_status round_current(tacit_database *db, round_row *out, tacit_error *err)
     tacit_status status = tacit_statement_begin(
         db, &s, "SELECT " ROUND_COLUMNS " FROM round_round r WHERE r.closed_ms = 0 LIMIT 1", err);
     return status == TACIT_OK ? take_round(s, out, err) : status;
+}
+
+static tacit_status take_brief(tacit_statement *s, round_brief *out, tacit_error *err)
+{
+    bool row = false;
+    tacit_status status = tacit_statement_step(s, &row, err);
+    if (status == TACIT_OK && !row)
+        status = tacit_fail(err, TACIT_NOT_FOUND, "no such round; see 'round list'");
+    if (status == TACIT_OK) {
+        tacit_column_bytes(s, 0, out->round_id, sizeof out->round_id);
+        out->state = (round_state)tacit_column_i64(s, 1);
+        out->deadline_ms = tacit_column_u64(s, 2);
+        status = tacit_statement_check(s, err);
+    }
+    tacit_statement_end(s);
+    return status;
+}
+
+tacit_status round_brief_get(tacit_database *db, const uint8_t round_id[ROUND_ID_BYTES],
+                             round_brief *out, tacit_error *err)
+{
+    tacit_statement *s;
+    tacit_status status = tacit_statement_begin(
+        db, &s, "SELECT round_id, state, deadline_ms FROM round_round WHERE round_id = $1", err);
+    if (status != TACIT_OK)
+        return status;
+    tacit_bind_blob(s, 1, round_id, ROUND_ID_BYTES);
+    return take_brief(s, out, err);
+}
+
+tacit_status round_brief_current(tacit_database *db, round_brief *out, tacit_error *err)
+{
+    tacit_statement *s;
+    tacit_status status = tacit_statement_begin(
+        db, &s, "SELECT round_id, state, deadline_ms FROM round_round WHERE closed_ms = 0 LIMIT 1",
+        err);
+    return status == TACIT_OK ? take_brief(s, out, err) : status;
 }
 
 tacit_status round_each(tacit_database *db,

@@ -85,6 +85,18 @@ tacit_status round_get(tacit_database *db, const uint8_t round_id[ROUND_ID_BYTES
                        tacit_error *err) TACIT_MUST_CHECK;
 /* The one that has not ended; TACIT_NOT_FOUND when there is none. */
 tacit_status round_current(tacit_database *db, round_row *out, tacit_error *err) TACIT_MUST_CHECK;
+/* What most requests need to know of a round, without its plan and counts. */
+typedef struct round_brief {
+    uint8_t round_id[ROUND_ID_BYTES];
+    round_state state;
+    uint64_t deadline_ms;
+} round_brief;
+
+tacit_status round_brief_get(tacit_database *db, const uint8_t round_id[ROUND_ID_BYTES],
+                             round_brief *out, tacit_error *err) TACIT_MUST_CHECK;
+/* Of the one that has not ended; TACIT_NOT_FOUND when there is none. */
+tacit_status round_brief_current(tacit_database *db, round_brief *out,
+                                 tacit_error *err) TACIT_MUST_CHECK;
 tacit_status round_each(tacit_database *db,
                         tacit_status (*each)(void *ctx, const round_row *row, tacit_error *err),
                         void *ctx, tacit_error *err) TACIT_MUST_CHECK;

@@ -42,6 +42,11 @@ typedef struct server {
     server_writer *writer;
 
     struct round_machine *rounds;
+    struct { /* the machine's: what those who watch were told last */
+        bool waiting;
+        uint8_t round_id[16];
+        uint32_t state, reserved, accepted, rejected;
+    } told;
     struct server_events *events; /* what `watch` follows */
 } server;
 

@@ -1,5 +1,6 @@
 #include "server/server_config.h"
 
+#include "common/certificate.h"
 #include "common/file.h"
 
 #include <stdarg.h>
@@ -45,6 +46,11 @@ static const tacit_config_row config_rows[] = {
      .min = 1,
      .max = 86400},
     {.key = "gate.tacit", .kind = TACIT_CONFIG_TEXT, .at = AT(tacit)},
+    {.key = "certificate_days",
+     .kind = TACIT_CONFIG_U64,
+     .at = AT(certificate_days),
+     .min = 1,
+     .max = 398},
     {.key = "poll_ms", .kind = TACIT_CONFIG_U64, .at = AT(poll_ms), .min = 10, .max = 86400000},
     {.key = NULL},
 };
@@ -86,6 +92,7 @@ tacit_status server_config_load(server_config *out, const char *dir, tacit_error
     char path[4096];
     *out = (server_config){.gate_margin = 0.02,
                            .gate_seconds = 600,
+                           .certificate_days = TACIT_CERTIFICATE_DAYS,
                            .poll_ms = 30000,
                            .workers = 2,
                            .max_connections = 1024};
@@ -168,7 +175,9 @@ tacit_status server_config_write(const char *dir, const server_config_choice *ch
     if (used < sizeof text)
         describe_model(choice, text, sizeof text, &used);
     if (used < sizeof text)
-        add(text, sizeof text, &used, "poll_ms: 30000  # devices ask again after this long\n");
+        add(text, sizeof text, &used,
+            "certificate_days: 30  # devices renew theirs at half of this, this server its own\n"
+            "poll_ms: 30000        # devices ask again after this long\n");
     if (used >= sizeof text)
         return tacit_fail(err, TACIT_USAGE, "server.yaml: names and paths are too long");
     return tacit_file_write(path, text, used, 0640, err);

@@ -18,7 +18,8 @@ typedef struct server_config {
     char *gate_data;    /* held-out set of the server; absent: publication without evaluation */
     double gate_margin; /* largest drop of exact match, 0 to 1, that is still published */
     uint64_t gate_seconds;
-    char *tacit; /* program that evaluates; absent: beside this one */
+    char *tacit;               /* program that evaluates; absent: beside this one */
+    uint64_t certificate_days; /* life of the certificates of devices and server */
     uint64_t poll_ms;
     uint64_t workers;
     uint64_t max_connections;

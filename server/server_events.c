@@ -13,6 +13,7 @@ struct server_events {
     pthread_cond_t more;
     json_t *kept[EVENTS_KEPT]; /* event `n` lies at n % EVENTS_KEPT */
     uint64_t last;             /* number of the newest; 0: none */
+    bool closed;
 };
 
 tacit_status server_events_new(server_events **out, tacit_error *err)
@@ -55,6 +56,14 @@ void server_events_add(server_events *e, json_t *event)
     pthread_mutex_unlock(&e->lock);
 }
 
+void server_events_close(server_events *e)
+{
+    pthread_mutex_lock(&e->lock);
+    e->closed = true;
+    pthread_cond_broadcast(&e->more);
+    pthread_mutex_unlock(&e->lock);
+}
+
 static struct timespec in_ms(uint32_t ms)
 {
     struct timespec t;
@@ -73,7 +82,8 @@ json_t *server_events_since(server_events *e, uint64_t after, uint32_t wait_ms)
     struct timespec until = in_ms(wait_ms);
     json_t *list = json_array();
     pthread_mutex_lock(&e->lock);
-    while (e->last <= after && pthread_cond_timedwait(&e->more, &e->lock, &until) == 0)
+    while (!e->closed && e->last <= after &&
+           pthread_cond_timedwait(&e->more, &e->lock, &until) == 0)
         continue;
     uint64_t first = after + 1;
     if (e->last >= EVENTS_KEPT && first <= e->last - EVENTS_KEPT)

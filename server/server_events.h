@@ -17,6 +17,9 @@ void server_events_free(server_events *e);
  * reference. Any thread. */
 void server_events_add(server_events *e, json_t *event);
 
+/* From now on nobody waits: server_events_since answers at once. */
+void server_events_close(server_events *e);
+
 /* Events with a number above `after`, as an array; waits at most `wait_ms` for one. The caller owns
  * the reference; NULL without memory. */
 json_t *server_events_since(server_events *e, uint64_t after, uint32_t wait_ms);

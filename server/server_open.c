@@ -158,6 +158,7 @@ tacit_status server_open(server **out, const char *dir, tacit_error *err)
     TACIT_TRY(lock_folder(s, err), done);
     TACIT_TRY(server_config_load(&s->config, s->dir, err), done);
     TACIT_TRY(load_keys(s, err), done);
+    tacit_ca_set_days(s->ca, (unsigned)s->config.certificate_days);
     TACIT_TRY(load_model(s, err), done);
     TACIT_TRY(open_database(s, err), done);
     TACIT_TRY(server_events_new(&s->events, err), done);

@@ -9,6 +9,7 @@
 #include "server/control.h"
 #include "server/request_gate.h"
 #include "server/round_machine.h"
+#include "server/server_events.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +17,9 @@
 
 typedef struct serving {
     tacit_secret tls_key;
-    char *chain; /* the server's certificate, issued anew at every start */
+    char *chain; /* the server's certificate, issued at every start and at half of its life */
+    tacit_certificate_info certificate;
+    uint16_t port, enrol_port; /* real ones: a new listener takes the place of the old */
     tacit_listener *devices, *enrolment, *control;
 } serving;
 
@@ -33,13 +36,26 @@ static bool serve_enrolment(void *ctx, const uint8_t *request, size_t size, taci
 static tacit_status certify(server *s, serving *v, tacit_error *err)
 {
     char path[SERVER_PATH_MAX];
-    tacit_status status = server_path(s, path, "keys/tls.key", err);
+    char *chain = NULL;
+    tacit_status status = TACIT_OK;
+    if (!v->tls_key.data) {
+        TACIT_TRY(server_path(s, path, "keys/tls.key", err), done);
+        TACIT_TRY(tacit_tls_key_load(&v->tls_key, path, err), done);
+    }
+    pthread_mutex_lock(&s->ca_lock);
+    status = tacit_ca_issue_server(s->ca, (const char *)v->tls_key.data,
+                                   (const char *const *)(uintptr_t)s->config.names.item,
+                                   s->config.names.count, &chain, err);
+    pthread_mutex_unlock(&s->ca_lock);
     if (status == TACIT_OK)
-        status = tacit_tls_key_load(&v->tls_key, path, err);
-    if (status == TACIT_OK)
-        status = tacit_ca_issue_server(s->ca, (const char *)v->tls_key.data,
-                                       (const char *const *)(uintptr_t)s->config.names.item,
-                                       s->config.names.count, &v->chain, err);
+        status = tacit_certificate_read(chain, &v->certificate, err);
+    if (status != TACIT_OK)
+        goto done;
+    free(v->chain);
+    v->chain = chain;
+    chain = NULL;
+done:
+    free(chain);
     return status;
 }
 
@@ -83,30 +99,85 @@ static tacit_status write_address(server *s, const serving *v, tacit_error *err)
     return status == TACIT_OK ? tacit_file_write(path, line, (size_t)n, 0644, err) : status;
 }
 
+static tacit_status listen_to_devices(server *s, serving *v, tacit_error *err)
+{
+    tacit_status status =
+        listen_on(s, v, v->port ? v->port : s->config.port, true, &v->devices, err);
+    if (status == TACIT_OK)
+        v->port = tacit_listener_port(v->devices);
+    return status;
+}
+
+static tacit_status listen_to_newcomers(server *s, serving *v, tacit_error *err)
+{
+    tacit_status status = listen_on(s, v, v->enrol_port ? v->enrol_port : s->config.enrol_port,
+                                    false, &v->enrolment, err);
+    if (status == TACIT_OK)
+        s->enrol_port = v->enrol_port = tacit_listener_port(v->enrolment);
+    return status;
+}
+
+/* The enrolment port is known before anybody can ask for a token. */
 static tacit_status start(server *s, serving *v, tacit_error *err)
 {
     tacit_status status;
     TACIT_TRY(certify(s, v, err), done);
-    TACIT_TRY(listen_on(s, v, s->config.enrol_port, false, &v->enrolment, err), done);
-    s->enrol_port = tacit_listener_port(v->enrolment);
+    TACIT_TRY(listen_to_newcomers(s, v, err), done);
     TACIT_TRY(round_machine_start(&s->rounds, s, err), done);
-    TACIT_TRY(listen_on(s, v, s->config.port, true, &v->devices, err), done);
+    TACIT_TRY(listen_to_devices(s, v, err), done);
     TACIT_TRY(listen_control(s, v, err), done);
     status = write_address(s, v, err);
 done:
     return status;
 }
 
+/* A listener cannot change its certificate while it runs: at half of the certificate's life both
+ * are replaced on their ports. Devices that miss a reply meanwhile ask again. A listener that
+ * could not be started is tried again at the next turn. */
+static tacit_status renew(server *s, serving *v, tacit_error *err)
+{
+    tacit_status status = TACIT_OK;
+    if (tacit_certificate_is_due(&v->certificate, tacit_clock_wall_ms())) {
+        tacit_log_info("renewing the server's certificate");
+        status = certify(s, v, err);
+        if (status != TACIT_OK)
+            return status;
+        tacit_listener_stop(v->devices);
+        tacit_listener_stop(v->enrolment);
+        v->devices = v->enrolment = NULL;
+    }
+    if (!v->enrolment)
+        status = listen_to_newcomers(s, v, err);
+    if (status == TACIT_OK && !v->devices)
+        status = listen_to_devices(s, v, err);
+    return status;
+}
+
+#define TURN_MS 100
+
+static void serve_until(server *s, serving *v, const volatile int *stop)
+{
+    tacit_error err;
+    while (!*stop) {
+        tacit_clock_sleep_ms(TURN_MS);
+        if (renew(s, v, &err) != TACIT_OK) {
+            tacit_log_error("listening: %s; trying again", err.message);
+            tacit_clock_sleep_ms(10 * TURN_MS);
+        }
+    }
+}
+
 tacit_status server_run(server *s, const volatile int *stop, tacit_error *err)
 {
     serving v = {0};
     tacit_status status = start(s, &v, err);
-    if (status == TACIT_OK)
+    if (status == TACIT_OK) {
         tacit_log_info("serving devices on %s, enrolment on port %u", tacit_listener_url(v.devices),
                        s->enrol_port);
-    while (status == TACIT_OK && !*stop)
-        tacit_clock_sleep_ms(100);
+        serve_until(s, &v, stop);
+    }
     tacit_log_info("stopping");
+    server_events_close(s->events);
     tacit_listener_stop(v.control);
     tacit_listener_stop(v.devices);
     tacit_listener_stop(v.enrolment);

@@ -11,6 +11,8 @@
 
 #include <math.h>
 #include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static tacit_status give(control_call *call, json_t *result, tacit_error *err)
@@ -249,7 +251,7 @@ static tacit_status revoke_device(reading *r, tacit_error *err)
 {
     server *s = r->call->server;
     device_row d;
-    char reason[256] = "revoked by the operator";
+    char reason[CONTROL_TEXT_MAX + 1];
     Tacit__Revoke body = TACIT__REVOKE__INIT;
     Tacit__Entry entry = TACIT__ENTRY__INIT;
     tacit_status status = find_device(r->call, &d, err);
@@ -257,8 +259,10 @@ static tacit_status revoke_device(reading *r, tacit_error *err)
         return status;
     if (d.revoked)
         return tacit_fail(err, TACIT_CONFLICT, "device %s is revoked already", d.name);
-    if (r->call->value[0])
-        strncpy(reason, r->call->value[0], sizeof reason - 1);
+    status = control_text(r->call, verb_device_revoke_options, 0, "revoked by the operator", reason,
+                          err);
+    if (status != TACIT_OK)
+        return status;
     body.reason = reason;
     entry.device = tacit_field_of(d.device, sizeof d.device);
     entry.body_case = TACIT__ENTRY__BODY_REVOKE;
@@ -274,4 +278,78 @@ static tacit_status revoke_device(reading *r, tacit_error *err)
 tacit_status verb_device_revoke(control_call *call, tacit_error *err)
 {
     return read_json(call, json_pack("{s:s}", "revoked", call->argument), revoke_device, err);
+}
+
+/* --- budgets --- */
+
+enum { AT_EPSILON, AT_REASON };
+
+const control_option verb_budget_set_options[] = {
+    [AT_EPSILON] = {"epsilon", "E", "the new cap, below the one in force (required)"},
+    [AT_REASON] = {"reason", "TEXT", "for the log (lowered by the operator)"},
+    {NULL, NULL, NULL},
+};
+
+/* The policy in force with another cap, packed. */
+static tacit_status lowered_policy(control_call *call, const device_row *d, uint8_t **bytes,
+                                   size_t *size, tacit_error *err)
+{
+    tacit_ledger_device logged;
+    double cap;
+    if (!call->value[AT_EPSILON])
+        return tacit_fail(err, TACIT_USAGE, "budget set: --epsilon is missing");
+    tacit_status status = tacit_ledger_device_get(call->server->ledger, d->device, &logged, err);
+    if (status == TACIT_OK)
+        status = control_f64(call, verb_budget_set_options, AT_EPSILON, 0, 1e-6, 1e6, &cap, err);
+    if (status != TACIT_OK)
+        return status;
+    if (!(cap < logged.policy.epsilon_cap))
+        return tacit_fail(err, TACIT_REFUSED,
+                          "budget set: the cap of %s is %g; a server can only lower it", d->name,
+                          logged.policy.epsilon_cap);
+    logged.policy.epsilon_cap = cap;
+    return tacit_policy_pack(&logged.policy, bytes, size, err);
+}
+
+static tacit_status log_policy(control_call *call, const device_row *d, const uint8_t *bytes,
+                               size_t size, tacit_error *err)
+{
+    char who[] = "operator", role[] = "server operator", meaning[] = "lower epsilon cap",
+         reason[CONTROL_TEXT_MAX + 1];
+    Tacit__PolicyChanged body = TACIT__POLICY_CHANGED__INIT;
+    Tacit__Entry entry = TACIT__ENTRY__INIT;
+    tacit_status status = control_text(call, verb_budget_set_options, AT_REASON,
+                                       "lowered by the operator", reason, err);
+    if (status != TACIT_OK)
+        return status;
+    body.who = who;
+    body.role = role;
+    body.meaning = meaning;
+    body.reason = reason;
+    body.policy = tacit_field_of(bytes, size);
+    entry.device = tacit_field_of(d->device, sizeof d->device);
+    entry.body_case = TACIT__ENTRY__BODY_POLICY_CHANGED;
+    entry.policy_changed = &body;
+    return tacit_ledger_record(call->server->ledger, &entry, NULL, NULL, err);
+}
+
+static tacit_status set_budget(reading *r, tacit_error *err)
+{
+    device_row d;
+    uint8_t *bytes = NULL;
+    size_t size = 0;
+    tacit_status status = find_device(r->call, &d, err);
+    if (status == TACIT_OK)
+        status = lowered_policy(r->call, &d, &bytes, &size, err);
+    if (status == TACIT_OK)
+        status = log_policy(r->call, &d, bytes, size, err);
+    free(bytes);
+    if (status == TACIT_OK)
+        tacit_log_warn("device %s: epsilon cap lowered to %s", d.name, r->call->value[AT_EPSILON]);
+    return status == TACIT_OK ? fill_device(r, err) : status;
+}
+
+tacit_status verb_budget_set(control_call *call, tacit_error *err)
+{
+    return read_json(call, json_object(), set_budget, err);
 }

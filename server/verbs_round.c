@@ -22,6 +22,7 @@ typedef struct round_reading {
     json_t *json;
     round_row found; /* of a search */
     bool has_found;
+    lineage_row lineage; /* that was cancelled: its name and state alone */
 } round_reading;
 
 static json_t *number(double v)
@@ -100,13 +101,14 @@ tacit_status verb_round_show(control_call *call, tacit_error *err)
     return run_reading(call, show_round, json_object(), err);
 }
 
-/* The lineage ends; its open round, if it still collects, is failed by the caller. */
+/* The lineage ends; its open round is failed by the caller. */
 static tacit_status cancel_lineage(void *ctx, tacit_error *err)
 {
     round_reading *r = ctx;
     tacit_database *db = r->call->server->db;
     lineage_row lineage = {0};
     tacit_status status = lineage_running(db, &lineage, err);
+    memcpy(r->lineage.lineage, lineage.lineage, LINEAGE_BYTES);
     if (status == TACIT_NOT_FOUND)
         return tacit_fail(err, TACIT_CONFLICT, "no lineage is running");
     if (status == TACIT_OK)
@@ -121,10 +123,14 @@ static tacit_status cancel_lineage(void *ctx, tacit_error *err)
 
 tacit_status verb_round_cancel(control_call *call, tacit_error *err)
 {
-    round_reading r = {.call = call};
+    round_reading r = {.call = call, .lineage = {.state = LINEAGE_CANCELLED}};
     tacit_status status = writer_run(call->server->writer, cancel_lineage, NULL, &r, err);
-    if (status == TACIT_OK && r.has_found && r.found.state == ROUND_COLLECTING)
+    if (status == TACIT_OK && !r.has_found)
+        round_announce_lineage(call->server, &r.lineage);
+    if (status == TACIT_OK && r.has_found)
         status = round_fail(call->server, &r.found, "cancelled", err);
+    if (status == TACIT_CONFLICT && r.has_found) /* it ended by itself meanwhile */
+        status = TACIT_OK;
     if (r.has_found)
         round_row_free(&r.found);
     if (status == TACIT_OK)
@@ -198,8 +204,8 @@ static tacit_status show_adapter(void *ctx, tacit_error *err)
         json_object_update(r->json, json);
         json_decref(json);
     }
-    adapter_row_free(&current);
-    adapter_row_free(&row);
+    registry_row_free(&current);
+    registry_row_free(&row);
     return status;
 }
 
@@ -208,46 +214,71 @@ tacit_status verb_adapter_show(control_call *call, tacit_error *err)
     return run_reading(call, show_adapter, json_object(), err);
 }
 
-const control_option verb_adapter_rollback_options[] = {
-    {"reason", "TEXT", "for the log (rolled back by the operator)"},
+const control_option verb_adapter_switch_options[] = {
+    {"reason", "TEXT", "for the log (by the operator)"},
     {NULL, NULL, NULL},
 };
 
-static tacit_status roll_back(void *ctx, tacit_error *err)
+/* The log knows one kind of change between published versions, in both directions. */
+static tacit_status log_switch(server *s, const adapter_row *from, const adapter_row *to,
+                               char *reason, tacit_error *err)
 {
-    round_reading *r = ctx;
-    server *s = r->call->server;
-    adapter_row current = {0}, row = {0};
-    char reason[256] = "rolled back by the operator";
     Tacit__AdapterRolledBack body = TACIT__ADAPTER_ROLLED_BACK__INIT;
     Tacit__Entry entry = TACIT__ENTRY__INIT;
-    tacit_status status = named_adapter(r, &current, &row, err);
-    if (status == TACIT_OK && row.version >= current.version)
-        status = tacit_fail(err, TACIT_CONFLICT, "version %llu is not before the current %llu",
-                            (unsigned long long)row.version, (unsigned long long)current.version);
-    if (status != TACIT_OK)
-        goto done;
-    if (r->call->value[0])
-        strncpy(reason, r->call->value[0], sizeof reason - 1);
-    body.lineage = tacit_field_of(row.lineage, LINEAGE_BYTES);
-    body.from_version = current.version;
-    body.to_version = row.version;
+    body.lineage = tacit_field_of(to->lineage, LINEAGE_BYTES);
+    body.from_version = from->version;
+    body.to_version = to->version;
     body.reason = reason;
     entry.body_case = TACIT__ENTRY__BODY_ROLLED_BACK;
     entry.rolled_back = &body;
-    TACIT_TRY(registry_set_current(s->db, row.lineage, row.version, err), done);
-    TACIT_TRY(tacit_ledger_record(s->ledger, &entry, NULL, NULL, err), done);
-    tacit_log_warn("rolled back to adapter version %llu: %s", (unsigned long long)row.version,
-                   reason);
-done:
-    adapter_row_free(&current);
-    adapter_row_free(&row);
+    tacit_status status = registry_set_current(s->db, to->lineage, to->version, err);
+    if (status == TACIT_OK)
+        status = tacit_ledger_record(s->ledger, &entry, NULL, NULL, err);
+    if (status == TACIT_OK)
+        tacit_log_warn("adapter version %llu takes the place of %llu: %s",
+                       (unsigned long long)to->version, (unsigned long long)from->version, reason);
     return status;
+}
+
+/* Makes the named version current, which must lie before the current one, or after it. */
+static tacit_status switch_adapter(round_reading *r, bool back, tacit_error *err)
+{
+    adapter_row current = {0}, row = {0};
+    char reason[CONTROL_TEXT_MAX + 1];
+    tacit_status status =
+        control_text(r->call, verb_adapter_switch_options, 0, "by the operator", reason, err);
+    if (status == TACIT_OK)
+        status = named_adapter(r, &current, &row, err);
+    bool fits = back ? row.version < current.version : row.version > current.version;
+    if (status == TACIT_OK && !fits)
+        status = tacit_fail(err, TACIT_CONFLICT, "version %llu is not %s the current %llu",
+                            (unsigned long long)row.version, back ? "before" : "after",
+                            (unsigned long long)current.version);
+    if (status == TACIT_OK)
+        status = log_switch(r->call->server, &current, &row, reason, err);
+    registry_row_free(&current);
+    registry_row_free(&row);
+    return status;
+}
+
+static tacit_status roll_back(void *ctx, tacit_error *err)
+{
+    return switch_adapter(ctx, true, err);
+}
+
+static tacit_status publish_again(void *ctx, tacit_error *err)
+{
+    return switch_adapter(ctx, false, err);
 }
 
 tacit_status verb_adapter_rollback(control_call *call, tacit_error *err)
 {
     return run_reading(call, roll_back, json_pack("{s:s}", "current", call->argument), err);
+}
+
+tacit_status verb_adapter_publish(control_call *call, tacit_error *err)
+{
+    return run_reading(call, publish_again, json_pack("{s:s}", "current", call->argument), err);
 }
 
 /* --- the log --- */

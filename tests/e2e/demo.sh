@@ -11,7 +11,7 @@ export TACIT_BIN=${TACIT_BIN:-$root/build/bin}
 
 dir=$root/build/demo json=no seed=1 devices=8 split=F only=both shuffle=()
 rounds=5 steps=20 q=0.08 noise=0.9 clip=1.0 divisor=48 rate=0.02 rank=8 alpha=16
-targets=attn_output,ffn_down pad=0 optimizer=adam
+targets=attn_output,ffn_down pad=0 optimizer=adam nano=$root/tests/nano
 usage() {
     cat <<'TEXT'
 usage: ./run demo [options]
@@ -23,7 +23,7 @@ usage: ./run demo [options]
 for measurements:
   --split H|F --devices N --rounds N --steps N --q Q --noise-multiplier Z --clip C --divisor D
   --learning-rate R --rank R --alpha A --targets A,B --optimizer adam|sgd --only dp|plain
-  --shuffle-pictures
+  --shuffle-pictures --nano DIR
 TEXT
 }
 while [ $# -gt 0 ]; do
@@ -46,6 +46,7 @@ while [ $# -gt 0 ]; do
     --optimizer) optimizer=$2 && shift ;;
     --pad-seconds) pad=$2 && shift ;;
     --only) only=$2 && shift ;;
+    --nano) nano=$2 && shift ;;
     --shuffle-pictures) shuffle=(--shuffle-pictures) ;;
     --help) usage && exit 0 ;;
     *) usage >&2 && exit 2 ;;
@@ -53,7 +54,7 @@ while [ $# -gt 0 ]; do
     shift
 done
 
-model=$root/tests/nano/nano.gguf mmproj=$root/tests/nano/mmproj-nano.gguf
+model=$nano/nano.gguf mmproj=$nano/mmproj-nano.gguf
 started=$(date +%s)
 trap fed_stop EXIT
 rm -rf "$dir"

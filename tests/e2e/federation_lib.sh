@@ -59,7 +59,6 @@ fed_enrol() {
         sed 's/.*"token":"\([^"]*\)".*/\1/')
     mkdir -p "$dir"
     {
-        echo "server: \"tls+tcp://127.0.0.1:$port\""
         echo "model:"
         echo "  text: \"$model\""
         [ -n "$mmproj" ] && printf '  mmproj:\n    - "%s"\n' "$mmproj"
@@ -80,8 +79,8 @@ fed_client() {
     fed_pids+=($!)
 }
 
-# fed_json FILE KEY: a number or word of a JSON object of one level on one line.
-fed_json() { sed -n 's/.*"'"$2"'": *"\{0,1\}\([^",}]*\).*/\1/p' "$1" | tail -1; }
+# fed_json FILE KEY: the first value of that key, a number or a word.
+fed_json() { grep -o "\"$2\": *\"\{0,1\}[^\",}]*" "$1" | head -1 | sed 's/^[^:]*: *"\{0,1\}//'; }
 
 # fed_active CLIENT_DIR VERSION: true when the device has activated at least this version.
 fed_active() {

@@ -8,6 +8,8 @@
 #include "random_llama.h"
 #include "reference_llama.h"
 
+#include <unistd.h>
+
 #define MEDIA_ROWS 5
 
 static void check(tacit_status status, const tacit_error *err)
@@ -285,6 +287,92 @@ static void test_truncate(void **state)
     random_file_close(&f);
 }
 
+/* W + scale B A of every adapted linear, in `m`, which then owns nothing of it: free with merged.
+ */
+static void merge_pairs(tacit_model *m, const tacit_layout *l, const float *values, float scale,
+                        float **merged)
+{
+    size_t entry = 0;
+    for (size_t i = 0; i < m->text.n_layers; i++)
+        for (int k = TEXT_O; k <= TEXT_DOWN; k += TEXT_DOWN - TEXT_O) {
+            tacit_linear *w = &m->text.layer[i].linear[k];
+            const tacit_trainable_entry *a = &l->entry[entry], *b = &l->entry[entry + 1];
+            float *sum = malloc(w->n_in * w->n_out * sizeof *sum);
+            tacit_linear flat;
+            linear_init_f32(&flat, sum, w->bias, w->n_in, w->n_out);
+            for (size_t o = 0; o < w->n_out; o++) {
+                linear_row(w, o, sum + o * w->n_in);
+                for (size_t c = 0; c < w->n_in; c++)
+                    for (size_t r = 0; r < a->rows; r++)
+                        sum[o * w->n_in + c] += scale * values[b->offset + o * a->rows + r] *
+                                                values[a->offset + r * w->n_in + c];
+            }
+            linear_drop_cache(w);
+            *w = flat;
+            merged[entry / 2] = sum;
+            entry += 2;
+        }
+    assert_int_equal(entry, l->count);
+}
+
+/* An adapter computes what the same model with the merged weights computes, an unbound context
+ * what the base does, and binding forgets rows made with other weights. */
+static void test_adapter(void **state)
+{
+    (void)state;
+    random_llama m = random_llama_usual();
+    random_file f = random_llama_open(random_llama_writer(&m));
+    tacit_model *model = random_model(&f, true), *other = random_model(&f, true);
+    const tacit_trainable_spec spec = {.kind = TACIT_TRAIN_LORA,
+                                       .target = {"attn_output", "ffn_down"},
+                                       .n_targets = 2,
+                                       .rank = 3,
+                                       .alpha = 6};
+    const tacit_adapter_info info = {.version = 1};
+    char path[] = "/tmp/tacit-context-XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    tacit_error err = {0};
+    tacit_layout layout;
+    check(tacit_layout_make(&layout, model, &spec, &err), &err);
+    float *values = numbers_new(layout.values, 0.3f, 91), *merged[4];
+    check(tacit_adapter_save(path, model, &spec, values, &info, &err), &err);
+    tacit_adapter *adapter = NULL;
+    check(tacit_adapter_load(&adapter, model, path, &err), &err);
+    merge_pairs(other, &layout, values, 2, merged);
+    sequence s = new_sequence(&m, 30);
+    float *base = logits_of(model, &s, TACIT_EXACT, 0, 1);
+    float *expected = logits_of(other, &s, TACIT_EXACT, 0, 1);
+    for (int precision = TACIT_EXACT; precision <= TACIT_FAST; precision++) {
+        tacit_context *c = new_context(model, (tacit_precision)precision, 8, NULL);
+        check(tacit_context_feed(c, s.row, s.n, &s.media, 1, &err), &err);
+        check(tacit_context_bind(c, adapter, &err), &err);
+        assert_int_equal(tacit_context_rows(c), 0);
+        check(tacit_context_feed(c, s.row, s.n, &s.media, 1, &err), &err);
+        const float *last = expected + (s.n - 1) * m.vocab;
+        assert_true(numbers_distance(tacit_context_logits(c), last, m.vocab) < 1e-5);
+        check(tacit_context_bind(c, NULL, &err), &err);
+        check(tacit_context_feed(c, s.row, s.n, &s.media, 1, &err), &err);
+        assert_true(numbers_distance(tacit_context_logits(c), base + (s.n - 1) * m.vocab, m.vocab) <
+                    1e-5);
+        assert_true(numbers_distance(tacit_context_logits(c), last, m.vocab) > 1e-2);
+        tacit_context_free(c);
+    }
+    free(expected);
+    free(base);
+    free_sequence(&s);
+    tacit_adapter_free(adapter);
+    for (size_t i = 0; i < 4; i++)
+        free(merged[i]);
+    free(values);
+    tacit_layout_free(&layout);
+    assert_int_equal(unlink(path), 0);
+    random_model_free(other);
+    random_model_free(model);
+    random_file_close(&f);
+}
+
 static void assert_refused(tacit_context *c, const sequence *s, size_t n, size_t n_media,
                            const char *why)
 {
@@ -342,6 +430,7 @@ int main(void)
         cmocka_unit_test(test_threads_change_no_bit),
         cmocka_unit_test(test_chunks),
         cmocka_unit_test(test_truncate),
+        cmocka_unit_test(test_adapter),
         cmocka_unit_test(test_bad_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

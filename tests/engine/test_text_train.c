@@ -6,9 +6,11 @@
 
 #include <cmocka.h>
 
+#include "engine/layout.h"
 #include "engine/text_attention.h"
 #include "engine/text_train.h"
 #include "engine/train_values.h"
+#include "reference_train.h"
 #include "train_fixture.h"
 
 #include <math.h>
@@ -188,12 +190,116 @@ static void attention_equals_its_naive_twin(void **state)
     check_attention(6, some);
 }
 
+/* ---- a large vocabulary ---- */
+
+enum { WIDE = 32, MANY = 40960 };
+
+static void put_tensor(gguf_writer *w, const char *name, uint64_t cols, uint64_t rows, float scale,
+                       float offset)
+{
+    const uint64_t ne[2] = {cols, rows};
+    float *x = malloc(cols * rows * sizeof *x);
+    fill_random(x, cols * rows);
+    for (size_t i = 0; i < cols * rows; i++)
+        x[i] = x[i] * scale + offset;
+    gguf_put_tensor(w, name, rows > 1 ? 2 : 1, ne, TACIT_TYPE_F32, x);
+    free(x);
+}
+
+/* Embeddings that are alike but for a hundredth: the gradient is what is left when nearly equal
+ * vectors, one for each word, cancel. */
+static uint8_t *write_alike_words(size_t *size)
+{
+    static const struct {
+        const char *name;
+        uint64_t cols, rows;
+    } tensors[] = {
+        {"blk.0.attn_q.weight", WIDE, WIDE},       {"blk.0.attn_k.weight", WIDE, WIDE},
+        {"blk.0.attn_v.weight", WIDE, WIDE},       {"blk.0.attn_output.weight", WIDE, WIDE},
+        {"blk.0.ffn_gate.weight", WIDE, 2 * WIDE}, {"blk.0.ffn_up.weight", WIDE, 2 * WIDE},
+        {"blk.0.ffn_down.weight", 2 * WIDE, WIDE}};
+    static const char *const norms[] = {"blk.0.attn_norm.weight", "blk.0.ffn_norm.weight",
+                                        "output_norm.weight"};
+    gguf_writer *w = gguf_writer_new();
+    uint8_t *bytes;
+    gguf_put_string(w, "general.architecture", "llama", 5);
+    gguf_put_u32(w, "llama.context_length", 64);
+    gguf_put_u32(w, "llama.embedding_length", WIDE);
+    gguf_put_u32(w, "llama.block_count", 1);
+    gguf_put_u32(w, "llama.feed_forward_length", 2 * WIDE);
+    gguf_put_u32(w, "llama.attention.head_count", 2);
+    gguf_put_u32(w, "llama.vocab_size", MANY);
+    gguf_put_f32(w, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
+    put_tensor(w, "token_embd.weight", WIDE, MANY, 0.02f, 2);
+    for (size_t i = 0; i < 3; i++)
+        put_tensor(w, norms[i], WIDE, 1, 0.1f, 1);
+    for (size_t i = 0; i < sizeof tensors / sizeof tensors[0]; i++)
+        put_tensor(w, tensors[i].name, tensors[i].cols, tensors[i].rows, 0.3f, 0);
+    assert_int_equal(gguf_write_memory(w, &bytes, size, NULL), TACIT_OK);
+    gguf_writer_free(w);
+    return bytes;
+}
+
+static void small_terms_of_a_large_vocabulary_count(void **state)
+{
+    (void)state;
+    tacit_model m = {0};
+    tacit_error err;
+    size_t size;
+    uint8_t *bytes = write_alike_words(&size);
+    if (gguf_open_memory(&m.text_file, bytes, size, "words", &err) != TACIT_OK ||
+        text_model_load(&m.text, m.text_file, &err) != TACIT_OK)
+        fail_msg("%s", err.message);
+    tacit_row row[4];
+    for (int i = 0; i < 4; i++)
+        row[i] = (tacit_row){.token = 9999 * i, .trained = i > 1, .position = (uint32_t)i};
+    tacit_input in = {.row = row, .count = 4};
+    const tacit_input *example = &in;
+    tacit_unit unit = {&example, 1};
+    tacit_trainable_spec spec = fixture_spec(TACIT_TRAIN_LORA);
+    spec.n_targets = 2;
+    tacit_trainer *t = fixture_trainer(&m, &spec, 8, NULL);
+    const tacit_layout *l = tacit_trainer_layout(t);
+    fixture_sink s = fixture_gradients(t, &unit, 1);
+    ref_model r = {WIDE, 1, 2, 2, WIDE / 2, 2 * WIDE, MANY, (double)1e-5f, 10000, 6, NULL, NULL, 0};
+    ref_load(&r, m.text_file);
+    for (size_t i = 0; i < l->count; i++) {
+        ref_tensor *p = ref_add(&r, l->entry[i].name, l->entry[i].rows, l->entry[i].cols);
+        for (size_t k = 0; k < p->rows * p->cols; k++)
+            p->value[k] = (double)tacit_trainer_values(t)[l->entry[i].offset + k];
+    }
+    assert_float_equal(s.loss[0], ref_loss(&r, &in), 1e-5);
+    size_t b = layout_find(l, "blk.0.ffn_down.weight.lora_b");
+    double *value = ref_named(&r, l->entry[b].name)->value, off = 0, norm = 0;
+    for (size_t k = 0; k < 16; k++) {
+        double loss[2];
+        for (int side = 0; side < 2; side++) {
+            value[5 * k] = side ? -1e-5 : 1e-5;
+            loss[side] = ref_loss(&r, &in);
+        }
+        value[5 * k] = 0;
+        double expected = (loss[0] - loss[1]) / 2e-5;
+        double d = (double)s.grad[l->entry[b].offset + 5 * k] - expected;
+        off += d * d;
+        norm += expected * expected;
+    }
+    if (!(sqrt(off) <= 5e-5 * sqrt(norm)))
+        fail_msg("relative L2 %.3g", sqrt(off / norm));
+    ref_free(&r);
+    fixture_sink_free(&s);
+    tacit_trainer_free(t);
+    text_model_unload(&m.text);
+    gguf_close(m.text_file);
+    free(bytes);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_plans_agree),
         cmocka_unit_test(the_backward_ends_where_nothing_is_trained),
         cmocka_unit_test(attention_equals_its_naive_twin),
+        cmocka_unit_test(small_terms_of_a_large_vocabulary_count),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes the inputs of tests/fuzz/corpus/{gguf,vocabulary,tokenize,chat}: small files, good and bad, laid out here
+"""Makes the inputs of tests/fuzz/corpus/{gguf,vocabulary,tokenize,chat,text_model}: small files, good and bad, laid out here
 byte by byte. The same call writes the same bytes.
 
 usage: make_corpus.py
@@ -116,6 +116,58 @@ def chat_corpus():
     return good, bad
 
 
+def values(count, kind):
+    """Numbers of no meaning: fp32, or Q8_0 blocks with scale 2^-7."""
+    if kind == 0:
+        return struct.pack(f"<{count}f", *[((7 * i) % 13 - 6) / 8 for i in range(count)])
+    return b"".join(b"\x00\x20" + bytes((11 * i + j) % 256 for j in range(32)) for i in range(count // 32))
+
+
+def llama(kind=0, keys=(), without=(), with_tensor=None, width=32):
+    """One layer of a llama with 4 heads of 8, 2 key-value heads, 32 wide, 4 tokens."""
+    numbers = {"context_length": 16, "embedding_length": width, "block_count": 1, "feed_forward_length": 32,
+               "attention.head_count": 4, "attention.head_count_kv": 2}
+    head = [NAME] + [key("llama." + name, U32, u32(v)) for name, v in numbers.items() if name not in without]
+    if "eps" not in without:
+        head.append(key("llama.attention.layer_norm_rms_epsilon", 6, struct.pack("<f", 1e-5)))
+    shapes = {"token_embd": (32, 4), "output_norm": (32,), "blk.0.attn_norm": (32,), "blk.0.ffn_norm": (32,),
+              "blk.0.attn_q": (32, 32), "blk.0.attn_k": (32, 16), "blk.0.attn_v": (32, 16),
+              "blk.0.attn_output": (32, 32), "blk.0.ffn_gate": (32, 32), "blk.0.ffn_up": (32, 32),
+              "blk.0.ffn_down": (32, 32)}
+    if with_tensor:
+        shapes[with_tensor] = (32,)
+    tensors, data = [], b""
+    for name, dims in shapes.items():
+        if name in without:
+            continue
+        type_ = kind if len(dims) == 2 else 0
+        tensors.append(tensor(name + ".weight", dims, type_, len(data)))
+        data += values(dims[0] * (dims[1] if len(dims) == 2 else 1), type_)
+        data += bytes(-len(data) % 32)
+    return container(head + list(keys), tensors, data)
+
+
+def scaling(name):
+    return key("llama.rope.scaling.type", STRING, string(name))
+
+
+TEXT_MODEL_GOOD = {
+    "f32": llama(), "q8_0": llama(8), "linear": llama(keys=[scaling("linear")]),
+    "array": llama(8, [key("llama.feed_forward_length", ARRAY, u32(U32) + u64(1) + u32(32))],
+                   ["feed_forward_length"]),
+}
+TEXT_MODEL_BAD = {
+    "no_down": llama(without=["blk.0.ffn_down"]), "no_eps": llama(without=["eps"]), "width": llama(width=64),
+    "extra": llama(with_tensor="blk.0.attn_q_norm"), "yarn": llama(keys=[scaling("yarn")]),
+    "heads_0": llama(keys=[key("llama.attention.head_count", U32, u32(0))], without=["attention.head_count"]),
+    "layers": llama(keys=[key("llama.block_count", U32, u32(-1))], without=["block_count"]),
+    "kv_3": llama(keys=[key("llama.attention.head_count_kv", U32, u32(3))], without=["attention.head_count_kv"]),
+    "short_array": llama(keys=[key("llama.feed_forward_length", ARRAY, u32(U32) + u64(0))],
+                         without=["feed_forward_length"]),
+    "experts": llama(keys=[key("llama.expert_count", U32, u32(8))]),
+}
+
+
 def write(target, folder, inputs):
     path = os.path.join(HERE, "corpus", target, folder)
     os.makedirs(path, exist_ok=True)
@@ -127,7 +179,8 @@ def write(target, folder, inputs):
 def main():
     chat_good, chat_bad = chat_corpus()
     for target, good, bad in (("gguf", GGUF_GOOD, GGUF_BAD), ("vocabulary", VOCABULARY_GOOD, VOCABULARY_BAD),
-                              ("tokenize", TOKENIZE_GOOD, {}), ("chat", chat_good, chat_bad)):
+                              ("tokenize", TOKENIZE_GOOD, {}), ("chat", chat_good, chat_bad),
+                              ("text_model", TEXT_MODEL_GOOD, TEXT_MODEL_BAD)):
         write(target, "good", good)
         write(target, "bad", bad)
 

@@ -6,6 +6,7 @@
 
 #include "privacy/dp_step.h"
 #include "privacy/noise.h"
+#include "privacy/sampler.h"
 
 #include <float.h>
 #include <math.h>
@@ -236,6 +237,24 @@ static void test_noise_comes_first_and_is_fresh(void **state)
     tacit_dp_free(dp);
 }
 
+/* The sample comes from a stream of its own: a replay of the sampler gives the same units. */
+static void test_sampling_has_its_own_stream(void **state)
+{
+    (void)state;
+    tacit_dp *dp = dp_of(mechanism());
+    tacit_drbg *g;
+    tacit_error err;
+    const size_t *drawn;
+    size_t expected[300], n, n_expected;
+    assert_int_equal(tacit_drbg_new(&g, "sampling", nonce, seed, &err), TACIT_OK);
+    tacit_sampler_draw(g, mechanism().q_num, 300, expected, &n_expected);
+    assert_int_equal(tacit_dp_begin_step(dp, 300, &drawn, &n, &err), TACIT_OK);
+    assert_int_equal(n, n_expected);
+    assert_memory_equal(drawn, expected, n * sizeof *drawn);
+    tacit_drbg_free(g);
+    tacit_dp_free(dp);
+}
+
 /* Real seeds: never the same noise twice, and not insecure. */
 static void test_real_seeds_differ(void **state)
 {
@@ -458,6 +477,7 @@ int main(void)
         cmocka_unit_test(test_sensitivity_of_neighbouring_data),
         cmocka_unit_test(test_sensitivity_is_reached_and_zero_is_zero),
         cmocka_unit_test(test_noise_comes_first_and_is_fresh),
+        cmocka_unit_test(test_sampling_has_its_own_stream),
         cmocka_unit_test(test_real_seeds_differ),
         cmocka_unit_test(test_empty_steps_are_noised),
         cmocka_unit_test(test_divisor_is_constant),

@@ -207,6 +207,22 @@ static void test_table_is_exact(void **state)
     }
 }
 
+/* Multiply-shift draws some u once too often unless words with a low product below 2^64 mod b are
+ * refused: the word 0, whose product is 0, among them. */
+static void test_biased_words_are_refused(void **state)
+{
+    (void)state;
+    const uint64_t bs[] = {3, 5, 7, 772, 77163, 2147483647};
+    for (size_t i = 0; i < sizeof bs / sizeof bs[0]; i++)
+        for (uint64_t word = 0; word < 3; word++) {
+            uint64_t remainder = UINT64_MAX % bs[i] + 1; /* of 2^64, up to b */
+            const uint64_t words[4] = {0, word, UINT64_MAX, 0};
+            int64_t out[1];
+            bool kept = word * bs[i] >= remainder % bs[i];
+            assert_int_equal(tacit_noise_trials(bs[i], words, 1, out), kept);
+        }
+}
+
 /* Standard score of the chi-square statistic of n draws with scale b against the law of scale
  * law_b, over bins of `width` integers; bins with small expectation are joined at the ends. */
 static double chi_square_score(uint64_t b, uint64_t law_b, int64_t width, size_t n)
@@ -306,6 +322,7 @@ int main(void)
         cmocka_unit_test(test_known_answers),
         cmocka_unit_test(test_acceptance_is_exact_to_58_bits),
         cmocka_unit_test(test_table_is_exact),
+        cmocka_unit_test(test_biased_words_are_refused),
         cmocka_unit_test(test_chi_square),
         cmocka_unit_test(test_moments),
         cmocka_unit_test(test_total_variation_bound),

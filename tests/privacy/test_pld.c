@@ -233,7 +233,7 @@ static void check_reference_step(const golden_row *row, const tacit_event *event
     tacit_error err;
     double epsilon, expected = golden_number(row, EPS_PLD);
     assert_int_equal(tacit_pld_epsilon(events, n, delta, 1e-4, &epsilon, &err), TACIT_OK);
-    double relative = delta > 3e-6 ? 1e-7 : delta > 3e-7 ? 1e-6 : 3e-5;
+    double relative = delta > 3e-6 ? 3e-7 : delta > 3e-7 ? 1e-6 : 3e-5;
     assert_close(row->cell[CASE_ID], epsilon, expected, relative, expected < 0.01 ? 1e-6 : 0);
     assert_true(epsilon >= exact_of(row));
 }

@@ -57,6 +57,27 @@ static void test_draw_is_an_exact_comparison(void **state)
     }
 }
 
+/* At the very boundary: a rate equal to a unit's word does not draw it, one more does. */
+static void test_the_boundary_is_strict(void **state)
+{
+    (void)state;
+    uint8_t bytes[4 * 20];
+    size_t drawn[20], n;
+    tacit_drbg *g = seeded(6);
+    tacit_drbg_bytes(g, bytes, sizeof bytes);
+    tacit_drbg_free(g);
+    for (size_t unit = 0; unit < 20; unit++)
+        for (uint64_t more = 0; more <= 1; more++) {
+            bool found = false;
+            g = seeded(6);
+            tacit_sampler_draw(g, (uint64_t)tacit_load_u32(bytes + 4 * unit) + more, 20, drawn, &n);
+            for (size_t i = 0; i < n; i++)
+                found |= drawn[i] == unit;
+            assert_int_equal(found, more);
+            tacit_drbg_free(g);
+        }
+}
+
 static void test_a_unit_at_the_end_changes_no_other_draw(void **state)
 {
     (void)state;
@@ -147,6 +168,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rate_one_draws_everyone),
         cmocka_unit_test(test_draw_is_an_exact_comparison),
+        cmocka_unit_test(test_the_boundary_is_strict),
         cmocka_unit_test(test_a_unit_at_the_end_changes_no_other_draw),
         cmocka_unit_test(test_inclusions_are_independent_coins),
     };

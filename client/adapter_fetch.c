@@ -1,0 +1,129 @@
+/* Fetching an adapter's file in chunks into adapters/HEX.part, which a restart continues. */
+#include "client/activation.h"
+
+#include "common/file.h"
+#include "common/log.h"
+#include "common/message.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+typedef struct fetching {
+    client_session *session;
+    const uint8_t *digest;
+    uint64_t size;
+    char part[CLIENT_PATH_MAX];
+    int fd;
+} fetching;
+
+static tacit_status fail_errno(const fetching *f, const char *what, tacit_error *err)
+{
+    return tacit_fail(err, TACIT_IO, "%s: cannot %s: %s", f->part, what, strerror(errno));
+}
+
+static bool has_digest(const char *path, const uint8_t *digest)
+{
+    uint8_t found[TACIT_DIGEST_BYTES];
+    return tacit_digest_file(found, path, NULL) == TACIT_OK &&
+           memcmp(found, digest, sizeof found) == 0;
+}
+
+/* What an earlier fetch left; more than the file can have begins anew. */
+static tacit_status open_part(fetching *f, uint64_t *offset, tacit_error *err)
+{
+    struct stat st;
+    f->fd = open(f->part, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (f->fd < 0 || fstat(f->fd, &st) != 0)
+        return fail_errno(f, "open", err);
+    *offset = (uint64_t)st.st_size;
+    if (*offset > f->size) {
+        *offset = 0;
+        if (ftruncate(f->fd, 0) != 0)
+            return fail_errno(f, "empty", err);
+    }
+    return TACIT_OK;
+}
+
+static tacit_status write_at(const fetching *f, const uint8_t *data, size_t n, uint64_t offset,
+                             tacit_error *err)
+{
+    while (n) {
+        ssize_t w = pwrite(f->fd, data, n, (off_t)offset);
+        if (w < 0 && errno == EINTR)
+            continue;
+        if (w <= 0)
+            return fail_errno(f, "write", err);
+        data += w;
+        offset += (uint64_t)w;
+        n -= (size_t)w;
+    }
+    return TACIT_OK;
+}
+
+static tacit_status fetch_chunk(const fetching *f, uint64_t *offset, tacit_error *err)
+{
+    Tacit__AdapterChunkRequest request = TACIT__ADAPTER_CHUNK_REQUEST__INIT;
+    Tacit__AdapterChunkReply *reply = NULL;
+    request.file_digest = tacit_field_of(f->digest, TACIT_DIGEST_BYTES);
+    request.offset = *offset;
+    tacit_status status =
+        client_session_call(f->session, TACIT__METHOD__METHOD_ADAPTER_CHUNK, &request,
+                            &tacit__adapter_chunk_reply__descriptor, &reply, err);
+    if (status != TACIT_OK)
+        return status;
+    if (reply->size != f->size || reply->data.len == 0 || reply->data.len > f->size - *offset)
+        status = tacit_fail(err, TACIT_INTEGRITY,
+                            "adapter: the server sends %zu bytes at %llu of a file of %llu, its "
+                            "manifest says %llu",
+                            reply->data.len, (unsigned long long)*offset,
+                            (unsigned long long)reply->size, (unsigned long long)f->size);
+    else
+        status = write_at(f, reply->data.data, reply->data.len, *offset, err);
+    *offset += status == TACIT_OK ? reply->data.len : 0;
+    tacit_message_free(reply);
+    return status;
+}
+
+static tacit_status publish(const fetching *f, const char *path, const char *folder,
+                            tacit_error *err)
+{
+    if (fsync(f->fd) != 0)
+        return fail_errno(f, "fsync", err);
+    if (!has_digest(f->part, f->digest)) {
+        unlink(f->part);
+        return tacit_fail(err, TACIT_INTEGRITY,
+                          "adapter: the file that the server sent has another digest than its "
+                          "manifest; dropped");
+    }
+    if (rename(f->part, path) != 0)
+        return fail_errno(f, "publish", err);
+    return tacit_file_sync_dir(folder, err);
+}
+
+tacit_status adapter_fetch(client *c, client_session *s, const uint8_t digest[TACIT_DIGEST_BYTES],
+                           uint64_t size, char path[CLIENT_PATH_MAX], tacit_error *err)
+{
+    fetching f = {.session = s, .digest = digest, .size = size, .fd = -1};
+    char folder[CLIENT_PATH_MAX];
+    uint64_t offset = 0;
+    tacit_status status;
+    TACIT_TRY(client_hex_path(c, path, "adapters", digest, TACIT_DIGEST_BYTES, "gguf", err), done);
+    if (has_digest(path, digest))
+        return TACIT_OK;
+    TACIT_TRY(client_path(c, folder, NULL, "adapters", err), done);
+    TACIT_TRY(client_hex_path(c, f.part, "adapters", digest, TACIT_DIGEST_BYTES, "part", err),
+              done);
+    TACIT_TRY(open_part(&f, &offset, err), done);
+    while (offset < size)
+        TACIT_TRY(fetch_chunk(&f, &offset, err), done);
+    TACIT_TRY(publish(&f, path, folder, err), done);
+    tacit_log_info("adapter fetched: %llu bytes", (unsigned long long)size);
+done:
+    if (f.fd >= 0)
+        close(f.fd);
+    return status;
+}

@@ -1,0 +1,360 @@
+#include "client/agent.h"
+
+#include "client/activation.h"
+#include "client/checkin.h"
+#include "client/enroll.h"
+#include "client/receipts.h"
+#include "client/reservation.h"
+#include "client/round_training.h"
+#include "client/upload.h"
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/text.h"
+#include "common/tls_engine.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <sodium.h>
+#include <stdatomic.h>
+#include <string.h>
+
+enum { POLL_LEAST_MS = 50, POLL_MOST_MS = 86400000, POLL_DEFAULT_MS = 30000, GRACE_MS = 60000 };
+
+/* What one turn of the loop came to. */
+typedef enum agent_outcome {
+    AGENT_IDLE,    /* nothing to do */
+    AGENT_WORKED,  /* something was done: look again at once */
+    AGENT_WAITING, /* the round's sealed bytes wait for their time */
+    AGENT_REFUSED  /* a plan was refused; *err says why */
+} agent_outcome;
+
+typedef struct agent {
+    client *client;
+    const agent_setup *setup;
+    client_session *session;
+    uint64_t poll_ms;
+    uint8_t refused_plan[TACIT_DIGEST_BYTES]; /* logged once, not at every check-in */
+    uint8_t bad_adapter[TACIT_DIGEST_BYTES];  /* not fetched again in this run */
+    uint64_t wait_until_ms;                   /* wall clock, with AGENT_WAITING */
+    /* The round that this run has taken part in, until its adapter came. */
+    bool awaiting;
+    uint64_t awaited_above;  /* version */
+    uint64_t awaiting_until; /* wall clock */
+    bool finished_round;
+    bool next_offered; /* the plan of a later round: what was awaited is over */
+} agent;
+
+static _Atomic(client_session *) interruptible;
+
+void agent_interrupt(void)
+{
+    client_session *s = atomic_load(&interruptible);
+    if (s)
+        client_session_interrupt(s);
+}
+
+static void close_session(agent *a)
+{
+    atomic_store(&interruptible, NULL);
+    client_session_close(a->session);
+    a->session = NULL;
+}
+
+static tacit_status open_session(agent *a, tacit_error *err)
+{
+    if (a->session)
+        return TACIT_OK;
+    tacit_status status =
+        client_session_open(&a->session, a->client, SESSION_DEVICE, a->setup->patience_ms, err);
+    if (status == TACIT_OK)
+        atomic_store(&interruptible, a->session);
+    return status;
+}
+
+/* --- a plan --- */
+
+static void report_plan(const checked_plan *p)
+{
+    char lineage[2 * CLIENT_LINEAGE_BYTES + 1];
+    const tacit_mechanism *m = &p->mechanism;
+    tacit_hex(lineage, p->plan->lineage.data, p->plan->lineage.len);
+    if (m->kind == TACIT_MECHANISM_NONE)
+        tacit_log_info("plan: round %u of %zu of lineage %.8s: mechanism none, %u steps",
+                       p->plan->round_index + 1, p->schedule->n_rounds, lineage, m->steps);
+    else
+        tacit_log_info("plan: round %u of %zu of lineage %.8s: unit %s, noise multiplier %.4g, "
+                       "q %.4g, clip %.4g, %u steps",
+                       p->plan->round_index + 1, p->schedule->n_rounds, lineage,
+                       tacit_privacy_unit_name(m->unit), tacit_noise_multiplier(m->b),
+                       tacit_sampling_rate(m->q_num), m->clip_norm, m->steps);
+}
+
+static tacit_status check_shapes(client *c, const checked_plan *plan, tacit_error *err)
+{
+    tacit_model *model;
+    tacit_status status = client_load_model(c, &model, err);
+    if (status != TACIT_OK)
+        return status;
+    status = plan_check_layout(plan, model, NULL, err);
+    tacit_model_free(model);
+    return status;
+}
+
+/* Checks everything, fetches what the plan starts from, and reserves. */
+static tacit_status accept_plan(agent *a, const client_checkin *in, tacit_error *err)
+{
+    client *c = a->client;
+    checked_plan plan = {0};
+    round_state round = {0};
+    uint8_t base[TACIT_DIGEST_BYTES];
+    plan_terms terms = {.log = &c->enrolment.log, .policy = &c->config.policy, .base_digest = base};
+    tacit_status status;
+    TACIT_TRY(client_base_digest(c, base, err), done);
+    TACIT_TRY(plan_check(&plan, &in->offer, &terms, err), done);
+    tacit_tls_raise_time_floor(plan.logged_ms);
+    report_plan(&plan);
+    TACIT_TRY(check_shapes(c, &plan, err), done);
+    TACIT_TRY(adapter_fetch_parent(c, a->session, in, plan.plan, err), done);
+    TACIT_TRY(receipts_sync(c, a->session, err), done);
+    TACIT_TRY(reservation_make(c, &plan, in->offer.plan, in->offer.schedule, false, &round, err),
+              done);
+done:
+    round_state_free(&round);
+    checked_plan_free(&plan);
+    return status;
+}
+
+static tacit_status consider_plan(agent *a, const client_checkin *in, agent_outcome *outcome,
+                                  tacit_error *err)
+{
+    uint8_t hash[TACIT_DIGEST_BYTES];
+    tacit_status status = accept_plan(a, in, err);
+    *outcome = AGENT_WORKED;
+    if (status != TACIT_REFUSED && status != TACIT_BAD_INPUT)
+        return status;
+    *outcome = AGENT_REFUSED;
+    tacit_digest(hash, in->offer.plan.data, in->offer.plan.size);
+    if (memcmp(hash, a->refused_plan, sizeof hash) != 0)
+        tacit_log_warn("plan refused: %s", err->message);
+    memcpy(a->refused_plan, hash, sizeof hash);
+    return TACIT_OK;
+}
+
+/* --- a check-in --- */
+
+/* An adapter that does not hold is left alone; the device goes on with the one it has. */
+static tacit_status follow_adapter(agent *a, const client_checkin *in, bool *switched,
+                                   tacit_error *err)
+{
+    const ProtobufCBinaryData *m = &in->reply->manifest;
+    uint8_t hash[TACIT_DIGEST_BYTES];
+    *switched = false;
+    tacit_digest(hash, m->data, m->len);
+    if (m->len == 0 || memcmp(hash, a->bad_adapter, sizeof hash) == 0)
+        return TACIT_OK;
+    tacit_status status = adapter_follow(a->client, a->session, in, switched, err);
+    if ((status != TACIT_INTEGRITY && status != TACIT_BAD_INPUT) || a->setup->once)
+        return status;
+    tacit_log_error("adapter refused: %s", err->message);
+    memcpy(a->bad_adapter, hash, sizeof hash);
+    return TACIT_OK;
+}
+
+static void take_poll(agent *a, uint32_t server_ms)
+{
+    uint64_t ms = a->client->config.poll_seconds * 1000;
+    if (!ms)
+        ms = server_ms ? server_ms : POLL_DEFAULT_MS;
+    if (ms < POLL_LEAST_MS)
+        ms = POLL_LEAST_MS;
+    a->poll_ms = ms > POLL_MOST_MS ? POLL_MOST_MS : ms;
+}
+
+static tacit_status check_in(agent *a, agent_outcome *outcome, tacit_error *err)
+{
+    client_checkin in;
+    bool switched = false;
+    tacit_status status = client_check_in(&in, a->client, a->session, err);
+    if (status != TACIT_OK)
+        return status;
+    tacit_log_debug("checked in: log of %" PRIu64 " entries, %s", in.checkpoint.size,
+                    in.has_plan ? "a plan" : "no plan");
+    take_poll(a, in.reply->poll_after_ms);
+    status = receipts_sync(a->client, a->session, err);
+    if (status == TACIT_OK)
+        status = follow_adapter(a, &in, &switched, err);
+    if (status == TACIT_OK && switched)
+        *outcome = AGENT_WORKED;
+    if (a->setup->once && a->finished_round)
+        a->next_offered = in.has_plan;
+    else if (status == TACIT_OK && in.has_plan)
+        status = consider_plan(a, &in, outcome, err);
+    client_checkin_free(&in);
+    return status;
+}
+
+/* --- the open round --- */
+
+static void begin_awaiting(agent *a, const round_state *r)
+{
+    checked_plan plan;
+    tacit_error none;
+    a->finished_round = true;
+    if (strcmp(r->reason, "accepted") != 0 ||
+        plan_open(&plan, (tacit_span){r->plan, r->plan_size},
+                  (tacit_span){r->schedule, r->schedule_size}, &none) != TACIT_OK)
+        return;
+    a->awaiting = true;
+    a->awaited_above = plan.plan->parent_version;
+    a->awaiting_until = plan.plan->deadline_ms + GRACE_MS;
+    checked_plan_free(&plan);
+}
+
+static tacit_status send_when_due(agent *a, round_state *r, agent_outcome *outcome,
+                                  tacit_error *err)
+{
+    if (tacit_clock_wall_ms() < r->upload_ms) {
+        a->wait_until_ms = r->upload_ms;
+        *outcome = AGENT_WAITING;
+        return TACIT_OK;
+    }
+    tacit_status status = receipts_sync(a->client, a->session, err);
+    if (status == TACIT_OK)
+        status = upload_send(a->client, a->session, r, err);
+    if (status == TACIT_OK)
+        begin_awaiting(a, r);
+    return status;
+}
+
+/* One stage of the round; the next turn takes the next. */
+static tacit_status work_on(agent *a, round_state *r, agent_outcome *outcome, tacit_error *err)
+{
+    bool taken;
+    tacit_status status;
+    *outcome = AGENT_WORKED;
+    switch (r->state) {
+    case ROUND_RESERVED:
+        status = receipts_sync(a->client, a->session, err);
+        if (status == TACIT_OK)
+            status = reservation_acknowledge(a->client, a->session, r, &taken, err);
+        a->finished_round |= status == TACIT_OK && !taken;
+        return status;
+    case ROUND_ACKNOWLEDGED:
+        return round_train_and_seal(a->client, r, err);
+    case ROUND_SEALED:
+        return send_when_due(a, r, outcome, err);
+    case ROUND_DONE:
+    case ROUND_ABANDONED:
+        break;
+    }
+    return TACIT_OK;
+}
+
+/* --- the loop --- */
+
+static tacit_status renew(agent *a, tacit_error *err)
+{
+    bool renewed;
+    tacit_status status = client_renew_if_due(a->client, a->setup->patience_ms, &renewed, err);
+    if (renewed)
+        close_session(a); /* the next request shows the new certificate */
+    return status;
+}
+
+static tacit_status turn(agent *a, agent_outcome *outcome, tacit_error *err)
+{
+    round_state round = {0};
+    *outcome = AGENT_IDLE;
+    tacit_status status = renew(a, err);
+    if (status == TACIT_OK)
+        status = open_session(a, err);
+    if (status != TACIT_OK)
+        return status;
+    status = round_state_open(a->client->db, false, &round, err);
+    if (status == TACIT_OK)
+        status = work_on(a, &round, outcome, err);
+    else if (status == TACIT_NOT_FOUND)
+        status = check_in(a, outcome, err);
+    round_state_free(&round);
+    return status;
+}
+
+/* The server refused the certificate although the own clock finds it good: renew it by the
+ * identity key. */
+static tacit_status recover_certificate(agent *a, tacit_status status, tacit_error *err)
+{
+    if (status != TACIT_UNREACHABLE || !a->session || !client_session_was_refused(a->session))
+        return status;
+    tacit_log_warn("%s; renewing the certificate", err->message);
+    close_session(a);
+    return client_renew_refused(a->client, a->setup->patience_ms, err);
+}
+
+static bool is_over(agent *a, agent_outcome outcome)
+{
+    active_adapter current, previous;
+    if (outcome == AGENT_REFUSED)
+        return true;
+    if (a->awaiting) {
+        if (active_adapter_read(a->client, &current, &previous, NULL) == TACIT_OK &&
+            current.exists && current.version > a->awaited_above)
+            return true;
+        if (a->next_offered || tacit_clock_wall_ms() > a->awaiting_until) {
+            tacit_log_warn("the round ended without a new adapter");
+            return true;
+        }
+        return false;
+    }
+    return a->finished_round || outcome == AGENT_IDLE;
+}
+
+/* In this run nothing would come of trying again. */
+static bool is_final(tacit_status status)
+{
+    return status == TACIT_REFUSED || status == TACIT_INTEGRITY || status == TACIT_BAD_INPUT;
+}
+
+/* Between the interval and a tenth more: a fleet does not knock at one moment. */
+static void pause_loop(agent *a, agent_outcome outcome)
+{
+    uint64_t now = tacit_clock_wall_ms(),
+             ms = a->poll_ms + randombytes_uniform((uint32_t)(a->poll_ms / 10 + 1));
+    if (outcome == AGENT_WORKED)
+        return;
+    if (outcome == AGENT_WAITING)
+        ms = a->wait_until_ms > now ? a->wait_until_ms - now : 0;
+    uint64_t end = tacit_clock_monotonic_ms() + ms;
+    while (!client_stopped(a->client) && (now = tacit_clock_monotonic_ms()) < end)
+        tacit_clock_sleep_ms(end - now < 1000 ? end - now : 1000);
+}
+
+static tacit_status run_loop(agent *a, tacit_error *err)
+{
+    while (!client_stopped(a->client)) {
+        agent_outcome outcome = AGENT_IDLE;
+        tacit_status status = turn(a, &outcome, err);
+        if (client_stopped(a->client))
+            break;
+        status = recover_certificate(a, status, err);
+        if (status != TACIT_OK && (a->setup->once || is_final(status)))
+            return status;
+        if (status != TACIT_OK) {
+            tacit_log_warn("%s; trying again", err->message);
+            close_session(a);
+        } else if (a->setup->once && is_over(a, outcome)) {
+            return outcome == AGENT_REFUSED ? err->status : TACIT_OK;
+        }
+        pause_loop(a, outcome);
+    }
+    return TACIT_OK;
+}
+
+tacit_status agent_run(client *c, const agent_setup *setup, tacit_error *err)
+{
+    agent a = {.client = c, .setup = setup, .poll_ms = POLL_DEFAULT_MS};
+    tacit_status status = client_apply_policy(c, err);
+    if (status == TACIT_OK)
+        status = run_loop(&a, err);
+    close_session(&a);
+    return status;
+}

@@ -1,0 +1,108 @@
+#include "client/checkin.h"
+
+#include "common/log.h"
+#include "common/message.h"
+#include "privacy/receipt.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static tacit_status ask(client *c, client_session *s, Tacit__CheckInReply **reply, tacit_error *err)
+{
+    Tacit__CheckInRequest request = TACIT__CHECK_IN_REQUEST__INIT;
+    tacit_account_status account;
+    client_adapter fetched;
+    uint8_t base[TACIT_DIGEST_BYTES];
+    ProtobufCBinaryData bases[1];
+    char *note = NULL;
+    uint64_t size = 0;
+    tacit_status status = tacit_account_last_checkpoint(c->account, &note, &size, err);
+    if (status != TACIT_OK && status != TACIT_NOT_FOUND)
+        return status;
+    TACIT_TRY(tacit_account_status_get(c->account, &account, err), done);
+    status = client_adapter_last(c->db, &fetched, err);
+    if (status != TACIT_OK && status != TACIT_NOT_FOUND)
+        goto done;
+    TACIT_TRY(client_base_digest(c, base, err), done);
+    bases[0] = tacit_field_of(base, sizeof base);
+    request.checkpoint = tacit_field_of(note, note ? strlen(note) : 0);
+    request.active_version = fetched.version; /* what was fetched, whether used or not */
+    request.next_sequence = account.next_sequence;
+    request.base_digests = bases;
+    request.n_base_digests = 1;
+    status = client_session_call(s, TACIT__METHOD__METHOD_CHECK_IN, &request,
+                                 &tacit__check_in_reply__descriptor, reply, err);
+done:
+    free(note);
+    return status;
+}
+
+/* The checkpoint first: everything else in the reply is judged under it. */
+static tacit_status take_checkpoint(client_checkin *in, client *c, tacit_error *err)
+{
+    const Tacit__CheckInReply *r = in->reply;
+    tacit_proof consistency;
+    tacit_span note = tacit_span_of(r->checkpoint);
+    tacit_status status =
+        tacit_proof_from_fields(&consistency, r->consistency, r->n_consistency, err);
+    if (status == TACIT_OK)
+        status = tacit_account_checkpoint(c->account, note, &consistency, &c->enrolment.log, err);
+    if (status == TACIT_OK)
+        status = tacit_checkpoint_parse(&in->checkpoint, note.data, note.size, err);
+    return status;
+}
+
+/* The operator may lower this device's cap in the log, and a reserve must state one that is at most
+ * that. Nothing here ever raises it. */
+static tacit_status take_cap(client *c, double cap, tacit_error *err)
+{
+    tacit_account_status now;
+    if (!(cap > 0))
+        return TACIT_OK;
+    tacit_status status = tacit_account_status_get(c->account, &now, err);
+    if (status != TACIT_OK || cap >= now.policy.epsilon_cap)
+        return status;
+    now.policy.epsilon_cap = cap;
+    status = tacit_account_set_policy(c->account, &now.policy, err);
+    if (status == TACIT_OK)
+        tacit_log_info("the operator lowered this device's cap to epsilon %.6g", cap);
+    return status;
+}
+
+static tacit_status take_offer(client_checkin *in, tacit_error *err)
+{
+    const Tacit__CheckInReply *r = in->reply;
+    in->has_plan = r->plan.len > 0;
+    if (!in->has_plan)
+        return TACIT_OK;
+    in->offer = (plan_offer){.plan = tacit_span_of(r->plan),
+                             .schedule = tacit_span_of(r->schedule),
+                             .entry = tacit_span_of(r->plan_entry),
+                             .index = r->plan_index,
+                             .inclusion = &in->plan_proof,
+                             .checkpoint = &in->checkpoint};
+    return tacit_proof_from_fields(&in->plan_proof, r->plan_proof, r->n_plan_proof, err);
+}
+
+tacit_status client_check_in(client_checkin *out, client *c, client_session *s, tacit_error *err)
+{
+    *out = (client_checkin){0};
+    tacit_status status = ask(c, s, &out->reply, err);
+    if (status == TACIT_OK && out->reply->revoked)
+        status = tacit_fail(err, TACIT_REFUSED, "server: this device is revoked");
+    if (status == TACIT_OK)
+        status = take_checkpoint(out, c, err);
+    if (status == TACIT_OK)
+        status = take_cap(c, out->reply->epsilon_cap, err);
+    if (status == TACIT_OK)
+        status = take_offer(out, err);
+    if (status != TACIT_OK)
+        client_checkin_free(out);
+    return status;
+}
+
+void client_checkin_free(client_checkin *in)
+{
+    tacit_message_free(in->reply);
+    *in = (client_checkin){0};
+}

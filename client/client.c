@@ -1,0 +1,290 @@
+#include "client/client.h"
+
+#include "common/file.h"
+#include "common/log.h"
+#include "common/text.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* --- paths --- */
+
+tacit_status client_path(const client *c, char out[CLIENT_PATH_MAX], const char *folder,
+                         const char *name, tacit_error *err)
+{
+    char part[CLIENT_PATH_MAX];
+    if (!folder)
+        return tacit_file_join(out, CLIENT_PATH_MAX, c->dir, name, err);
+    tacit_status status = tacit_file_join(part, sizeof part, folder, name, err);
+    return status == TACIT_OK ? tacit_file_join(out, CLIENT_PATH_MAX, c->dir, part, err) : status;
+}
+
+tacit_status client_hex_path(const client *c, char out[CLIENT_PATH_MAX], const char *folder,
+                             const uint8_t *id, size_t size, const char *ending, tacit_error *err)
+{
+    char hex[2 * TACIT_DIGEST_BYTES + 1], name[128];
+    tacit_hex(hex, id, size);
+    snprintf(name, sizeof name, "%s.%s", hex, ending);
+    return client_path(c, out, folder, name, err);
+}
+
+bool client_stopped(const client *c)
+{
+    return c->stop && *c->stop;
+}
+
+/* --- opening --- */
+
+static tacit_status take_lock(client *c, tacit_error *err)
+{
+    char path[CLIENT_PATH_MAX];
+    tacit_status status = client_path(c, path, NULL, "lock", err);
+    if (status != TACIT_OK)
+        return status;
+    c->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (c->lock < 0)
+        return tacit_fail(err, TACIT_IO, "%s: cannot open: %s", path, strerror(errno));
+    if (flock(c->lock, LOCK_EX | LOCK_NB) != 0)
+        return tacit_fail(err, TACIT_CONFLICT,
+                          "%s: another tacit-client works on this folder; stop it first", c->dir);
+    return TACIT_OK;
+}
+
+static tacit_status make_folders(const client *c, tacit_error *err)
+{
+    static const char *const folders[] = {"identity", "adapters", "rounds", "receipts"};
+    char path[CLIENT_PATH_MAX];
+    for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
+        tacit_status status = client_path(c, path, NULL, folders[i], err);
+        if (status == TACIT_OK)
+            status = tacit_file_make_dir(path, 0700, err);
+        if (status != TACIT_OK)
+            return status;
+    }
+    return TACIT_OK;
+}
+
+/* Keys and account that exist; what is missing stays NULL. */
+static tacit_status open_keys(client *c, tacit_error *err)
+{
+    char path[CLIENT_PATH_MAX];
+    tacit_status status = client_path(c, path, "identity", "device.key", err);
+    if (status == TACIT_OK)
+        status = tacit_identity_load(&c->identity, path, err);
+    if (status != TACIT_OK)
+        return status == TACIT_NOT_FOUND ? TACIT_OK : status;
+    status = tacit_account_open(&c->account, c->db, c->identity, err);
+    if (status != TACIT_NOT_FOUND)
+        return status;
+    tacit_log_warn("%s: the keys are there, the account is not: its budget counts as spent",
+                   c->dir);
+    status = tacit_account_create(c->db, &c->config.policy, true, c->identity, err);
+    return status == TACIT_OK ? tacit_account_open(&c->account, c->db, c->identity, err) : status;
+}
+
+static tacit_status open_enrolment(client *c, client_need need, tacit_error *err)
+{
+    tacit_status status = client_enrolment_get(c->db, &c->enrolment, err);
+    c->enrolled = status == TACIT_OK && c->identity && c->config.server && c->config.enrol;
+    if (status == TACIT_NOT_FOUND)
+        status = TACIT_OK;
+    if (status == TACIT_OK && need == CLIENT_FEDERATES && !c->enrolled)
+        status =
+            tacit_fail(err, TACIT_CONFLICT,
+                       "%s: this device is not enrolled; run 'tacit-client enroll' first", c->dir);
+    return status;
+}
+
+tacit_status client_open(client **out, const char *dir, client_need need, tacit_error *err)
+{
+    char path[CLIENT_PATH_MAX];
+    tacit_status status;
+    *out = NULL;
+    if (strlen(dir) >= CLIENT_PATH_MAX / 2)
+        return tacit_fail(err, TACIT_USAGE, "%s: the path is too long", dir);
+    client *c = calloc(1, sizeof *c);
+    if (!c)
+        return tacit_fail(err, TACIT_NO_MEMORY, "no memory");
+    c->lock = -1;
+    memcpy(c->dir, dir, strlen(dir) + 1);
+    TACIT_TRY(client_config_load(&c->config, dir, err), fail);
+    if (need != CLIENT_READS)
+        TACIT_TRY(take_lock(c, err), fail);
+    TACIT_TRY(make_folders(c, err), fail);
+    TACIT_TRY(client_path(c, path, NULL, "client.db", err), fail);
+    TACIT_TRY(tacit_database_open(&c->db, path, err), fail);
+    TACIT_TRY(client_store_open(c->db, err), fail);
+    TACIT_TRY(open_keys(c, err), fail);
+    TACIT_TRY(open_enrolment(c, need, err), fail);
+    *out = c;
+    return TACIT_OK;
+fail:
+    client_close(c);
+    return status;
+}
+
+void client_close(client *c)
+{
+    if (!c)
+        return;
+    tacit_account_close(c->account);
+    tacit_identity_free(c->identity);
+    tacit_database_close(c->db);
+    client_config_free(&c->config);
+    if (c->lock >= 0)
+        close(c->lock);
+    free(c);
+}
+
+/* --- identity and account --- */
+
+/* The account is there before the keys: keys without an account are keys whose account is lost. */
+tacit_status client_make_account(client *c, tacit_error *err)
+{
+    char path[CLIENT_PATH_MAX];
+    if (c->account)
+        return TACIT_OK;
+    tacit_status status = tacit_account_create(c->db, &c->config.policy, false, NULL, err);
+    if (status == TACIT_CONFLICT) /* made, then interrupted before the keys */
+        status = TACIT_OK;
+    if (status == TACIT_OK)
+        status = client_path(c, path, "identity", "device.key", err);
+    if (status == TACIT_OK)
+        status = tacit_identity_create(&c->identity, path, err);
+    return status == TACIT_OK ? tacit_account_open(&c->account, c->db, c->identity, err) : status;
+}
+
+tacit_status client_replace_identity(client *c, tacit_error *err)
+{
+    char path[CLIENT_PATH_MAX];
+    tacit_account_status now;
+    tacit_status status = tacit_account_status_get(c->account, &now, err);
+    if (status == TACIT_OK && (now.next_sequence > 1 || now.lost))
+        status = tacit_fail(err, TACIT_CONFLICT,
+                            "%s: the keys have signed reserves and cannot be replaced; purge the "
+                            "folder to begin anew",
+                            c->dir);
+    if (status == TACIT_OK)
+        status = client_path(c, path, "identity", "device.key", err);
+    if (status != TACIT_OK)
+        return status;
+    tacit_account_close(c->account);
+    tacit_identity_free(c->identity);
+    c->account = NULL;
+    c->identity = NULL;
+    if (unlink(path) != 0 && errno != ENOENT)
+        return tacit_fail(err, TACIT_IO, "%s: cannot remove: %s", path, strerror(errno));
+    return client_make_account(c, err);
+}
+
+static bool policies_equal(const tacit_policy *a, const tacit_policy *b)
+{
+    return !tacit_policy_weakens(a, b) && !tacit_policy_weakens(b, a);
+}
+
+tacit_status client_apply_policy(client *c, tacit_error *err)
+{
+    tacit_policy declared;
+    tacit_account_status now;
+    const tacit_policy *wanted = &c->config.policy;
+    tacit_status status = tacit_account_status_get(c->account, &now, err);
+    if (status == TACIT_OK && c->enrolled)
+        status = tacit_policy_unpack(&declared, c->enrolment.policy, c->enrolment.policy_size, err);
+    if (status == TACIT_OK && c->enrolled && tacit_policy_weakens(&declared, wanted))
+        status = tacit_fail(err, TACIT_REFUSED,
+                            "%s/client.yaml: the policy allows more than this device declared when "
+                            "it enrolled; tighten it again",
+                            c->dir);
+    if (status != TACIT_OK || policies_equal(&now.policy, wanted))
+        return status;
+    status = tacit_account_set_policy(c->account, wanted, err);
+    if (status == TACIT_OK)
+        tacit_log_info("policy: epsilon %.6g, noise at least %.6g are in force now",
+                       wanted->epsilon_cap, wanted->minimum_noise_multiplier);
+    return status;
+}
+
+/* --- the model --- */
+
+static tacit_status add_stat(const char *path, char *text, size_t size, tacit_error *err)
+{
+    struct stat st;
+    if (stat(path, &st) != 0)
+        return tacit_fail(err, TACIT_BAD_INPUT, "%s: cannot read the model: %s", path,
+                          strerror(errno));
+    snprintf(text, size, "%s\n%llu %llu %lld %lld.%09ld", path, (unsigned long long)st.st_dev,
+             (unsigned long long)st.st_ino, (long long)st.st_size, (long long)st.st_mtim.tv_sec,
+             st.st_mtim.tv_nsec);
+    return TACIT_OK;
+}
+
+/* Names the files' state: paths, inodes, sizes and times. */
+static tacit_status fingerprint_model(const client *c, uint8_t out[TACIT_DIGEST_BYTES],
+                                      tacit_error *err)
+{
+    char text[5][CLIENT_PATH_MAX + 128];
+    tacit_span part[5];
+    size_t n = 1 + c->config.model_mmproj.count;
+    for (size_t i = 0; i < n && i < 5; i++) {
+        const char *path = i ? c->config.model_mmproj.item[i - 1] : c->config.model_text;
+        tacit_status status = add_stat(path, text[i], sizeof text[i], err);
+        if (status != TACIT_OK)
+            return status;
+        part[i] = (tacit_span){(const uint8_t *)text[i], strlen(text[i])};
+    }
+    tacit_digest_parts(out, "tacit-model-files-1", part, n);
+    return TACIT_OK;
+}
+
+static tacit_status load_with(const client *c, const uint8_t *known, tacit_model **out,
+                              tacit_error *err)
+{
+    return tacit_model_load(out, c->config.model_text,
+                            (const char *const *)c->config.model_mmproj.item,
+                            c->config.model_mmproj.count, known, err);
+}
+
+tacit_status client_load_model(client *c, tacit_model **out, tacit_error *err)
+{
+    uint8_t fingerprint[TACIT_DIGEST_BYTES], digest[TACIT_DIGEST_BYTES];
+    *out = NULL;
+    tacit_status status = fingerprint_model(c, fingerprint, err);
+    if (status != TACIT_OK)
+        return status;
+    status = client_base_get(c->db, fingerprint, digest, err);
+    if (status == TACIT_OK)
+        return load_with(c, digest, out, err);
+    if (status != TACIT_NOT_FOUND)
+        return status;
+    status = load_with(c, NULL, out, err);
+    if (status == TACIT_OK)
+        status = client_base_put(c->db, fingerprint, tacit_model_base_digest(*out), err);
+    if (status != TACIT_OK) {
+        tacit_model_free(*out);
+        *out = NULL;
+    }
+    return status;
+}
+
+tacit_status client_base_digest(client *c, uint8_t digest[TACIT_DIGEST_BYTES], tacit_error *err)
+{
+    uint8_t fingerprint[TACIT_DIGEST_BYTES];
+    tacit_model *model;
+    tacit_status status = fingerprint_model(c, fingerprint, err);
+    if (status == TACIT_OK)
+        status = client_base_get(c->db, fingerprint, digest, err);
+    if (status != TACIT_NOT_FOUND)
+        return status;
+    status = client_load_model(c, &model, err);
+    if (status != TACIT_OK)
+        return status;
+    memcpy(digest, tacit_model_base_digest(model), TACIT_DIGEST_BYTES);
+    tacit_model_free(model);
+    return TACIT_OK;
+}

@@ -1,0 +1,269 @@
+#include "client/client_config.h"
+
+#include "common/file.h"
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define AT(field) offsetof(client_config, field)
+
+static const char *const unit_words[] = {"record", "subject", "device", NULL};
+static const tacit_privacy_unit unit_values[] = {TACIT_UNIT_RECORD, TACIT_UNIT_SUBJECT,
+                                                 TACIT_UNIT_DEVICE};
+
+/* Numbers that the file holds as 64 bits and the policy as 32. */
+typedef struct config_file {
+    client_config config;
+    uint64_t cohort, quorum, devices;
+} config_file;
+
+#define FILE_AT(field) offsetof(config_file, field)
+
+static const tacit_config_row config_rows[] = {
+    {.key = "server", .kind = TACIT_CONFIG_TEXT, .at = AT(server), .min = 1, .max = 512},
+    {.key = "enrol", .kind = TACIT_CONFIG_TEXT, .at = AT(enrol), .min = 1, .max = 512},
+    {.key = "model.text", .kind = TACIT_CONFIG_TEXT, .at = AT(model_text), .required = true},
+    {.key = "model.mmproj", .kind = TACIT_CONFIG_LIST, .at = AT(model_mmproj), .max = 4},
+    {.key = "data", .kind = TACIT_CONFIG_TEXT, .at = AT(data), .required = true},
+    {.key = "threads", .kind = TACIT_CONFIG_U64, .at = AT(threads), .min = 0, .max = 256},
+    {.key = "poll_seconds",
+     .kind = TACIT_CONFIG_U64,
+     .at = AT(poll_seconds),
+     .min = 0,
+     .max = 86400},
+    {.key = "policy.epsilon",
+     .kind = TACIT_CONFIG_REAL,
+     .at = AT(policy.epsilon_cap),
+     .required = true,
+     .min = 1e-6,
+     .max = 1e6},
+    {.key = "policy.delta",
+     .kind = TACIT_CONFIG_REAL,
+     .at = AT(policy.delta),
+     .required = true,
+     .min = 1e-300,
+     .max = 0.5},
+    {.key = "policy.unit",
+     .kind = TACIT_CONFIG_WORD,
+     .at = AT(unit),
+     .required = true,
+     .words = unit_words},
+    {.key = "policy.minimum_noise_multiplier",
+     .kind = TACIT_CONFIG_REAL,
+     .at = AT(policy.minimum_noise_multiplier),
+     .required = true,
+     .min = 0,
+     .max = 1e4},
+    {.key = "policy.minimum_cohort",
+     .kind = TACIT_CONFIG_U64,
+     .at = FILE_AT(cohort),
+     .required = true,
+     .min = 1,
+     .max = UINT32_MAX},
+    {.key = "policy.minimum_quorum",
+     .kind = TACIT_CONFIG_U64,
+     .at = FILE_AT(quorum),
+     .required = true,
+     .min = 1,
+     .max = UINT32_MAX},
+    {.key = "policy.allow_non_private",
+     .kind = TACIT_CONFIG_BOOL,
+     .at = AT(policy.allow_non_private)},
+    {.key = "policy.devices_per_subject",
+     .kind = TACIT_CONFIG_U64,
+     .at = FILE_AT(devices),
+     .min = 1,
+     .max = 1000000},
+    {.key = NULL},
+};
+
+/* Makes *path, when it is relative, start at `dir`. */
+static tacit_status anchor(char **path, const char *dir, tacit_error *err)
+{
+    char joined[4096];
+    if (!*path || **path == '/')
+        return TACIT_OK;
+    tacit_status status = tacit_file_join(joined, sizeof joined, dir, *path, err);
+    if (status != TACIT_OK)
+        return status;
+    char *copy = strdup(joined);
+    if (!copy)
+        return tacit_fail(err, TACIT_NO_MEMORY, "%s: no memory", joined);
+    free(*path);
+    *path = copy;
+    return TACIT_OK;
+}
+
+static tacit_status anchor_paths(client_config *c, const char *dir, tacit_error *err)
+{
+    tacit_status status = anchor(&c->model_text, dir, err);
+    for (size_t i = 0; i < c->model_mmproj.count && status == TACIT_OK; i++)
+        status = anchor(&c->model_mmproj.item[i], dir, err);
+    return status == TACIT_OK ? anchor(&c->data, dir, err) : status;
+}
+
+tacit_status client_config_load(client_config *out, const char *dir, tacit_error *err)
+{
+    char path[4096];
+    config_file file = {.devices = 1};
+    *out = (client_config){0};
+    tacit_status status = tacit_file_join(path, sizeof path, dir, "client.yaml", err);
+    if (status == TACIT_OK)
+        status = tacit_config_read(path, config_rows, &file, err);
+    if (status != TACIT_OK)
+        return status;
+    client_config *c = &file.config;
+    c->policy.minimum_cohort = (uint32_t)file.cohort;
+    c->policy.minimum_quorum = (uint32_t)file.quorum;
+    c->policy.devices_per_subject = (uint32_t)file.devices;
+    c->policy.minimum_unit = unit_values[c->unit];
+    status = anchor_paths(c, dir, err);
+    if (status == TACIT_OK)
+        status = tacit_policy_validate(&c->policy, err);
+    if (status == TACIT_OK)
+        *out = *c;
+    else
+        client_config_free(c);
+    return status;
+}
+
+void client_config_free(client_config *c)
+{
+    config_file file = {.config = *c};
+    tacit_config_free(config_rows, &file);
+    *c = (client_config){0};
+}
+
+/* --- writing --- */
+
+/* Text that is built to a fixed size; too long is noticed once, at the end. */
+typedef struct config_text {
+    char text[32768];
+    size_t used;
+} config_text;
+
+TACIT_PRINTF(2, 3)
+static void add(config_text *t, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(t->text + t->used, sizeof t->text - t->used, format, args);
+    va_end(args);
+    bool fits = n >= 0 && (size_t)n < sizeof t->text - t->used;
+    t->used = fits ? t->used + (size_t)n : sizeof t->text - 1;
+}
+
+/* A double-quoted YAML scalar. */
+static void add_quoted(config_text *t, const char *value)
+{
+    add(t, "\"");
+    for (const char *c = value; *c; c++)
+        add(t, *c == '"' || *c == '\\' ? "\\%c" : "%c", *c);
+    add(t, "\"\n");
+}
+
+/* Paths given on a command line are meant from where it was typed. */
+static void add_path(config_text *t, const char *path)
+{
+    char here[4096], joined[8200];
+    if (*path != '/' && getcwd(here, sizeof here)) {
+        snprintf(joined, sizeof joined, "%s/%s", here, path);
+        path = joined;
+    }
+    add_quoted(t, path);
+}
+
+static void add_files(config_text *t, const client_config_choice *choice)
+{
+    add(t, "model:  # the base that is trained on; never sent or fetched\n  text: ");
+    if (choice->model_text)
+        add_path(t, choice->model_text);
+    else
+        add(t, "model.gguf\n");
+    if (choice->n_mmproj)
+        add(t, "  mmproj:\n");
+    for (size_t i = 0; i < choice->n_mmproj; i++) {
+        add(t, "    - ");
+        add_path(t, choice->mmproj[i]);
+    }
+    add(t, "data: ");
+    if (choice->data)
+        add_path(t, choice->data);
+    else
+        add(t, "data.jsonl\n");
+}
+
+static const char policy_text[] =
+    "threads: 0        # 0: all that the machine gives\n"
+    "poll_seconds: 0   # between check-ins; 0: as the server says\n"
+    "policy:           # what this device demands of every plan, and the most it ever spends\n"
+    "  epsilon: 8                      # for life, over all servers and local training\n"
+    "  delta: 1e-5                     # cannot be changed later\n"
+    "  unit: subject                   # least unit protected: record, subject or device\n"
+    "  minimum_noise_multiplier: 0.5\n"
+    "  minimum_cohort: 2               # devices asked in a round\n"
+    "  minimum_quorum: 2               # updates summed before anything is published\n"
+    "  allow_non_private: false        # true: take plans without noise (epsilon infinite)\n"
+    "  devices_per_subject: 1          # most devices that one subject can appear on\n";
+
+tacit_status client_config_create(const char *dir, const client_config_choice *choice,
+                                  tacit_error *err)
+{
+    char path[4096];
+    config_text t = {.used = 0};
+    tacit_status status = tacit_file_join(path, sizeof path, dir, "client.yaml", err);
+    if (status != TACIT_OK || access(path, F_OK) == 0)
+        return status;
+    add(&t, "# Tacit's device agent. Paths are relative to this folder.\n");
+    add_files(&t, choice);
+    add(&t, "%s", policy_text);
+    if (t.used >= sizeof t.text - 1)
+        return tacit_fail(err, TACIT_USAGE, "client.yaml: the paths are too long");
+    return tacit_file_write(path, t.text, t.used, 0600, err);
+}
+
+/* TACIT_OK and *have true when both keys stand there with these values. */
+static tacit_status compare_server(const char *dir, const char *server, const char *enrol,
+                                   bool *have, tacit_error *err)
+{
+    client_config c;
+    tacit_status status = client_config_load(&c, dir, err);
+    if (status != TACIT_OK)
+        return status;
+    *have = c.server && c.enrol && !strcmp(c.server, server) && !strcmp(c.enrol, enrol);
+    if (!*have && (c.server || c.enrol))
+        status = tacit_fail(err, TACIT_CONFLICT,
+                            "%s/client.yaml names the server %s; remove the keys 'server' and "
+                            "'enrol' there to enrol with %s",
+                            dir, c.server ? c.server : c.enrol, server);
+    client_config_free(&c);
+    return status;
+}
+
+tacit_status client_config_set_server(const char *dir, const char *server, const char *enrol,
+                                      tacit_error *err)
+{
+    char path[4096];
+    uint8_t *old = NULL;
+    size_t size = 0;
+    bool have;
+    config_text t = {.used = 0};
+    tacit_status status = compare_server(dir, server, enrol, &have, err);
+    if (status != TACIT_OK || have)
+        return status;
+    TACIT_TRY(tacit_file_join(path, sizeof path, dir, "client.yaml", err), done);
+    TACIT_TRY(tacit_file_read(path, sizeof t.text - 2048, &old, &size, err), done);
+    add(&t, "%s%s", (char *)old, size && old[size - 1] == '\n' ? "" : "\n");
+    add(&t, "# written by enroll\nserver: ");
+    add_quoted(&t, server);
+    add(&t, "enrol: ");
+    add_quoted(&t, enrol);
+    status = tacit_file_write(path, t.text, t.used, 0600, err);
+done:
+    free(old);
+    return status;
+}

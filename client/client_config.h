@@ -1,0 +1,47 @@
+/* DIR/client.yaml: what the owner of a device sets. The file that `enroll` writes is the manual of
+ * its keys. */
+#ifndef TACIT_CLIENT_CLIENT_CONFIG_H
+#define TACIT_CLIENT_CLIENT_CONFIG_H
+
+#include "common/config.h"
+#include "common/status.h"
+#include "privacy/policy.h"
+
+#include <stdint.h>
+
+typedef struct client_config {
+    char *server; /* "tls+tcp://HOST:PORT"; NULL before enrolment */
+    char *enrol;  /* the enrolment listener; NULL before enrolment */
+    char *model_text;
+    tacit_config_list model_mmproj;
+    char *data;            /* JSON Lines; media are relative to it */
+    uint64_t threads;      /* 0: all that the machine gives */
+    uint64_t poll_seconds; /* between check-ins; 0: as the server says */
+    tacit_policy policy;
+    int unit; /* index into the words record, subject, device */
+} client_config;
+
+/* Paths in the file are relative to `dir`; they come out absolute or as given. TACIT_NOT_FOUND when
+ * there is no file, TACIT_BAD_INPUT names file, line and key. Free with client_config_free. */
+tacit_status client_config_load(client_config *out, const char *dir,
+                                tacit_error *err) TACIT_MUST_CHECK;
+void client_config_free(client_config *c);
+
+typedef struct client_config_choice {
+    const char *model_text; /* NULL: model.gguf */
+    const char *const *mmproj;
+    size_t n_mmproj;
+    const char *data; /* NULL: data.jsonl */
+} client_config_choice;
+
+/* Writes a commented client.yaml with the default policy when there is none. Relative paths of the
+ * choice are taken from the working folder. */
+tacit_status client_config_create(const char *dir, const client_config_choice *choice,
+                                  tacit_error *err) TACIT_MUST_CHECK;
+
+/* Adds the keys `server` and `enrol` at the end of the file. When the file has them with other
+ * values: TACIT_CONFLICT. */
+tacit_status client_config_set_server(const char *dir, const char *server, const char *enrol,
+                                      tacit_error *err) TACIT_MUST_CHECK;
+
+#endif

@@ -1,0 +1,73 @@
+/* What a device keeps beside its account in DIR/client.db: who it is to its server, the counter of
+ * its requests, digests of model files, adapters that were fetched (tables `client_*`). One thread
+ * at a time. */
+#ifndef TACIT_CLIENT_CLIENT_STORE_H
+#define TACIT_CLIENT_CLIENT_STORE_H
+
+#include "common/database.h"
+#include "common/digest.h"
+#include "common/identity.h"
+#include "privacy/note.h"
+
+#define CLIENT_LINEAGE_BYTES 16
+
+/* Creates or migrates the tables, those of rounds (round_state_store.h) included. */
+tacit_status client_store_open(tacit_database *db, tacit_error *err) TACIT_MUST_CHECK;
+
+/* --- enrolment --- */
+
+typedef struct client_enrolment {
+    uint8_t device[TACIT_DEVICE_BYTES];
+    uint8_t server_key[TACIT_SIGN_KEY_BYTES]; /* of replies, pinned */
+    tacit_note_key log;                       /* of checkpoints, entries and manifests, pinned */
+    uint8_t operator_key[TACIT_SIGN_KEY_BYTES];
+    bool has_operator_key;
+    uint64_t entry_index;    /* of the Enrol entry */
+    uint64_t tls_generation; /* which identity/tls-N.key and .pem are in force */
+    uint8_t policy[256];     /* serialised DevicePolicy as declared */
+    size_t policy_size;
+} client_enrolment;
+
+/* TACIT_NOT_FOUND before enrolment. */
+tacit_status client_enrolment_get(tacit_database *db, client_enrolment *out,
+                                  tacit_error *err) TACIT_MUST_CHECK;
+tacit_status client_enrolment_put(tacit_database *db, const client_enrolment *e,
+                                  tacit_error *err) TACIT_MUST_CHECK;
+
+/* The next request counter, committed before it is returned. Matches tacit_caller_setup. */
+tacit_status client_counter_next(void *db, uint64_t *counter, tacit_error *err) TACIT_MUST_CHECK;
+
+/* Own entries up to this sequence have receipts; 0: none. */
+tacit_status client_receipts_get(tacit_database *db, uint64_t *sequence,
+                                 tacit_error *err) TACIT_MUST_CHECK;
+tacit_status client_receipts_put(tacit_database *db, uint64_t sequence,
+                                 tacit_error *err) TACIT_MUST_CHECK;
+
+/* --- digests of model files --- */
+
+/* TACIT_NOT_FOUND when files with this fingerprint (paths, inodes, sizes, times) are unknown. */
+tacit_status client_base_get(tacit_database *db, const uint8_t fingerprint[TACIT_DIGEST_BYTES],
+                             uint8_t digest[TACIT_DIGEST_BYTES], tacit_error *err) TACIT_MUST_CHECK;
+tacit_status client_base_put(tacit_database *db, const uint8_t fingerprint[TACIT_DIGEST_BYTES],
+                             const uint8_t digest[TACIT_DIGEST_BYTES],
+                             tacit_error *err) TACIT_MUST_CHECK;
+
+/* --- adapters that lie in DIR/adapters --- */
+
+typedef struct client_adapter {
+    uint8_t file_digest[TACIT_DIGEST_BYTES];
+    uint8_t lineage[CLIENT_LINEAGE_BYTES];
+    uint64_t version;
+    double epsilon_published, delta, accuracy, loss; /* as the manifest says */
+} client_adapter;
+
+tacit_status client_adapter_put(tacit_database *db, const client_adapter *a,
+                                tacit_error *err) TACIT_MUST_CHECK;
+/* The one fetched last; TACIT_NOT_FOUND. */
+tacit_status client_adapter_last(tacit_database *db, client_adapter *out,
+                                 tacit_error *err) TACIT_MUST_CHECK;
+/* TACIT_NOT_FOUND when no adapter with this digest was fetched. */
+tacit_status client_adapter_get(tacit_database *db, const uint8_t digest[TACIT_DIGEST_BYTES],
+                                client_adapter *out, tacit_error *err) TACIT_MUST_CHECK;
+
+#endif

@@ -1,0 +1,76 @@
+/* tacit-client enroll */
+#include "client/client_commands.h"
+
+#include "client/enroll.h"
+#include "common/file.h"
+#include "common/log.h"
+#include "common/options.h"
+#include "common/text.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static tacit_status print_device(const client *c, bool json)
+{
+    char device[2 * TACIT_DEVICE_BYTES + 1];
+    tacit_hex(device, c->enrolment.device, TACIT_DEVICE_BYTES);
+    if (!json) {
+        printf("enrolled with %s as device %s\n", c->config.server, device);
+        return TACIT_OK;
+    }
+    json_t *root = json_pack("{s:s, s:s, s:I}", "device", device, "server", c->config.server,
+                             "entry", (json_int_t)c->enrolment.entry_index);
+    if (!root)
+        return TACIT_NO_MEMORY;
+    json_dumpf(root, stdout, JSON_COMPACT | JSON_PRESERVE_ORDER);
+    printf("\n");
+    json_decref(root);
+    return TACIT_OK;
+}
+
+tacit_status cmd_enroll(int argc, char **argv, tacit_error *err)
+{
+    client_enroll_request request = {.name = "", .patience_ms = 20000};
+    client_config_choice choice = {0};
+    tacit_option_list mmproj = {.count = 0};
+    const char *dir = NULL;
+    bool json = false, help = false;
+    client *c = NULL;
+    const tacit_option table[] = {
+        {"server", 0, TACIT_OPTION_TEXT, &request.server, true, "URL",
+         "the server, tls+tcp://HOST:PORT", 0, 0},
+        {"token", 0, TACIT_OPTION_TEXT, &request.token, true, "TOKEN",
+         "one-time token of 'tacit-server token create'", 0, 0},
+        {"dir", 0, TACIT_OPTION_TEXT, &dir, true, "DIR", "the device's folder", 0, 0},
+        {"name", 0, TACIT_OPTION_TEXT, &request.name, false, "NAME",
+         "what the operator calls this device", 0, 0},
+        {"model", 0, TACIT_OPTION_TEXT, &choice.model_text, false, "FILE",
+         "text model, for a new client.yaml", 0, 0},
+        {"mmproj", 0, TACIT_OPTION_LIST, &mmproj, false, "FILE",
+         "encoder of the model, for a new client.yaml; may be repeated", 0, 0},
+        {"data", 0, TACIT_OPTION_TEXT, &choice.data, false, "FILE",
+         "JSON Lines to train on, for a new client.yaml", 0, 0},
+        {"json", 0, TACIT_OPTION_FLAG, &json, false, NULL, "print JSON", 0, 0},
+        {.name = NULL},
+    };
+    const tacit_usage usage = {"tacit-client enroll", NULL, 0, 0,
+                               "makes this device's keys and joins a server"};
+    tacit_status status = tacit_options_parse(&usage, table, argc, argv, NULL, NULL, &help, err);
+    if (status != TACIT_OK || help)
+        return status;
+    choice.mmproj = mmproj.item;
+    choice.n_mmproj = mmproj.count;
+    TACIT_TRY(tacit_file_make_dir(dir, 0700, err), done);
+    TACIT_TRY(client_config_create(dir, &choice, err), done);
+    TACIT_TRY(client_open(&c, dir, CLIENT_WORKS, err), done);
+    TACIT_TRY(client_enroll(c, &request, err), done);
+    client_close(c);
+    c = NULL;
+    TACIT_TRY(client_open(&c, dir, CLIENT_FEDERATES, err), done);
+    status = print_device(c, json);
+done:
+    client_close(c);
+    return status;
+}

@@ -1,0 +1,342 @@
+/* tacit-client train: private training on the device's own data, without a server, under the same
+ * account and rules. */
+#include "client/client_commands.h"
+
+#include "client/local_plan.h"
+#include "client/reservation.h"
+#include "client/round_training.h"
+#include "common/clock.h"
+#include "common/file.h"
+#include "common/killpoint.h"
+#include "common/log.h"
+#include "common/options.h"
+#include "common/text.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static volatile sig_atomic_t train_stop;
+
+static void on_train_signal(int number)
+{
+    (void)number;
+    train_stop = 1;
+}
+
+/* The command line, before it is checked. */
+typedef struct train_words {
+    const char *dir, *data, *out, *unit, *optimizer, *mechanism, *targets;
+    client_config_choice choice;
+    tacit_option_list mmproj;
+    double epsilon, noise_multiplier, delta, q, clip, divisor, learning_rate, alpha;
+    uint64_t steps, unit_examples, max_tokens, rank;
+    bool json;
+} train_words;
+
+static const train_words defaults = {.unit = "",
+                                     .optimizer = "adam",
+                                     .mechanism = "gaussian",
+                                     .targets = "attn_output,ffn_down",
+                                     .q = 0.05,
+                                     .clip = 1,
+                                     .divisor = 32,
+                                     .learning_rate = 0.01,
+                                     .steps = 100,
+                                     .unit_examples = 8,
+                                     .max_tokens = 512,
+                                     .rank = 8};
+
+static tacit_status parse(train_words *w, int argc, char **argv, bool *help, tacit_error *err)
+{
+    const tacit_option table[] = {
+        {"dir", 0, TACIT_OPTION_TEXT, &w->dir, true, "DIR", "the device's folder", 0, 0},
+        {"data", 0, TACIT_OPTION_TEXT, &w->data, true, "FILE", "JSON Lines to train on", 0, 0},
+        {"out", 0, TACIT_OPTION_TEXT, &w->out, true, "FILE", "where the adapter is written", 0, 0},
+        {"model", 0, TACIT_OPTION_TEXT, &w->choice.model_text, false, "FILE",
+         "text model, for a new client.yaml", 0, 0},
+        {"mmproj", 0, TACIT_OPTION_LIST, &w->mmproj, false, "FILE",
+         "encoder of the model, for a new client.yaml; may be repeated", 0, 0},
+        {"epsilon", 0, TACIT_OPTION_REAL, &w->epsilon, false, "E",
+         "epsilon of this training; gives the noise", 1e-3, 1e6},
+        {"noise-multiplier", 0, TACIT_OPTION_REAL, &w->noise_multiplier, false, "Z",
+         "noise instead of --epsilon (1, or the policy's minimum)", 0.01, 27000},
+        {"delta", 0, TACIT_OPTION_REAL, &w->delta, false, "D",
+         "at most the account's, which is the default", 1e-300, 0.5},
+        {"unit", 0, TACIT_OPTION_TEXT, &w->unit, false, "UNIT", "record or subject (the policy's)",
+         0, 0},
+        {"mechanism", 0, TACIT_OPTION_TEXT, &w->mechanism, false, "KIND",
+         "gaussian, or none: only where the policy allows it (gaussian)", 0, 0},
+        {"steps", 0, TACIT_OPTION_U64, &w->steps, false, "N", "noised steps (100)", 1, 1000000},
+        {"q", 0, TACIT_OPTION_REAL, &w->q, false, "Q",
+         "sampling probability of a unit in a step (0.05)", 1e-9, 1},
+        {"clip", 0, TACIT_OPTION_REAL, &w->clip, false, "C", "L2 bound of one unit's gradient (1)",
+         1e-9, 1e9},
+        {"divisor", 0, TACIT_OPTION_REAL, &w->divisor, false, "D",
+         "constant that the noised sum is divided by (32)", 1e-9, 1e12},
+        {"unit-examples", 0, TACIT_OPTION_U64, &w->unit_examples, false, "N",
+         "most examples of one unit in a step (8)", 1, 65536},
+        {"learning-rate", 0, TACIT_OPTION_REAL, &w->learning_rate, false, "R", "(0.01)", 1e-12,
+         1e6},
+        {"optimizer", 0, TACIT_OPTION_TEXT, &w->optimizer, false, "NAME", "adam or sgd (adam)", 0,
+         0},
+        {"rank", 0, TACIT_OPTION_U64, &w->rank, false, "R", "of the LoRA pair (8)", 1, 1024},
+        {"alpha", 0, TACIT_OPTION_REAL, &w->alpha, false, "A",
+         "its scale is alpha / rank (twice the rank)", 1e-6, 1e6},
+        {"targets", 0, TACIT_OPTION_TEXT, &w->targets, false, "A,B",
+         "tensors of every layer (attn_output,ffn_down)", 0, 0},
+        {"max-tokens", 0, TACIT_OPTION_U64, &w->max_tokens, false, "N",
+         "a longer example counts as a zero gradient (512)", 1, 1000000},
+        {"json", 0, TACIT_OPTION_FLAG, &w->json, false, NULL, "print JSON", 0, 0},
+        {.name = NULL},
+    };
+    const tacit_usage usage = {"tacit-client train", NULL, 0, 0,
+                               "trains an adapter on this device alone, under its account"};
+    return tacit_options_parse(&usage, table, argc, argv, NULL, NULL, help, err);
+}
+
+/* --- from words to a plan --- */
+
+static tacit_status unit_of(const char *word, tacit_privacy_unit otherwise, tacit_privacy_unit *out,
+                            tacit_error *err)
+{
+    static const tacit_privacy_unit units[] = {TACIT_UNIT_RECORD, TACIT_UNIT_SUBJECT,
+                                               TACIT_UNIT_DEVICE};
+    *out = otherwise;
+    if (!*word)
+        return TACIT_OK;
+    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++)
+        if (strcmp(word, tacit_privacy_unit_name(units[i])) == 0) {
+            *out = units[i];
+            return TACIT_OK;
+        }
+    return tacit_fail(err, TACIT_USAGE, "--unit: expected record, subject or device, found '%s'",
+                      word);
+}
+
+static tacit_status one_of(const char *option, const char *word, const char *first,
+                           const char *second, bool *is_second, tacit_error *err)
+{
+    *is_second = strcmp(word, second) == 0;
+    if (*is_second || strcmp(word, first) == 0)
+        return TACIT_OK;
+    return tacit_fail(err, TACIT_USAGE, "--%s: expected %s or %s, found '%s'", option, first,
+                      second, word);
+}
+
+/* Cuts `text` at its commas, in place. */
+static size_t split(char *text, const char *out[TACIT_TRAINABLE_TARGETS_MAX + 1])
+{
+    size_t n = 0;
+    for (char *at = text; at && n <= TACIT_TRAINABLE_TARGETS_MAX;) {
+        char *comma = strchr(at, ',');
+        if (comma)
+            *comma++ = '\0';
+        out[n++] = at;
+        at = comma;
+    }
+    return n;
+}
+
+static tacit_status fill_request(local_plan_request *r, const train_words *w,
+                                 const tacit_policy *policy, tacit_error *err)
+{
+    bool sgd = false;
+    double least = policy->minimum_noise_multiplier;
+    *r = (local_plan_request){.epsilon = w->epsilon,
+                              .noise_multiplier = w->noise_multiplier,
+                              .delta = w->delta > 0 ? w->delta : policy->delta,
+                              .q = w->q,
+                              .clip_norm = w->clip,
+                              .divisor = w->divisor,
+                              .steps = (uint32_t)w->steps,
+                              .unit_examples = (uint32_t)w->unit_examples,
+                              .max_tokens = (uint32_t)w->max_tokens,
+                              .rank = (uint32_t)w->rank,
+                              .alpha = w->alpha > 0 ? w->alpha : 2 * (double)w->rank};
+    if (w->epsilon > 0 && w->noise_multiplier > 0)
+        return tacit_fail(err, TACIT_USAGE, "give --epsilon or --noise-multiplier, not both");
+    if (!(r->noise_multiplier > 0))
+        r->noise_multiplier = least > 1 ? least : 1;
+    tacit_status status = unit_of(w->unit, policy->minimum_unit, &r->unit, err);
+    if (status == TACIT_OK)
+        status = one_of("mechanism", w->mechanism, "gaussian", "none", &r->non_private, err);
+    if (status == TACIT_OK)
+        status = one_of("optimizer", w->optimizer, "adam", "sgd", &sgd, err);
+    r->optimizer = (tacit_optimizer_spec){.kind = sgd ? TACIT_SGD : TACIT_ADAM,
+                                          .learning_rate = w->learning_rate,
+                                          .beta1 = 0.9,
+                                          .beta2 = 0.999,
+                                          .epsilon = 1e-8};
+    return status;
+}
+
+/* --- the work --- */
+
+typedef struct local_work {
+    client *client;
+    const train_words *words;
+    tacit_model *model;
+    round_state round;
+    checked_plan plan;
+    double epsilon_after;
+} local_work;
+
+static tacit_status reserve_new(local_work *w, tacit_error *err)
+{
+    client *c = w->client;
+    local_plan_request request;
+    tacit_buffer plan = {.cap = TACIT_MESSAGE_ENTRY_MAX},
+                 schedule = {.cap = TACIT_MESSAGE_ENTRY_MAX};
+    const char *target[TACIT_TRAINABLE_TARGETS_MAX + 1];
+    char *targets = strdup(w->words->targets);
+    tacit_status status = TACIT_NO_MEMORY;
+    if (!targets)
+        return tacit_fail(err, TACIT_NO_MEMORY, "no memory");
+    TACIT_TRY(fill_request(&request, w->words, &c->config.policy, err), done);
+    request.targets = target;
+    request.n_targets = split(targets, target);
+    TACIT_TRY(local_plan_make(&plan, &schedule, &request, &c->config.policy, w->model, err), done);
+    TACIT_TRY(plan_open(&w->plan, (tacit_span){plan.data, plan.size},
+                        (tacit_span){schedule.data, schedule.size}, err),
+              done);
+    TACIT_TRY(reservation_make(c, &w->plan, (tacit_span){plan.data, plan.size},
+                               (tacit_span){schedule.data, schedule.size}, true, &w->round, err),
+              done);
+done:
+    tacit_buffer_free(&plan);
+    tacit_buffer_free(&schedule);
+    free(targets);
+    return status;
+}
+
+/* The training that was interrupted goes on, whatever the command line says now: it is paid for. */
+static tacit_status resume_or_reserve(local_work *w, tacit_error *err)
+{
+    client *c = w->client;
+    tacit_reservation reserved = {0};
+    tacit_status status = round_state_open(c->db, true, &w->round, err);
+    if (status == TACIT_NOT_FOUND)
+        status = reserve_new(w, err);
+    else if (status == TACIT_OK) {
+        tacit_log_info("continuing the training that was interrupted, by its own plan");
+        status = plan_open(&w->plan, (tacit_span){w->round.plan, w->round.plan_size},
+                           (tacit_span){w->round.schedule, w->round.schedule_size}, err);
+    }
+    if (status == TACIT_OK)
+        status = tacit_account_find(c->account, w->plan.plan_hash, &reserved, err);
+    w->epsilon_after = reserved.epsilon_after;
+    tacit_reservation_free(&reserved);
+    return status;
+}
+
+static tacit_status save(local_work *w, const training_result *result, tacit_error *err)
+{
+    tacit_adapter_info info = {.version = 1, .has_base_digest = true};
+    memcpy(info.base_digest, tacit_model_base_digest(w->model), sizeof info.base_digest);
+    memcpy(info.lineage, w->plan.plan->lineage.data, sizeof info.lineage);
+    return tacit_adapter_save(w->words->out, w->model, &w->plan.spec, result->trained, &info, err);
+}
+
+static tacit_status finish(local_work *w, tacit_error *err)
+{
+    client *c = w->client;
+    w->round.state = ROUND_DONE;
+    snprintf(w->round.reason, sizeof w->round.reason, "written");
+    tacit_status status = tacit_database_begin(c->db, err);
+    if (status == TACIT_OK)
+        status = round_state_update(c->db, &w->round, err);
+    if (status == TACIT_OK)
+        status = tacit_database_commit(c->db, err);
+    if (status != TACIT_OK)
+        tacit_database_rollback(c->db);
+    else
+        reservation_clean(c, &w->round);
+    return status;
+}
+
+static tacit_status print_result(const local_work *w, tacit_error *err)
+{
+    const tacit_mechanism *m = &w->plan.mechanism;
+    double cap = w->client->config.policy.epsilon_cap;
+    if (!w->words->json) {
+        printf("%s: %u steps, noise multiplier %.4g, epsilon of the account now %.4g of %.4g\n",
+               w->words->out, m->steps, tacit_noise_multiplier(m->b), w->epsilon_after, cap);
+        return TACIT_OK;
+    }
+    json_t *root = json_pack(
+        "{s:s, s:I, s:I, s:f, s:o, s:f, s:s}", "out", w->words->out, "steps", (json_int_t)m->steps,
+        "values", (json_int_t)w->plan.plan->trainable_values, "sigma", tacit_noise_multiplier(m->b),
+        "epsilon", isfinite(w->epsilon_after) ? json_real(w->epsilon_after) : json_null(),
+        "epsilon_cap", cap, "unit", tacit_privacy_unit_name(m->unit));
+    if (!root)
+        return tacit_fail(err, TACIT_NO_MEMORY, "no memory for the result");
+    json_dumpf(root, stdout, JSON_COMPACT | JSON_PRESERVE_ORDER);
+    printf("\n");
+    json_decref(root);
+    return TACIT_OK;
+}
+
+/* Data and media are those of the command line, not of client.yaml. */
+static tacit_status set_data(client *c, const char *data, tacit_error *err)
+{
+    char *copy = realpath(data, NULL);
+    if (!copy || access(copy, R_OK) != 0) {
+        free(copy);
+        return tacit_fail(err, TACIT_BAD_INPUT, "%s: cannot read the data", data);
+    }
+    free(c->config.data);
+    c->config.data = copy;
+    return TACIT_OK;
+}
+
+static tacit_status train(local_work *w, tacit_error *err)
+{
+    static const uint8_t no_nonce[32];
+    client *c = w->client;
+    training_result result = {0};
+    tacit_status status;
+    TACIT_TRY(set_data(c, w->words->data, err), done);
+    TACIT_TRY(client_make_account(c, err), done);
+    TACIT_TRY(client_apply_policy(c, err), done);
+    TACIT_TRY(client_load_model(c, &w->model, err), done);
+    TACIT_TRY(resume_or_reserve(w, err), done);
+    TACIT_TRY(round_train(c, &w->round, &w->plan, w->model, no_nonce, &result, err), done);
+    tacit_kill_point("client.trained");
+    TACIT_TRY(save(w, &result, err), done);
+    TACIT_TRY(finish(w, err), done);
+    status = print_result(w, err);
+done:
+    training_result_free(&result);
+    return status;
+}
+
+tacit_status cmd_local_train(int argc, char **argv, tacit_error *err)
+{
+    train_words words = defaults;
+    local_work w = {.words = &words};
+    bool help = false;
+    tacit_status status = parse(&words, argc, argv, &help, err);
+    if (status != TACIT_OK || help)
+        return status;
+    words.choice.mmproj = words.mmproj.item;
+    words.choice.n_mmproj = words.mmproj.count;
+    words.choice.data = words.data;
+    signal(SIGTERM, on_train_signal);
+    signal(SIGINT, on_train_signal);
+    TACIT_TRY(tacit_file_make_dir(words.dir, 0700, err), done);
+    TACIT_TRY(client_config_create(words.dir, &words.choice, err), done);
+    TACIT_TRY(client_open(&w.client, words.dir, CLIENT_WORKS, err), done);
+    w.client->stop = &train_stop;
+    TACIT_TRY(train(&w, err), done);
+done:
+    checked_plan_free(&w.plan);
+    round_state_free(&w.round);
+    tacit_model_free(w.model);
+    client_close(w.client);
+    return status;
+}

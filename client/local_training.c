@@ -1,0 +1,249 @@
+#include "client/local_training.h"
+
+#include "client/training_checkpoint.h"
+#include "common/killpoint.h"
+#include "engine/adapter.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { UNITS_AT_ONCE = 16 };
+
+typedef struct training {
+    const training_job *job;
+    tacit_trainer *trainer;
+    tacit_optimizer optimizer;
+    tacit_dp *dp;
+    float *parent, *mean;
+    uint32_t done; /* whole steps */
+    /* Of the step that runs, for the local log. */
+    double loss;
+    size_t units, finite;
+    tacit_error *err;
+} training;
+
+/* --- one step --- */
+
+/* The engine's sink. A gradient that is not finite is told apart here only for the local log;
+ * privacy counts it as zero. */
+static tacit_status add_gradient(void *ctx, size_t unit, const float *grad, double loss)
+{
+    training *t = ctx;
+    (void)unit;
+    t->units++;
+    if (isfinite(loss)) {
+        t->loss += loss;
+        t->finite++;
+    }
+    return tacit_dp_add(t->dp, grad, t->err);
+}
+
+/* Units that contribute nothing are added all the same: every drawn unit is, once. */
+static tacit_status add_zeros(training *t, size_t n)
+{
+    tacit_status status = TACIT_OK;
+    for (size_t i = 0; i < n && status == TACIT_OK; i++)
+        status = tacit_dp_add(t->dp, NULL, t->err);
+    return status;
+}
+
+typedef struct unit_batch {
+    snapshot_examples examples[UNITS_AT_ONCE];
+    tacit_unit unit[UNITS_AT_ONCE];
+    size_t n_units, n_empty;
+} unit_batch;
+
+static void batch_release(unit_batch *b)
+{
+    for (size_t i = 0; i < b->n_units; i++)
+        snapshot_release(&b->examples[i]);
+}
+
+/* Leaves out examples that the trainer would refuse, so that none can end a step. */
+static void keep_trainable(training *t, snapshot_examples *e)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < e->count; i++)
+        if (tacit_trainer_check(t->trainer, e->example[i], NULL) == TACIT_OK)
+            e->example[kept++] = e->example[i];
+    e->count = kept;
+}
+
+static tacit_status batch_prepare(training *t, unit_batch *b, const size_t *drawn, size_t n)
+{
+    const training_job *job = t->job;
+    *b = (unit_batch){.n_units = 0};
+    for (size_t i = 0; i < n; i++) {
+        snapshot_examples *e = &b->examples[b->n_units];
+        tacit_status status =
+            snapshot_prepare(job->snapshot, drawn[i], job->mechanism->unit_examples, e, t->err);
+        if (status != TACIT_OK)
+            return status;
+        keep_trainable(t, e);
+        if (e->count == 0) {
+            snapshot_release(e);
+            b->n_empty++;
+            continue;
+        }
+        b->unit[b->n_units++] = (tacit_unit){e->example, e->count};
+    }
+    return TACIT_OK;
+}
+
+static tacit_status run_batch(training *t, const size_t *drawn, size_t n)
+{
+    unit_batch b;
+    size_t before = t->units;
+    tacit_error why = {0};
+    tacit_status status = batch_prepare(t, &b, drawn, n);
+    if (status == TACIT_OK && b.n_units) {
+        tacit_status engine =
+            tacit_trainer_grads(t->trainer, b.unit, b.n_units, add_gradient, t, &why);
+        if (engine != TACIT_OK)
+            local_log_add(t->job->log, "gradients: %s; the rest counts as zero", why.message);
+    }
+    if (status == TACIT_OK)
+        status = add_zeros(t, n - (t->units - before));
+    batch_release(&b);
+    return status;
+}
+
+static tacit_status run_step(training *t)
+{
+    const size_t *drawn;
+    size_t n;
+    t->loss = 0;
+    t->units = t->finite = 0;
+    tacit_status status =
+        tacit_dp_begin_step(t->dp, snapshot_units(t->job->snapshot), &drawn, &n, t->err);
+    for (size_t i = 0; i < n && status == TACIT_OK; i += UNITS_AT_ONCE)
+        status = run_batch(t, drawn + i, n - i < UNITS_AT_ONCE ? n - i : UNITS_AT_ONCE);
+    if (status == TACIT_OK)
+        status = tacit_dp_end_step(t->dp, t->mean, t->err);
+    if (status != TACIT_OK)
+        return status;
+    tacit_optimizer_step(&t->optimizer, tacit_trainer_values(t->trainer), t->mean, 1);
+    t->done++;
+    local_log_add(t->job->log, "step %u: %zu units drawn, %zu with a gradient, mean loss %.6g",
+                  t->done, n, t->units, t->finite ? t->loss / (double)t->finite : 0);
+    return TACIT_OK;
+}
+
+/* --- begin and end --- */
+
+static tacit_status load_parent(training *t)
+{
+    const training_job *job = t->job;
+    float *values = tacit_trainer_values(t->trainer);
+    size_t found = tacit_trainer_layout(t->trainer)->values;
+    if (found != job->values)
+        return tacit_fail(t->err, TACIT_REFUSED,
+                          "plan trains %zu values, its adapter has %zu on this base", job->values,
+                          found);
+    if (job->parent) {
+        tacit_status status =
+            tacit_adapter_read_values(job->parent, job->model, job->spec, values, t->err);
+        if (status != TACIT_OK)
+            return status;
+    }
+    t->parent = malloc(found * sizeof *t->parent);
+    t->mean = malloc(found * sizeof *t->mean);
+    if (!t->parent || !t->mean)
+        return tacit_fail(t->err, TACIT_NO_MEMORY, "training: no memory for %zu values", found);
+    memcpy(t->parent, values, found * sizeof *t->parent);
+    return TACIT_OK;
+}
+
+static tacit_status resume(training *t)
+{
+    const training_job *job = t->job;
+    bool found;
+    tacit_status status =
+        training_checkpoint_read(job->checkpoint, job->plan_hash, &t->done,
+                                 tacit_trainer_values(t->trainer), &t->optimizer, &found, t->err);
+    if (status == TACIT_OK && t->done > job->mechanism->steps)
+        status = tacit_fail(t->err, TACIT_INTEGRITY, "%s: it has more steps than the plan",
+                            job->checkpoint);
+    return status;
+}
+
+static tacit_status begin(training *t)
+{
+    const training_job *job = t->job;
+    size_t rows = tacit_model_context_length(job->model);
+    tacit_status status;
+    if (job->max_rows < rows)
+        rows = job->max_rows;
+    TACIT_TRY(tacit_trainer_new(&t->trainer, job->model, job->spec, rows, job->pool, t->err), done);
+    TACIT_TRY(load_parent(t), done);
+    TACIT_TRY(tacit_optimizer_init(&t->optimizer, job->optimizer, job->values, t->err), done);
+    TACIT_TRY(resume(t), done);
+done:
+    return status;
+}
+
+/* The steps that are left, and no more: privacy's own count is of this run. */
+static tacit_status begin_steps(training *t)
+{
+    tacit_mechanism left = *t->job->mechanism;
+    left.steps -= t->done;
+    return tacit_dp_new(&t->dp, &left, t->job->values, t->job->nonce, t->job->test_seed, t->err);
+}
+
+static tacit_status run_steps(training *t)
+{
+    const training_job *job = t->job;
+    uint32_t steps = job->mechanism->steps;
+    tacit_status status = t->done < steps ? begin_steps(t) : TACIT_OK;
+    while (status == TACIT_OK && t->done < steps) {
+        if (job->stop && *job->stop)
+            return tacit_fail(t->err, TACIT_AGAIN, "training was interrupted after step %u of %u",
+                              t->done, steps);
+        status = run_step(t);
+        if (status == TACIT_OK)
+            status =
+                training_checkpoint_write(job->checkpoint, job->plan_hash, t->done,
+                                          tacit_trainer_values(t->trainer), &t->optimizer, t->err);
+        if (status == TACIT_OK && job->progress)
+            job->progress(job->ctx, t->done, steps);
+        if (status == TACIT_OK)
+            tacit_kill_point("client.mid_training");
+    }
+    return status;
+}
+
+static tacit_status take_result(training *t, training_result *out)
+{
+    out->trained = malloc(t->job->values * sizeof *out->trained);
+    if (!out->trained)
+        return tacit_fail(t->err, TACIT_NO_MEMORY, "training: no memory for the result");
+    memcpy(out->trained, tacit_trainer_values(t->trainer), t->job->values * sizeof *out->trained);
+    out->parent = t->parent;
+    t->parent = NULL;
+    return TACIT_OK;
+}
+
+tacit_status local_training_run(const training_job *job, training_result *out, tacit_error *err)
+{
+    training t = {.job = job, .err = err};
+    *out = (training_result){0};
+    tacit_status status = begin(&t);
+    if (status == TACIT_OK)
+        status = run_steps(&t);
+    if (status == TACIT_OK)
+        status = take_result(&t, out);
+    tacit_dp_free(t.dp);
+    tacit_optimizer_fini(&t.optimizer);
+    tacit_trainer_free(t.trainer);
+    free(t.parent);
+    free(t.mean);
+    return status;
+}
+
+void training_result_free(training_result *r)
+{
+    free(r->parent);
+    free(r->trained);
+    *r = (training_result){0};
+}

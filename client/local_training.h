@@ -1,0 +1,55 @@
+/* DP-SGD on the device (DESIGN.md, section 5): joins the engine's gradients of single units with
+ * privacy's sampling, clipping and noise, and takes exactly the plan's steps whatever the data.
+ *
+ *   each step:  draw noise and sample   (privacy)
+ *               one gradient per drawn unit at the current values   (engine)
+ *               clip, add   (privacy);   mean   (privacy)   -> optimizer   (engine)
+ *               values, moments and step number to the checkpoint, durably
+ *
+ * The optimizer starts at zero and sees noised means alone, so everything in the checkpoint is
+ * post-processing of released values. A restart continues after the last whole step, with new noise
+ * and sampling for the unfinished one. */
+#ifndef TACIT_CLIENT_LOCAL_TRAINING_H
+#define TACIT_CLIENT_LOCAL_TRAINING_H
+
+#include "client/snapshot.h"
+#include "engine/optimizer.h"
+#include "privacy/dp_step.h"
+
+#include <signal.h>
+
+typedef struct training_job {
+    const tacit_model *model;
+    tacit_pool *pool; /* may be NULL */
+    const tacit_mechanism *mechanism;
+    const tacit_trainable_spec *spec;
+    const tacit_optimizer_spec *optimizer;
+    size_t values;             /* length of the trainable vector that the plan states */
+    const char *parent;        /* adapter file to start from; NULL: B = 0 */
+    size_t max_rows;           /* longest example */
+    client_snapshot *snapshot; /* units of the mechanism's unit */
+    const uint8_t *nonce;      /* 32 bytes of the acknowledgement */
+    const uint8_t *test_seed;  /* NULL; tests: 32 bytes, and the spend is insecure */
+    const char *checkpoint;    /* path of the checkpoint file */
+    const uint8_t *plan_hash;  /* 32 bytes: a checkpoint of another plan is TACIT_INTEGRITY */
+    const volatile sig_atomic_t *stop; /* NULL: never */
+    local_log *log;
+    /* After every step; may be NULL. */
+    void (*progress)(void *ctx, uint32_t step, uint32_t steps);
+    void *ctx;
+} training_job;
+
+/* What training yields: both [values], malloc'ed, the caller's. */
+typedef struct training_result {
+    float *parent; /* where it started */
+    float *trained;
+} training_result;
+
+/* TACIT_AGAIN when `stop` became true: call again to continue. A checkpoint that is torn or of
+ * another size counts as none. TACIT_IO when a checkpoint cannot be written: nothing is lost, the
+ * step is redone. */
+tacit_status local_training_run(const training_job *job, training_result *out,
+                                tacit_error *err) TACIT_MUST_CHECK;
+void training_result_free(training_result *r);
+
+#endif

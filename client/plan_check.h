@@ -1,0 +1,60 @@
+/* Everything that must hold before a device reserves a plan. Nothing here changes anything. */
+#ifndef TACIT_CLIENT_PLAN_CHECK_H
+#define TACIT_CLIENT_PLAN_CHECK_H
+
+#include "engine/adapter.h"
+#include "engine/optimizer.h"
+#include "privacy/mechanism.h"
+#include "privacy/merkle.h"
+#include "privacy/note.h"
+#include "privacy/policy.h"
+
+#define PLAN_PAD_SECONDS_MAX (30u * 86400u)
+
+/* A plan as a server offers it; views of its bytes as received. */
+typedef struct plan_offer {
+    tacit_span plan, schedule, entry; /* entry: SignedEntry with a PlanLogged */
+    uint64_t index;
+    const tacit_proof *inclusion;       /* of the entry in `checkpoint` */
+    const tacit_checkpoint *checkpoint; /* verified, a successor of every one seen before */
+} plan_offer;
+
+typedef struct plan_terms {
+    const tacit_note_key *log; /* pinned */
+    const tacit_policy *policy;
+    const uint8_t *base_digest; /* of this device's model */
+} plan_terms;
+
+/* What a good offer says, opened. */
+typedef struct checked_plan {
+    Tacit__Plan *plan;
+    Tacit__Schedule *schedule;
+    uint8_t plan_hash[TACIT_DIGEST_BYTES];
+    uint64_t logged_ms; /* the server's clock when it logged the plan */
+    tacit_mechanism mechanism;
+    tacit_trainable_spec spec; /* targets point into `plan` */
+    tacit_optimizer_spec optimizer;
+} checked_plan;
+
+/* In this order, each with its own line:
+ *   TACIT_BAD_INPUT  bytes that are no plan, schedule or entry, or say what cannot be
+ *   TACIT_INTEGRITY  the entry is not signed by the log's key, logs other bytes, or is not in the
+ *                    log; the plan is not the schedule's round
+ *   TACIT_REFUSED    the plan is for a base that this device does not have; the policy (unit,
+ *                    noise, delta, cohort, quorum, mechanism none)
+ * The budget is the account's business, the shapes are plan_check_layout's. */
+tacit_status plan_check(checked_plan *out, const plan_offer *offer, const plan_terms *terms,
+                        tacit_error *err) TACIT_MUST_CHECK;
+
+/* Opens bytes that passed plan_check before, from the device's own database. */
+tacit_status plan_open(checked_plan *out, tacit_span plan, tacit_span schedule,
+                       tacit_error *err) TACIT_MUST_CHECK;
+
+/* TACIT_REFUSED unless the plan's number of trainable values is what its adapter has on the model.
+ * `layout_hash` (may be NULL) receives the layout's. */
+tacit_status plan_check_layout(const checked_plan *plan, const tacit_model *model,
+                               uint8_t *layout_hash, tacit_error *err) TACIT_MUST_CHECK;
+
+void checked_plan_free(checked_plan *p);
+
+#endif

@@ -1,0 +1,352 @@
+#include "client/snapshot.h"
+
+#include "common/file.h"
+#include "engine/dataset.h"
+#include "engine/example.h"
+#include "engine/row_cache.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { LINE_BYTES = 1 << 20, COPY_BYTES = 1 << 18 };
+#define ROW_BYTES ((size_t)64 << 20) /* encoder rows held by the row cache */
+#define FILE_BYTES ((uint64_t)1 << 30)
+
+/* One record, prepared at its first use and kept while there is room. */
+typedef struct snapshot_record {
+    tacit_record record;
+    bool judged, usable;
+    bool kept;
+    tacit_input input;
+} snapshot_record;
+
+struct client_snapshot {
+    snapshot_setup setup;
+    snapshot_record *record;
+    size_t count, capacity;
+    size_t **unit; /* indices of each unit's records, ended by SIZE_MAX */
+    size_t n_units;
+    size_t *order; /* memory of the units */
+    tacit_row_cache *rows;
+    size_t kept_bytes;
+};
+
+/* --- taking the copy --- */
+
+/* Copies until the end or the cap; *readable is false when the source fails on the way. */
+static tacit_status copy_bytes(int from, int to, const char *path, bool *readable, tacit_error *err)
+{
+    uint8_t *buffer = malloc(COPY_BYTES);
+    uint64_t total = 0;
+    tacit_status status = TACIT_OK;
+    *readable = true;
+    if (!buffer)
+        return tacit_fail(err, TACIT_NO_MEMORY, "%s: no memory to copy the data", path);
+    while (status == TACIT_OK && total < FILE_BYTES) {
+        ssize_t n = read(from, buffer, COPY_BYTES);
+        if (n < 0 && errno == EINTR)
+            continue;
+        *readable = n >= 0;
+        if (n <= 0)
+            break;
+        total += (uint64_t)n;
+        for (ssize_t done = 0; done < n && status == TACIT_OK;) {
+            ssize_t w = write(to, buffer + done, (size_t)(n - done));
+            if (w < 0 && errno != EINTR)
+                status = tacit_fail(err, TACIT_IO, "%s: cannot write the snapshot: %s", path,
+                                    strerror(errno));
+            done += w > 0 ? w : 0;
+        }
+    }
+    sodium_memzero(buffer, COPY_BYTES);
+    free(buffer);
+    return status;
+}
+
+tacit_status snapshot_take(const char *path, const char *data, local_log *log, tacit_error *err)
+{
+    bool readable = false;
+    tacit_status status = TACIT_OK;
+    int to = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (to < 0)
+        return tacit_fail(err, TACIT_IO, "%s: cannot create: %s", path, strerror(errno));
+    int from = open(data, O_RDONLY | O_CLOEXEC);
+    if (from >= 0) {
+        status = copy_bytes(from, to, path, &readable, err);
+        close(from);
+    }
+    if (!readable)
+        local_log_add(log, "%s: cannot be read: %s; this round sees no data", data,
+                      strerror(errno));
+    if (status == TACIT_OK && ((!readable && ftruncate(to, 0) != 0) || fsync(to) != 0))
+        status =
+            tacit_fail(err, TACIT_IO, "%s: cannot write the snapshot: %s", path, strerror(errno));
+    close(to);
+    if (status != TACIT_OK)
+        unlink(path);
+    return status;
+}
+
+/* --- reading it --- */
+
+static tacit_status add_line(client_snapshot *s, const char *line, size_t size, size_t number,
+                             tacit_error *err)
+{
+    tacit_error why = {0};
+    if (s->count == s->capacity) {
+        size_t capacity = s->capacity ? 2 * s->capacity : 64;
+        snapshot_record *grown = realloc(s->record, capacity * sizeof *grown);
+        if (!grown)
+            return tacit_fail(err, TACIT_NO_MEMORY, "no memory for %zu records", capacity);
+        s->record = grown;
+        s->capacity = capacity;
+    }
+    snapshot_record *r = &s->record[s->count];
+    *r = (snapshot_record){0};
+    tacit_status status =
+        size > LINE_BYTES ? tacit_fail(&why, TACIT_BAD_INPUT, "longer than %d bytes", LINE_BYTES)
+                          : tacit_record_parse(&r->record, line, size, s->setup.media_folder, &why);
+    if (status != TACIT_OK) {
+        local_log_add(s->setup.log, "line %zu: %s; skipped", number, why.message);
+        return TACIT_OK;
+    }
+    r->record.line = number;
+    s->count++;
+    return TACIT_OK;
+}
+
+static bool is_blank(const char *line, size_t size)
+{
+    for (size_t i = 0; i < size; i++)
+        if (line[i] != ' ' && line[i] != '\t' && line[i] != '\r')
+            return false;
+    return true;
+}
+
+static tacit_status read_lines(client_snapshot *s, tacit_error *err)
+{
+    tacit_file_map map;
+    tacit_error none;
+    tacit_status status = TACIT_OK;
+    if (tacit_file_map_open(&map, s->setup.path, &none) != TACIT_OK)
+        return TACIT_OK; /* missing or empty */
+    const char *at = (const char *)map.data, *end = at + map.size;
+    for (size_t number = 1; at < end && status == TACIT_OK; number++) {
+        const char *stop = memchr(at, '\n', (size_t)(end - at));
+        size_t size = (size_t)((stop ? stop : end) - at);
+        if (!is_blank(at, size))
+            status = add_line(s, at, size, number, err);
+        at += size + 1;
+    }
+    tacit_file_map_close(&map);
+    return status;
+}
+
+/* --- units --- */
+
+static int compare_lines(const snapshot_record *a, const snapshot_record *b)
+{
+    return (a->record.line > b->record.line) - (a->record.line < b->record.line);
+}
+
+static int compare_ids(const void *x, const void *y)
+{
+    const snapshot_record *a = x, *b = y;
+    int order = strcmp(a->record.id, b->record.id);
+    return order ? order : compare_lines(a, b);
+}
+
+/* Records without a subject come first: they are one subject. */
+static int compare_subjects(const void *x, const void *y)
+{
+    const snapshot_record *a = x, *b = y;
+    if (!a->record.subject || !b->record.subject) {
+        int order = (a->record.subject != NULL) - (b->record.subject != NULL);
+        return order ? order : compare_lines(a, b);
+    }
+    int order = strcmp(a->record.subject, b->record.subject);
+    return order ? order : compare_lines(a, b);
+}
+
+/* The first record of an id stays, others are refused. */
+static void drop_duplicates(client_snapshot *s)
+{
+    size_t kept = 0;
+    if (s->count)
+        qsort(s->record, s->count, sizeof *s->record, compare_ids);
+    for (size_t i = 0; i < s->count; i++) {
+        if (kept && strcmp(s->record[kept - 1].record.id, s->record[i].record.id) == 0) {
+            local_log_add(s->setup.log, "line %zu: its id was used before; skipped",
+                          s->record[i].record.line);
+            tacit_record_free(&s->record[i].record);
+            continue;
+        }
+        s->record[kept++] = s->record[i];
+    }
+    s->count = kept;
+}
+
+static bool begins_unit(const client_snapshot *s, size_t i)
+{
+    const char *subject = s->record[i].record.subject;
+    if (i == 0 || s->setup.unit == TACIT_UNIT_RECORD)
+        return true;
+    if (s->setup.unit == TACIT_UNIT_DEVICE)
+        return false;
+    const char *before = s->record[i - 1].record.subject;
+    return !subject || !before ? subject != before : strcmp(subject, before) != 0;
+}
+
+/* `order` holds each unit's record indices and a SIZE_MAX after them. */
+static tacit_status make_units(client_snapshot *s, tacit_error *err)
+{
+    size_t at = 0;
+    drop_duplicates(s);
+    if (s->count)
+        qsort(s->record, s->count, sizeof *s->record, compare_subjects);
+    s->order = malloc((2 * s->count + 1) * sizeof *s->order);
+    s->unit = malloc((s->count + 1) * sizeof *s->unit);
+    if (!s->order || !s->unit)
+        return tacit_fail(err, TACIT_NO_MEMORY, "no memory for %zu units", s->count);
+    for (size_t i = 0; i < s->count; i++) {
+        if (begins_unit(s, i)) {
+            if (s->n_units)
+                s->order[at++] = SIZE_MAX;
+            s->unit[s->n_units++] = s->order + at;
+        }
+        s->order[at++] = i;
+    }
+    s->order[at] = SIZE_MAX;
+    return TACIT_OK;
+}
+
+tacit_status snapshot_open(client_snapshot **out, const snapshot_setup *setup, tacit_error *err)
+{
+    tacit_status status;
+    *out = NULL;
+    client_snapshot *s = calloc(1, sizeof *s);
+    if (!s)
+        return tacit_fail(err, TACIT_NO_MEMORY, "no memory for a snapshot");
+    s->setup = *setup;
+    TACIT_TRY(read_lines(s, err), fail);
+    TACIT_TRY(make_units(s, err), fail);
+    TACIT_TRY(
+        tacit_row_cache_new(&s->rows, setup->model, ROW_BYTES, setup->row_file, setup->pool, err),
+        fail);
+    local_log_add(setup->log, "snapshot: %zu records in %zu units", s->count, s->n_units);
+    *out = s;
+    return TACIT_OK;
+fail:
+    snapshot_close(s);
+    return status;
+}
+
+void snapshot_close(client_snapshot *s)
+{
+    if (!s)
+        return;
+    for (size_t i = 0; i < s->count; i++) {
+        tacit_record_free(&s->record[i].record);
+        if (s->record[i].kept)
+            tacit_input_free(&s->record[i].input);
+    }
+    tacit_row_cache_free(s->rows);
+    free(s->record);
+    free(s->unit);
+    free(s->order);
+    free(s);
+}
+
+size_t snapshot_units(const client_snapshot *s)
+{
+    return s->n_units;
+}
+
+/* --- preparing examples --- */
+
+static size_t input_bytes(const client_snapshot *s, const tacit_input *in)
+{
+    size_t bytes = in->count * sizeof *in->row, width = tacit_model_embedding(s->setup.model);
+    for (size_t i = 0; i < in->n_media; i++)
+        bytes += in->media[i].n_rows * width * sizeof(float);
+    return bytes;
+}
+
+/* False when the record gives no usable example; the local log says why, once. */
+static bool build(client_snapshot *s, snapshot_record *r, tacit_input *out)
+{
+    tacit_error why = {0};
+    tacit_example_options options = {.max_rows = s->setup.max_rows};
+    tacit_status status = tacit_example_build(out, s->setup.model, &r->record, &options, &why);
+    if (status == TACIT_OK) {
+        status = tacit_row_cache_fill(s->rows, out, &why);
+        if (status != TACIT_OK)
+            tacit_input_free(out);
+    }
+    if (status != TACIT_OK && !r->judged)
+        local_log_add(s->setup.log, "line %zu: %s; counts as nothing", r->record.line, why.message);
+    r->judged = true;
+    r->usable = status == TACIT_OK;
+    return r->usable;
+}
+
+static void add_example(client_snapshot *s, size_t index, snapshot_examples *out)
+{
+    snapshot_record *r = &s->record[index];
+    tacit_input built;
+    if (!r->kept && ((r->judged && !r->usable) || !build(s, r, &built)))
+        return;
+    if (!r->kept && s->kept_bytes + input_bytes(s, &built) <= s->setup.memory) {
+        s->kept_bytes += input_bytes(s, &built);
+        r->input = built;
+        r->kept = true;
+    }
+    if (!r->kept)
+        out->own[out->n_own] = built;
+    out->example[out->count++] = r->kept ? &r->input : &out->own[out->n_own++];
+}
+
+/* The first `n` of the list become a uniform choice of it. */
+static void choose(size_t *list, size_t count, size_t n)
+{
+    for (size_t i = 0; i < n && i + 1 < count; i++) {
+        size_t j = i + randombytes_uniform((uint32_t)(count - i));
+        size_t kept = list[i];
+        list[i] = list[j];
+        list[j] = kept;
+    }
+}
+
+tacit_status snapshot_prepare(client_snapshot *s, size_t unit, uint32_t most,
+                              snapshot_examples *out, tacit_error *err)
+{
+    size_t *list = s->unit[unit], count = 0;
+    while (list[count] != SIZE_MAX)
+        count++;
+    size_t n = count < most ? count : most;
+    *out = (snapshot_examples){.example = calloc(n + 1, sizeof *out->example),
+                               .own = calloc(n + 1, sizeof *out->own)};
+    if (!out->example || !out->own) {
+        snapshot_release(out);
+        return tacit_fail(err, TACIT_NO_MEMORY, "no memory for %zu examples", n);
+    }
+    if (count > most)
+        choose(list, count, n);
+    for (size_t i = 0; i < n; i++)
+        add_example(s, list[i], out);
+    return TACIT_OK;
+}
+
+void snapshot_release(snapshot_examples *e)
+{
+    for (size_t i = 0; i < e->n_own; i++)
+        tacit_input_free(&e->own[i]);
+    free(e->own);
+    free(e->example);
+    *e = (snapshot_examples){0};
+}

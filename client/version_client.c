@@ -1,3 +1,0 @@
-#include "common/status.h"
-const char *tacit_client_version(void);
-const char *tacit_client_version(void) { return tacit_status_name(TACIT_OK); }

@@ -1,0 +1,574 @@
+/* Local training on a tiny random llama. Oracles: sums of single gradients that the engine gives
+ * outside the code under test, runs without interruption, and runs on other data under one seed. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "../engine/tiny_model.h"
+#include "client/local_training.h"
+#include "client/training_checkpoint.h"
+#include "engine/adapter.h"
+#include "engine/example.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define OK(call) assert_int_equal((call), TACIT_OK)
+
+static tiny_model tiny;
+static char folder[64] = "/tmp/tacit-training-XXXXXX";
+static char data_path[128], checkpoint_path[128], poisoned_path[128];
+static const uint8_t nonce[32] = {3}, plan_hash[32] = {9}, seed[32] = {5};
+static tacit_trainable_spec spec = {
+    .kind = TACIT_TRAIN_LORA_FFA, .target = {"attn_output"}, .n_targets = 1, .rank = 2, .alpha = 4};
+
+/* --- data --- */
+
+static void add_record(FILE *f, const char *id, const char *subject, const char *question)
+{
+    fprintf(
+        f,
+        "{\"id\":\"%s\",\"subject\":\"%s\",\"messages\":[{\"role\":\"user\",\"content\":\"%s\"},"
+        "{\"role\":\"assistant\",\"content\":\"ok %s\"}]}\n",
+        id, subject, question, id);
+}
+
+static void write_records(size_t n)
+{
+    FILE *f = fopen(data_path, "w");
+    char id[16], subject[16];
+    assert_non_null(f);
+    for (size_t i = 0; i < n; i++) {
+        snprintf(id, sizeof id, "r%zu", i);
+        snprintf(subject, sizeof subject, "s%zu", i);
+        add_record(f, id, subject, "how many?");
+    }
+    assert_int_equal(fclose(f), 0);
+}
+
+static void write_text(const char *text)
+{
+    FILE *f = fopen(data_path, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    assert_int_equal(fclose(f), 0);
+}
+
+/* --- one run --- */
+
+typedef struct run {
+    tacit_mechanism mechanism;
+    tacit_optimizer_spec optimizer;
+    training_job job;
+    tacit_layout layout;
+    training_result result;
+    volatile sig_atomic_t stop;
+    uint32_t stop_after, steps_seen;
+    tacit_status status;
+    tacit_error err;
+} run;
+
+static void see_step(void *ctx, uint32_t step, uint32_t steps)
+{
+    run *r = ctx;
+    r->steps_seen++;
+    assert_int_equal(steps, r->mechanism.steps);
+    if (step == r->stop_after)
+        r->stop = 1;
+}
+
+static tacit_mechanism private_steps(uint32_t steps)
+{
+    return (tacit_mechanism){.kind = TACIT_MECHANISM_SUBSAMPLED_GAUSSIAN,
+                             .unit = TACIT_UNIT_RECORD,
+                             .neighbours = TACIT_ADD_REMOVE,
+                             .clip_norm = 1,
+                             .b = 100000,
+                             .q_num = TACIT_Q_ONE / 2,
+                             .steps = steps,
+                             .divisor = 4,
+                             .unit_examples = 4};
+}
+
+/* Every unit in every step, no noise: what comes out is determined. */
+static tacit_mechanism plain_steps(uint32_t steps)
+{
+    tacit_mechanism m = private_steps(steps);
+    m.kind = TACIT_MECHANISM_NONE;
+    m.clip_norm = 0;
+    m.b = 0;
+    m.q_num = TACIT_Q_ONE;
+    return m;
+}
+
+static void run_begin(run *r, const tacit_model *model, tacit_mechanism mechanism)
+{
+    *r = (run){.mechanism = mechanism,
+               .optimizer = {.kind = TACIT_ADAM,
+                             .learning_rate = 0.01,
+                             .beta1 = 0.9,
+                             .beta2 = 0.99,
+                             .epsilon = 1e-8}};
+    OK(tacit_layout_make(&r->layout, model, &spec, &r->err));
+    r->job = (training_job){.model = model,
+                            .mechanism = &r->mechanism,
+                            .spec = &spec,
+                            .optimizer = &r->optimizer,
+                            .values = r->layout.values,
+                            .max_rows = 256,
+                            .nonce = nonce,
+                            .checkpoint = checkpoint_path,
+                            .plan_hash = plan_hash,
+                            .stop = &r->stop,
+                            .progress = see_step,
+                            .ctx = r};
+    unlink(checkpoint_path);
+}
+
+static void run_go(run *r)
+{
+    snapshot_setup setup = {.path = data_path,
+                            .media_folder = folder,
+                            .model = r->job.model,
+                            .unit = r->mechanism.unit,
+                            .max_rows = r->job.max_rows,
+                            .memory = 1 << 20};
+    OK(snapshot_open(&r->job.snapshot, &setup, &r->err));
+    r->status = local_training_run(&r->job, &r->result, &r->err);
+    snapshot_close(r->job.snapshot);
+}
+
+static void run_end(run *r)
+{
+    training_result_free(&r->result);
+    tacit_layout_free(&r->layout);
+}
+
+static bool differs(const training_result *r, size_t n)
+{
+    return memcmp(r->parent, r->trained, n * sizeof *r->parent) != 0;
+}
+
+/* --- the number of steps --- */
+
+static void steps_are_the_plans_whatever_the_data(void **state)
+{
+    static const char *const texts[] = {
+        "", "\n\n", "this is no JSON\n", "{\"id\":\"x\"}\n",
+        "{\"id\":\"a\",\"messages\":[{\"role\":\"user\",\"content\":\"no answer\"}]}\n"};
+    (void)state;
+    for (size_t i = 0; i < 7; i++) {
+        run r;
+        unlink(data_path);
+        if (i < 5)
+            write_text(texts[i]);
+        else if (i == 5)
+            write_records(9);
+        run_begin(&r, tiny.model, private_steps(5)); /* i == 6: no file at all */
+        run_go(&r);
+        OK(r.status);
+        assert_int_equal(r.steps_seen, 5);
+        assert_true(differs(&r.result, r.job.values)); /* noise came in every case */
+        run_end(&r);
+    }
+}
+
+/* With one seed a data set that gives nothing leaves exactly what the empty one leaves. */
+static void useless_data_is_empty_data(void **state)
+{
+    run empty, useless;
+    (void)state;
+    write_text("");
+    run_begin(&empty, tiny.model, private_steps(3));
+    empty.job.test_seed = seed;
+    run_go(&empty);
+    write_text("nonsense\n{\"id\":\"x\",\"messages\":[]}\n");
+    run_begin(&useless, tiny.model, private_steps(3));
+    useless.job.test_seed = seed;
+    run_go(&useless);
+    OK(empty.status);
+    OK(useless.status);
+    assert_memory_equal(empty.result.trained, useless.result.trained,
+                        empty.job.values * sizeof(float));
+    run_end(&empty);
+    run_end(&useless);
+}
+
+static void another_number_of_values_is_refused(void **state)
+{
+    run r;
+    (void)state;
+    write_records(1);
+    run_begin(&r, tiny.model, private_steps(1));
+    r.job.values++;
+    run_go(&r);
+    assert_int_equal(r.status, TACIT_REFUSED);
+    run_end(&r);
+}
+
+/* --- what is computed --- */
+
+typedef struct gradient_sum {
+    double *sum;
+    size_t values;
+} gradient_sum;
+
+static tacit_status sum_up(void *ctx, size_t unit, const float *grad, double loss)
+{
+    gradient_sum *g = ctx;
+    (void)unit;
+    (void)loss;
+    for (size_t i = 0; i < g->values; i++)
+        g->sum[i] += (double)grad[i];
+    return TACIT_OK;
+}
+
+/* Adds the gradient of one record, alone, at B = 0. */
+static void add_gradient_of(gradient_sum *g, const tacit_model *model, const char *line)
+{
+    tacit_record record;
+    tacit_input input;
+    tacit_trainer *t;
+    tacit_error err;
+    OK(tacit_record_parse(&record, line, strlen(line), folder, &err));
+    OK(tacit_example_build(&input, model, &record, NULL, &err));
+    OK(tacit_trainer_new(&t, model, &spec, 256, NULL, &err));
+    const tacit_input *example = &input;
+    tacit_unit unit = {&example, 1};
+    OK(tacit_trainer_grads(t, &unit, 1, sum_up, g, &err));
+    tacit_trainer_free(t);
+    tacit_input_free(&input);
+    tacit_record_free(&record);
+}
+
+static void sum_of_file(gradient_sum *g, const tacit_model *model, const char *skip)
+{
+    char line[4096];
+    FILE *f = fopen(data_path, "r");
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f)) {
+        line[strcspn(line, "\n")] = '\0';
+        if (!skip || !strstr(line, skip))
+            add_gradient_of(g, model, line);
+    }
+    fclose(f);
+}
+
+/* One step of SGD with learning rate 1: trained = -sum / divisor. */
+static void check_plain_step(const tacit_model *model, const char *skip)
+{
+    run r;
+    run_begin(&r, model, plain_steps(1));
+    r.optimizer = (tacit_optimizer_spec){.kind = TACIT_SGD, .learning_rate = 1};
+    run_go(&r);
+    OK(r.status);
+    gradient_sum g = {calloc(r.job.values, sizeof(double)), r.job.values};
+    sum_of_file(&g, model, skip);
+    double largest = 0;
+    for (size_t i = 0; i < g.values; i++) {
+        double expected = -g.sum[i] / r.mechanism.divisor;
+        largest = fabs(expected) > largest ? fabs(expected) : largest;
+        if (!(fabs((double)r.result.trained[i] - expected) <= 1e-6 * fabs(expected) + 1e-12))
+            fail_msg("value %zu: expected %.9g, found %.9g", i, expected,
+                     (double)r.result.trained[i]);
+    }
+    assert_true(largest > 1e-6); /* the oracle is not all zeros */
+    free(g.sum);
+    run_end(&r);
+}
+
+static void mechanism_none_is_the_naive_mean(void **state)
+{
+    (void)state;
+    write_records(5);
+    check_plain_step(tiny.model, NULL);
+}
+
+/* A copy of the model whose embedding of 'Z' is not a number; nothing else is touched. */
+static tacit_model *load_poisoned(void)
+{
+    tacit_model *m;
+    tacit_error err;
+    gguf_writer *w = gguf_writer_new();
+    gguf_file *file;
+    uint8_t *data;
+    size_t size;
+    const uint64_t ne[] = {32, TINY_VOCAB};
+    tiny_put_text_model(w);
+    reference_put(w, 900, "output.weight", 2, ne, TACIT_TYPE_Q8_0, 2, 0); /* untied: 'Z' as input */
+    tiny_put_vocabulary(w);
+    OK(gguf_write_memory(w, &data, &size, &err));
+    gguf_writer_free(w);
+    OK(gguf_open_memory(&file, data, size, "poisoned", &err));
+    const gguf_tensor *t = gguf_tensor_find(file, "token_embd.weight");
+    uint8_t *row = data + (t->data - data) + 'Z' * t->row_bytes;
+    row[0] = 0x00;
+    row[1] = 0x7e; /* the half-precision scale of the row's block */
+    gguf_close(file);
+    FILE *f = fopen(poisoned_path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(data, 1, size, f), size);
+    fclose(f);
+    free(data);
+    OK(tacit_model_load(&m, poisoned_path, NULL, 0, NULL, &err));
+    return m;
+}
+
+static void write_with_last(const char *question)
+{
+    FILE *f = fopen(data_path, "w");
+    assert_non_null(f);
+    for (int i = 0; i < 3; i++) {
+        char id[16];
+        snprintf(id, sizeof id, "g%d", i);
+        add_record(f, id, id, "how many?");
+    }
+    add_record(f, "last", "last", question);
+    fclose(f);
+}
+
+static void not_a_number_counts_as_zero(void **state)
+{
+    tacit_model *m = load_poisoned();
+    (void)state;
+    write_with_last("what is a Z?");
+    gradient_sum g = {calloc(4096, sizeof(double)), 0};
+    tacit_layout layout;
+    OK(tacit_layout_make(&layout, m, &spec, NULL));
+    g.values = layout.values;
+    sum_of_file(&g, m, "\"id\":\"g"); /* the last one alone: it does spoil a sum */
+    assert_true(isnan(g.sum[0]));
+    free(g.sum);
+    tacit_layout_free(&layout);
+    check_plain_step(m, "\"id\":\"last\"");
+    tacit_model_free(m);
+}
+
+/* Under one seed, with as many units: a unit of NaN, one that is too long and one without a usable
+ * example leave the same bits. */
+static void units_without_a_gradient_are_alike(void **state)
+{
+    static char long_question[600];
+    tacit_model *m = load_poisoned();
+    float *first = NULL;
+    (void)state;
+    memset(long_question, 'a', sizeof long_question - 1);
+    const char *const last[] = {"what is a Z?", long_question};
+    for (size_t i = 0; i < 2; i++) {
+        run r;
+        write_with_last(last[i]);
+        run_begin(&r, m, private_steps(3));
+        r.mechanism.q_num = TACIT_Q_ONE;
+        r.job.test_seed = seed;
+        run_go(&r);
+        OK(r.status);
+        if (i == 0) {
+            first = r.result.trained;
+            r.result.trained = NULL;
+        } else {
+            assert_memory_equal(first, r.result.trained, r.job.values * sizeof(float));
+        }
+        run_end(&r);
+    }
+    free(first);
+    tacit_model_free(m);
+}
+
+/* --- interruption --- */
+
+static void restart_is_bit_exact(void **state)
+{
+    run whole, cut;
+    (void)state;
+    write_records(4);
+    run_begin(&whole, tiny.model, plain_steps(6));
+    run_go(&whole);
+    OK(whole.status);
+    run_begin(&cut, tiny.model, plain_steps(6));
+    cut.stop_after = 2;
+    run_go(&cut);
+    assert_int_equal(cut.status, TACIT_AGAIN);
+    assert_int_equal(cut.steps_seen, 2);
+    cut.stop = 0;
+    cut.stop_after = 5;
+    run_go(&cut);
+    assert_int_equal(cut.status, TACIT_AGAIN);
+    assert_int_equal(cut.steps_seen, 5);
+    cut.stop = 0;
+    cut.stop_after = 0;
+    run_go(&cut);
+    OK(cut.status);
+    assert_int_equal(cut.steps_seen, 6);
+    assert_memory_equal(whole.result.trained, cut.result.trained, whole.job.values * sizeof(float));
+    run_end(&whole);
+    run_end(&cut);
+}
+
+/* A run that has all its steps needs none: the same values come out, whatever the data is now. */
+static void finished_training_is_only_read(void **state)
+{
+    run r;
+    (void)state;
+    write_records(4);
+    run_begin(&r, tiny.model, private_steps(3));
+    run_go(&r);
+    OK(r.status);
+    float *before = r.result.trained;
+    r.result.trained = NULL;
+    training_result_free(&r.result);
+    write_text("");
+    run_go(&r);
+    OK(r.status);
+    assert_int_equal(r.steps_seen, 3);
+    assert_memory_equal(before, r.result.trained, r.job.values * sizeof(float));
+    free(before);
+    run_end(&r);
+}
+
+static void checkpoints_hold_every_bit(void **state)
+{
+    enum { N = 37 };
+    float values[N], read_values[N];
+    tacit_optimizer a, b;
+    tacit_optimizer_spec kinds[] = {
+        {.kind = TACIT_ADAM, .learning_rate = 1, .beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-8},
+        {.kind = TACIT_SGD, .learning_rate = 1, .momentum = 0.5}};
+    tacit_error err;
+    uint32_t steps;
+    bool found;
+    (void)state;
+    for (size_t k = 0; k < 2; k++) {
+        OK(tacit_optimizer_init(&a, &kinds[k], N, &err));
+        OK(tacit_optimizer_init(&b, &kinds[k], N, &err));
+        for (size_t i = 0; i < N; i++)
+            values[i] = ldexpf((float)i - 17.3f, (int)i - 140); /* denormals as well */
+        values[0] = -0.0f;
+        tacit_optimizer_step(&a, values, values, 1);
+        OK(training_checkpoint_write(checkpoint_path, plan_hash, 4, values, &a, &err));
+        OK(training_checkpoint_read(checkpoint_path, plan_hash, &steps, read_values, &b, &found,
+                                    &err));
+        assert_true(found);
+        assert_int_equal(steps, 4);
+        assert_int_equal(b.step, a.step);
+        assert_memory_equal(values, read_values, sizeof values);
+        assert_memory_equal(a.first, b.first, sizeof values);
+        if (a.second)
+            assert_memory_equal(a.second, b.second, sizeof values);
+        tacit_optimizer_fini(&a);
+        tacit_optimizer_fini(&b);
+    }
+    struct stat st;
+    assert_int_equal(stat(checkpoint_path, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0600);
+}
+
+static void torn_checkpoints_begin_anew(void **state)
+{
+    run r;
+    struct stat st;
+    (void)state;
+    write_records(4);
+    run_begin(&r, tiny.model, plain_steps(3));
+    r.stop_after = 2;
+    run_go(&r);
+    assert_int_equal(r.status, TACIT_AGAIN);
+    assert_int_equal(stat(checkpoint_path, &st), 0);
+    assert_int_equal(truncate(checkpoint_path, st.st_size - 1), 0);
+    r.stop = 0;
+    r.stop_after = r.steps_seen = 0;
+    run_go(&r);
+    OK(r.status);
+    assert_int_equal(r.steps_seen, 3);
+    run_end(&r);
+}
+
+static void checkpoints_of_other_plans_are_refused(void **state)
+{
+    static const uint8_t other[32] = {1};
+    run r;
+    (void)state;
+    write_records(2);
+    run_begin(&r, tiny.model, plain_steps(2));
+    run_go(&r);
+    OK(r.status);
+    training_result_free(&r.result);
+    r.job.plan_hash = other;
+    run_go(&r);
+    assert_int_equal(r.status, TACIT_INTEGRITY);
+    run_end(&r);
+}
+
+/* --- the parent --- */
+
+static void training_starts_at_the_parent(void **state)
+{
+    run r;
+    char path[128];
+    float *values;
+    tacit_adapter_info info = {.version = 3, .parent_version = 2, .has_base_digest = true};
+    (void)state;
+    write_text("");
+    run_begin(&r, tiny.model, plain_steps(1));
+    values = malloc(r.job.values * sizeof *values);
+    for (size_t i = 0; i < r.job.values; i++)
+        values[i] = 0.001f * (float)(i % 31) - 0.01f;
+    memcpy(info.base_digest, tacit_model_base_digest(tiny.model), sizeof info.base_digest);
+    snprintf(path, sizeof path, "%s/parent.gguf", folder);
+    OK(tacit_adapter_save(path, tiny.model, &spec, values, &info, &r.err));
+    r.job.parent = path;
+    run_go(&r);
+    OK(r.status);
+    assert_memory_equal(r.result.parent, values, r.job.values * sizeof *values);
+    assert_memory_equal(r.result.trained, values, r.job.values * sizeof *values); /* no data */
+    free(values);
+    unlink(path);
+    run_end(&r);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    tiny = tiny_load(false);
+    if (!mkdtemp(folder))
+        return -1;
+    snprintf(data_path, sizeof data_path, "%s/data.jsonl", folder);
+    snprintf(checkpoint_path, sizeof checkpoint_path, "%s/run.ckpt", folder);
+    snprintf(poisoned_path, sizeof poisoned_path, "%s/poisoned.gguf", folder);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    unlink(data_path);
+    unlink(checkpoint_path);
+    unlink(poisoned_path);
+    rmdir(folder);
+    tiny_free(&tiny);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(steps_are_the_plans_whatever_the_data),
+        cmocka_unit_test(useless_data_is_empty_data),
+        cmocka_unit_test(another_number_of_values_is_refused),
+        cmocka_unit_test(mechanism_none_is_the_naive_mean),
+        cmocka_unit_test(not_a_number_counts_as_zero),
+        cmocka_unit_test(units_without_a_gradient_are_alike),
+        cmocka_unit_test(restart_is_bit_exact),
+        cmocka_unit_test(finished_training_is_only_read),
+        cmocka_unit_test(checkpoints_hold_every_bit),
+        cmocka_unit_test(torn_checkpoints_begin_anew),
+        cmocka_unit_test(checkpoints_of_other_plans_are_refused),
+        cmocka_unit_test(training_starts_at_the_parent),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

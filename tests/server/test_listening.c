@@ -1,0 +1,203 @@
+/* The running server over real sockets and TLS: certificates that expire, its own and a device's,
+ * on an injected clock; the folder that one process serves. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "fleet.h"
+
+#include "common/link.h"
+
+#include <pthread.h>
+
+#define DAY_MS (24 * FLEET_HOUR_MS)
+#define TRIES 1200 /* of 50 ms: for broken runs only */
+
+static fleet f;
+static volatile int stop;
+static pthread_t thread;
+static tacit_status ended;
+
+static void *run(void *arg)
+{
+    tacit_error err;
+    (void)arg;
+    ended = server_run(f.server, &stop, &err);
+    if (ended != TACIT_OK)
+        print_error("server_run: %s\n", err.message);
+    return NULL;
+}
+
+/* The ports once the server says them. */
+static void await_address(unsigned *port, unsigned *enrol_port)
+{
+    char path[192];
+    snprintf(path, sizeof path, "%s/address", f.dir);
+    for (int i = 0; i < TRIES; i++) {
+        FILE *file = fopen(path, "r");
+        int n = file ? fscanf(file, "%u %u", port, enrol_port) : 0;
+        if (file)
+            fclose(file);
+        if (n == 2)
+            return;
+        tacit_clock_sleep_ms(50);
+    }
+    fail_msg("the server does not say its ports");
+}
+
+static char *text_of(ProtobufCBinaryData field)
+{
+    char *text = strndup((char *)field.data, field.len);
+    assert_non_null(text);
+    return text;
+}
+
+typedef struct credentials {
+    char *chain, *root, *key;
+} credentials;
+
+static void read_key(const fleet_device *d, credentials *c)
+{
+    char path[224];
+    uint8_t *text;
+    size_t size;
+    tacit_error err;
+    snprintf(path, sizeof path, "%s.tls", d->path);
+    fleet_must(tacit_file_read(path, 65536, &text, &size, &err), &err, "tls key");
+    free(c->key);
+    c->key = (char *)text;
+}
+
+/* One HELLO by this device over a link of its own. */
+static tacit_status hello_over(const credentials *c, unsigned port, bool with_certificate,
+                               bool *refused)
+{
+    char url[64];
+    tacit_link *link = NULL;
+    tacit_caller *caller = NULL;
+    uint8_t nonce[TACIT_NONCE_BYTES];
+    tacit_error err;
+    snprintf(url, sizeof url, "tls+tcp://127.0.0.1:%u", port);
+    tacit_link_setup setup = {.url = url,
+                              .roots_pem = c->root,
+                              .certificate_pem = with_certificate ? c->chain : NULL,
+                              .key_pem = with_certificate ? c->key : NULL,
+                              .connect_ms = 2000,
+                              .reply_ms = 5000};
+    fleet_must(tacit_link_open(&link, &setup, &err), &err, "link");
+    tacit_caller_setup asks = {.link = link};
+    fleet_must(tacit_caller_new(&caller, &asks, &err), &err, "caller");
+    tacit_status status = tacit_caller_nonce(caller, nonce, &err);
+    *refused = tacit_link_was_refused(link);
+    tacit_caller_free(caller);
+    tacit_link_close(link);
+    return status;
+}
+
+static void await_hello(const credentials *c, unsigned port, bool with_certificate)
+{
+    bool refused;
+    for (int i = 0; i < TRIES; i++) {
+        if (hello_over(c, port, with_certificate, &refused) == TACIT_OK)
+            return;
+        tacit_clock_sleep_ms(50);
+    }
+    fail_msg("no answer on port %u", port);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    fleet_start(&f, false);
+    stop = 0;
+    return pthread_create(&thread, NULL, run, NULL);
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    stop = 1;
+    pthread_join(thread, NULL);
+    assert_int_equal(ended, TACIT_OK);
+    fleet_end(&f);
+    atomic_store(&fleet_now, FLEET_START_MS);
+    return 0;
+}
+
+static void renew(fleet_device *d, credentials *c)
+{
+    Tacit__RenewRequest r = TACIT__RENEW_REQUEST__INIT;
+    Tacit__RenewReply *reply = NULL;
+    uint8_t *csr;
+    size_t size;
+    fleet_csr(d, &csr, &size);
+    r.csr = tacit_field_of(csr, size);
+    fleet_hello(d);
+    fleet_must(
+        fleet_call(d, TACIT__METHOD__METHOD_RENEW, &r, &tacit__renew_reply__descriptor, &reply),
+        &d->err, "renew");
+    free(c->chain);
+    c->chain = text_of(reply->certificate);
+    read_key(d, c);
+    tacit_message_free(reply);
+    free(csr);
+}
+
+static void test_certificates_expire(void **state)
+{
+    (void)state;
+    fleet_device d;
+    Tacit__EnrolReply *reply = NULL;
+    uint8_t secret[16];
+    unsigned port, enrol_port;
+    bool refused;
+    await_address(&port, &enrol_port);
+    fleet_device_new(&d, &f, "cart");
+    fleet_token(&f, secret, NULL);
+    fleet_must(fleet_enrol(&d, "cart", secret, &reply), &d.err, "enrol");
+    credentials c = {text_of(reply->certificate), text_of(reply->root), NULL};
+    read_key(&d, &c);
+    await_hello(&c, port, true);
+    await_hello(&c, enrol_port, false);
+    assert_int_not_equal(hello_over(&c, port, false, &refused), TACIT_OK);
+    assert_true(refused); /* no certificate, no service */
+
+    /* Past half of its life the server serves with a new certificate on the same ports: at the end
+     * of the first one's life it still answers. The device's own is refused then. */
+    atomic_fetch_add(&fleet_now, 31 * DAY_MS);
+    await_hello(&c, enrol_port, false);
+    assert_int_not_equal(hello_over(&c, port, true, &refused), TACIT_OK);
+    assert_true(refused);
+
+    /* It renews by its identity key and is served again. */
+    renew(&d, &c);
+    await_hello(&c, port, true);
+    tacit_message_free(reply);
+    free(c.chain);
+    free(c.root);
+    free(c.key);
+    fleet_device_free(&d);
+}
+
+static void test_one_process_a_folder(void **state)
+{
+    (void)state;
+    server *second = NULL;
+    tacit_error err;
+    unsigned port, enrol_port;
+    await_address(&port, &enrol_port);
+    assert_int_equal(server_open(&second, f.dir, &err), TACIT_CONFLICT);
+    assert_non_null(strstr(err.message, "another tacit-server"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_certificates_expire, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_one_process_a_folder, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

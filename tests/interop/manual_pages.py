@@ -20,7 +20,8 @@ import re
 import sys
 
 PAGE = re.compile(r"/usr/share/man/man[1578]/([^/]+)\.[1578][a-z]*\.gz$")
-PAGES_OF_PACKAGE, LONGEST_ANSWER, HELD_OUT, GATE = 16, 60, 64, 16
+PAGES_OF_PACKAGE, LONGEST_ANSWER, HELD_OUT, GATE = 16, 60, 48, 6
+SYSTEM = "You are a manual."  # shorter than the template's own, which would be half of an example
 
 
 def installed():
@@ -84,7 +85,8 @@ def records(package, paths):
         seen.add(answer)
         say = lambda role, text: {"role": role, "content": [{"type": "text", "text": text}]}
         out.append({"id": f"{package}/{os.path.basename(path)}", "subject": package,
-                    "messages": [say("user", f"What does {name} do?"), say("assistant", answer)]})
+                    "messages": [say("system", SYSTEM), say("user", f"What does {name} do?"),
+                                 say("assistant", answer)]})
     return out[:PAGES_OF_PACKAGE]
 
 
@@ -113,7 +115,7 @@ def main():
         write(os.path.join(out, name + ".jsonl"), rows)
     write(os.path.join(out, "gate.jsonl"), held[:GATE])
     write(os.path.join(out, "heldout.jsonl"), held[GATE : GATE + HELD_OUT])
-    if min(len({r["subject"] for r in rows}) for rows in parts.values()) < 20 or len(held) < 2 * GATE:
+    if min(len({r["subject"] for r in rows}) for rows in parts.values()) < 20 or len(held) < HELD_OUT // 2:
         sys.exit("too few manual pages: give a folder of unpacked packages")
 
 

@@ -19,7 +19,7 @@
 /* Longest grid or window for which the default step stays below 1e-4, and longest at all. */
 #define FINE_POINTS 0x1p20
 #define MOST_POINTS 0x1p22
-#define COARSE 1024
+#define COARSE 4096
 
 /* Delta is read this much (relative) too high: more than the transforms' rounding. */
 #define ROUNDING 1e-9
@@ -137,21 +137,30 @@ typedef struct direction {
     int64_t window_low;     /* grid index of the window's first point */
 } direction;
 
+/* Single points around loss 0, where most mass is; then runs of 1/128 of the distance from there,
+ * and of 1/1024 of the grid at most: under COARSE runs for any grid below 2^23 points. */
+static size_t coarse_run(const loss_grid *g, size_t at)
+{
+    size_t distance = (size_t)llabs(g->lowest + (int64_t)at) / 128, most = g->n / 1024;
+    size_t run = distance < most ? distance : most;
+    return run > 0 ? run : 1;
+}
+
 static tacit_status coarse_new(coarse **out, const loss_grid *g, tacit_error *err)
 {
     coarse *c = malloc(sizeof *c);
     *out = c;
     if (!c)
         return tacit_fail(err, TACIT_NO_MEMORY, "pld accountant: no memory");
-    size_t run = (g->n + COARSE - 1) / COARSE;
     c->n = 0;
-    for (size_t at = 0; at < g->n; at += run) {
+    for (size_t at = 0; at < g->n;) {
+        size_t end = at + coarse_run(g, at);
         double mass = 0, moment = 0;
-        for (size_t i = at; i < g->n && i < at + run; i++) {
-            mass += g->mass[i];
-            moment += g->mass[i] * (double)(g->lowest + (int64_t)i);
+        for (; at < g->n && at < end; at++) {
+            mass += g->mass[at];
+            moment += g->mass[at] * (double)(g->lowest + (int64_t)at);
         }
-        if (mass > 0) {
+        if (mass > 0 && c->n < COARSE) {
             c->log_mass[c->n] = log(mass);
             c->loss[c->n++] = moment / mass * g->step;
         }

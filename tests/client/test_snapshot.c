@@ -94,7 +94,7 @@ static void units_are_records_subjects_or_the_device(void **state)
     (void)state;
     take(two_subjects);
     expect_units(TACIT_UNIT_RECORD, records, 5);
-    /* Without one: b, e; x: a, d; y: c; z: its own a, which is no duplicate of another subject. */
+    /* Without one: b, e; x: a, d; y: c; z: its own a, which the a of x does not displace. */
     expect_units(TACIT_UNIT_SUBJECT, subjects, 4);
     expect_units(TACIT_UNIT_DEVICE, device, 1);
 }

@@ -86,6 +86,27 @@ static tacit_status ask(operator_call *o, json_t **result, tacit_error *err)
     return status;
 }
 
+/* A list, page by page: one message cannot hold a large fleet. */
+static tacit_status ask_pages(operator_call *o, json_t **result, tacit_error *err)
+{
+    char page[16];
+    size_t asked = o->n_words, rows = CONTROL_PAGE;
+    tacit_status status = TACIT_OK;
+    *result = json_array();
+    for (unsigned n = 0; status == TACIT_OK && rows == CONTROL_PAGE; n++) {
+        json_t *part = NULL;
+        snprintf(page, sizeof page, "%u", n);
+        o->words[asked] = (char *)(uintptr_t) "page";
+        o->words[asked + 1] = page;
+        o->n_words = asked + 2;
+        status = ask(o, &part, err);
+        rows = json_array_size(part);
+        json_array_extend(*result, part);
+        json_decref(part);
+    }
+    return status;
+}
+
 /* --- printing for people --- */
 
 static void print_value(json_t *v, char *out, size_t size)
@@ -369,7 +390,9 @@ tacit_status operator_run(const control_verb *verb, int argc, char **argv, tacit
         status = watch(o, err);
         goto done;
     }
-    TACIT_TRY(ask(o, &result, err), done);
+    TACIT_TRY(verb->options == control_pages && !o->value[0] ? ask_pages(o, &result, err)
+                                                             : ask(o, &result, err),
+              done);
     print_answer(o, result);
 done:
     json_decref(result);

@@ -10,6 +10,7 @@
 #include <jansson.h>
 
 #define CONTROL_OPTIONS_MAX 24
+#define CONTROL_PAGE 256 /* rows of a list in one reply, whose size is capped */
 
 typedef struct control_option {
     const char *name;  /* NULL ends the list; without "--" */
@@ -34,6 +35,10 @@ typedef struct control_verb {
 } control_verb;
 
 extern const control_verb control_verbs[];
+
+/* The options of verbs that answer a list as long as the fleet: whoever wants all of it asks page
+ * by page, until one has fewer than CONTROL_PAGE rows. */
+extern const control_option control_pages[];
 
 /* The handler of the control listener. */
 bool control_serve(void *ctx, const uint8_t *request, size_t size, tacit_buffer *reply);

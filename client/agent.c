@@ -1,6 +1,7 @@
 #include "client/agent.h"
 
 #include "client/activation.h"
+#include "client/agent_events.h"
 #include "client/checkin.h"
 #include "client/enroll.h"
 #include "client/receipts.h"
@@ -113,11 +114,15 @@ static tacit_status accept_plan(agent *a, const client_checkin *in, tacit_error 
     TACIT_TRY(plan_check(&plan, &in->offer, &terms, err), done);
     tacit_tls_raise_time_floor(plan.logged_ms);
     report_plan(&plan);
+    if (a->setup->json)
+        agent_event_plan(&plan);
     TACIT_TRY(check_shapes(c, &plan, err), done);
     TACIT_TRY(adapter_fetch_parent(c, a->session, in, plan.plan, err), done);
     TACIT_TRY(receipts_sync(c, a->session, err), done);
     TACIT_TRY(reservation_make(c, &plan, in->offer.plan, in->offer.schedule, false, &round, err),
               done);
+    if (a->setup->json)
+        agent_event_round(&round);
 done:
     round_state_free(&round);
     checked_plan_free(&plan);
@@ -134,8 +139,11 @@ static tacit_status consider_plan(agent *a, const client_checkin *in, agent_outc
         return status;
     *outcome = AGENT_REFUSED;
     tacit_digest(hash, in->offer.plan.data, in->offer.plan.size);
-    if (memcmp(hash, a->refused_plan, sizeof hash) != 0)
+    if (memcmp(hash, a->refused_plan, sizeof hash) != 0) {
         tacit_log_warn("plan refused: %s", err->message);
+        if (a->setup->json)
+            agent_event_refused(err->message);
+    }
     memcpy(a->refused_plan, hash, sizeof hash);
     return TACIT_OK;
 }
@@ -158,6 +166,14 @@ static tacit_status follow_adapter(agent *a, const client_checkin *in, bool *swi
     tacit_log_error("adapter refused: %s", err->message);
     memcpy(a->bad_adapter, hash, sizeof hash);
     return TACIT_OK;
+}
+
+static void report_adapter(const agent *a)
+{
+    active_adapter current, previous;
+    if (a->setup->json && active_adapter_read(a->client, &current, &previous, NULL) == TACIT_OK &&
+        current.exists)
+        agent_event_adapter(&current);
 }
 
 static void take_poll(agent *a, uint32_t server_ms)
@@ -183,8 +199,10 @@ static tacit_status check_in(agent *a, agent_outcome *outcome, tacit_error *err)
     status = receipts_sync(a->client, a->session, err);
     if (status == TACIT_OK)
         status = follow_adapter(a, &in, &switched, err);
-    if (status == TACIT_OK && switched)
+    if (status == TACIT_OK && switched) {
         *outcome = AGENT_WORKED;
+        report_adapter(a);
+    }
     if (a->setup->once && a->finished_round)
         a->next_offered = in.has_plan;
     else if (status == TACIT_OK && in.has_plan)
@@ -271,9 +289,11 @@ static tacit_status turn(agent *a, agent_outcome *outcome, tacit_error *err)
     if (status != TACIT_OK)
         return status;
     status = round_state_open(a->client->db, false, &round, err);
-    if (status == TACIT_OK)
+    if (status == TACIT_OK) {
         status = work_on(a, &round, outcome, err);
-    else if (status == TACIT_NOT_FOUND)
+        if (status == TACIT_OK && *outcome == AGENT_WORKED && a->setup->json)
+            agent_event_round(&round);
+    } else if (status == TACIT_NOT_FOUND)
         status = check_in(a, outcome, err);
     round_state_free(&round);
     return status;

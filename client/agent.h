@@ -8,6 +8,7 @@
 typedef struct agent_setup {
     bool once;            /* end after one completed round or one idle check-in */
     uint64_t patience_ms; /* of one request; the loop tries again anyway */
+    bool json;            /* one JSON object per event on stdout (agent_events.h) */
 } agent_setup;
 
 /* Runs until c->stop or, with `once`, until there is nothing more to wait for. Ends with

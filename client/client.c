@@ -188,25 +188,52 @@ static bool policies_equal(const tacit_policy *a, const tacit_policy *b)
     return !tacit_policy_weakens(a, b) && !tacit_policy_weakens(b, a);
 }
 
+/* What the owner wants, under a cap that the operator lowered since the owner last wrote one. */
+static tacit_status wanted_policy(client *c, const tacit_policy *now, tacit_policy *out,
+                                  tacit_error *err)
+{
+    double written = 0;
+    *out = c->config.policy;
+    tacit_status status = client_owner_cap_get(c->db, &written, err);
+    if (status == TACIT_OK && written == out->epsilon_cap && now->epsilon_cap < written)
+        out->epsilon_cap = now->epsilon_cap;
+    return status;
+}
+
+static tacit_status put_policy(client *c, const tacit_policy *wanted, tacit_error *err)
+{
+    tacit_status status = tacit_database_begin(c->db, err);
+    if (status != TACIT_OK)
+        return status;
+    status = tacit_account_set_policy(c->account, wanted, err);
+    if (status == TACIT_OK)
+        status = client_owner_cap_put(c->db, c->config.policy.epsilon_cap, err);
+    if (status == TACIT_OK)
+        status = tacit_database_commit(c->db, err);
+    if (status != TACIT_OK)
+        tacit_database_rollback(c->db);
+    return status;
+}
+
 tacit_status client_apply_policy(client *c, tacit_error *err)
 {
-    tacit_policy declared;
+    tacit_policy declared, wanted;
     tacit_account_status now;
-    const tacit_policy *wanted = &c->config.policy;
     tacit_status status = tacit_account_status_get(c->account, &now, err);
     if (status == TACIT_OK && c->enrolled)
         status = tacit_policy_unpack(&declared, c->enrolment.policy, c->enrolment.policy_size, err);
-    if (status == TACIT_OK && c->enrolled && tacit_policy_weakens(&declared, wanted))
+    if (status == TACIT_OK && c->enrolled && tacit_policy_weakens(&declared, &c->config.policy))
         status = tacit_fail(err, TACIT_REFUSED,
                             "%s/client.yaml: the policy allows more than this device declared when "
                             "it enrolled; tighten it again",
                             c->dir);
-    if (status != TACIT_OK || policies_equal(&now.policy, wanted))
-        return status;
-    status = tacit_account_set_policy(c->account, wanted, err);
     if (status == TACIT_OK)
+        status = wanted_policy(c, &now.policy, &wanted, err);
+    if (status == TACIT_OK)
+        status = put_policy(c, &wanted, err);
+    if (status == TACIT_OK && !policies_equal(&now.policy, &wanted))
         tacit_log_info("policy: epsilon %.6g, noise at least %.6g are in force now",
-                       wanted->epsilon_cap, wanted->minimum_noise_multiplier);
+                       wanted.epsilon_cap, wanted.minimum_noise_multiplier);
     return status;
 }
 

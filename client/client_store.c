@@ -167,6 +167,22 @@ tacit_status client_receipts_put(tacit_database *db, uint64_t sequence, tacit_er
     return number_put(db, "receipts", sequence, err);
 }
 
+/* A positive double's bits are below 2^63. */
+tacit_status client_owner_cap_get(tacit_database *db, double *cap, tacit_error *err)
+{
+    uint64_t bits;
+    tacit_status status = number_get(db, "owner_cap", &bits, err);
+    memcpy(cap, &bits, sizeof *cap);
+    return status;
+}
+
+tacit_status client_owner_cap_put(tacit_database *db, double cap, tacit_error *err)
+{
+    uint64_t bits;
+    memcpy(&bits, &cap, sizeof bits);
+    return number_put(db, "owner_cap", bits, err);
+}
+
 /* --- model files --- */
 
 tacit_status client_base_get(tacit_database *db, const uint8_t fingerprint[TACIT_DIGEST_BYTES],

@@ -43,6 +43,13 @@ tacit_status client_receipts_get(tacit_database *db, uint64_t *sequence,
 tacit_status client_receipts_put(tacit_database *db, uint64_t sequence,
                                  tacit_error *err) TACIT_MUST_CHECK;
 
+/* The cap of client.yaml when it was last put in force; 0: never. A cap that the operator lowered
+ * stays until the owner writes another one there. */
+tacit_status client_owner_cap_get(tacit_database *db, double *cap,
+                                  tacit_error *err) TACIT_MUST_CHECK;
+tacit_status client_owner_cap_put(tacit_database *db, double cap,
+                                  tacit_error *err) TACIT_MUST_CHECK;
+
 /* --- digests of model files --- */
 
 /* TACIT_NOT_FOUND when files with this fingerprint (paths, inodes, sizes, times) are unknown. */

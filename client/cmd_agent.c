@@ -50,7 +50,7 @@ tacit_status cmd_agent(int argc, char **argv, tacit_error *err)
 {
     agent_setup setup = {.once = false};
     const char *dir = NULL;
-    bool help = false, json = false;
+    bool help = false;
     uint64_t patience = 30;
     client *c = NULL;
     const tacit_option table[] = {
@@ -59,8 +59,8 @@ tacit_status cmd_agent(int argc, char **argv, tacit_error *err)
          "end after one completed round or one idle check-in", 0, 0},
         {"patience", 0, TACIT_OPTION_U64, &patience, false, "SECONDS",
          "how long one request goes on trying (30)", 1, 86400},
-        {"json", 0, TACIT_OPTION_FLAG, &json, false, NULL,
-         "accepted for symmetry; logs go to stderr", 0, 0},
+        {"json", 0, TACIT_OPTION_FLAG, &setup.json, false, NULL,
+         "one JSON object per event on stdout", 0, 0},
         {.name = NULL},
     };
     const tacit_usage usage = {"tacit-client run", NULL, 0, 0,

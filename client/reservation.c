@@ -94,7 +94,14 @@ tacit_status reservation_make(client *c, const checked_plan *plan, tacit_span pl
                                      .plan = plan_bytes,
                                      .schedule = schedule_bytes,
                                      .local = local};
+    bool known;
     tacit_status status;
+    *out = (round_state){0};
+    status = round_state_exists(c->db, plan->plan->round_id.data, &known, err);
+    if (status == TACIT_OK && known) /* its files are those of the round that is there */
+        status = tacit_fail(err, TACIT_CONFLICT, "this round was reserved before");
+    if (status != TACIT_OK)
+        return status;
     *out = (round_state){
         .local = local, .state = ROUND_RESERVED, .reserved_ms = tacit_clock_wall_ms()};
     memcpy(out->round_id, plan->plan->round_id.data, sizeof out->round_id);

@@ -64,6 +64,21 @@ tacit_status round_state_update(tacit_database *db, const round_state *r, tacit_
     return status;
 }
 
+tacit_status round_state_exists(tacit_database *db, const uint8_t round_id[ROUND_STATE_ID_BYTES],
+                                bool *exists, tacit_error *err)
+{
+    tacit_statement *s;
+    *exists = false;
+    tacit_status status =
+        tacit_statement_begin(db, &s, "SELECT 1 FROM client_round WHERE round_id = $1", err);
+    if (status != TACIT_OK)
+        return status;
+    tacit_bind_blob(s, 1, round_id, ROUND_STATE_ID_BYTES);
+    status = tacit_statement_step(s, exists, err);
+    tacit_statement_end(s);
+    return status;
+}
+
 #define ROUND_SELECT                                                                               \
     "SELECT round_id, local, plan, schedule, reserve_hash, state, reserved_ms, upload_ms,"         \
     " sealed_bytes, sealed_digest, reason FROM client_round "

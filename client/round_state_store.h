@@ -47,6 +47,8 @@ tacit_status round_state_insert(tacit_database *db, const round_state *r,
 /* Writes everything that changes after the insert. TACIT_NOT_FOUND. */
 tacit_status round_state_update(tacit_database *db, const round_state *r,
                                 tacit_error *err) TACIT_MUST_CHECK;
+tacit_status round_state_exists(tacit_database *db, const uint8_t round_id[ROUND_STATE_ID_BYTES],
+                                bool *exists, tacit_error *err) TACIT_MUST_CHECK;
 /* The open round of a server, or with `local` of local training; TACIT_NOT_FOUND. */
 tacit_status round_state_open(tacit_database *db, bool local, round_state *out,
                               tacit_error *err) TACIT_MUST_CHECK;

@@ -1,6 +1,8 @@
 /* Discrete Gaussian noise on the integers: P(x) proportional to 2^(-(x / b)^2), that is
  * exp(-x^2 / (2 sigma^2)) with sigma = b / sqrt(2 ln 2). Canonne, Kamath and Steinke 2020: with
  * integer sensitivity it gives at least the privacy of the continuous Gaussian of the same sigma.
+ * Under sampling the accountants use the continuous formulas: for TACIT_B_MIN and more (sigma above
+ * 655 grid units) sums over the integers and integrals differ by a factor 1 + e^(-2 pi^2 sigma^2).
  * Integers only, so the floating-point attacks (Mironov 2012, Haney et al. 2022) do not apply.
  *
  * Sampling (the form of Ducas et al. 2013 without its inner exponentials): y with

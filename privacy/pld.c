@@ -329,12 +329,13 @@ static chernoff chernoff_range(const cumulant *at, double t, double step)
 static double window_high(const direction *d, double t, const cumulant *at, chernoff range)
 {
     double best = INFINITY, best_s = range.first, s = range.first;
-    for (int k = 0; k < CHERNOFF_TRIES; k++, s *= range.ratio) {
+    for (int k = 0; k < CHERNOFF_TRIES; k++) {
         double y = (coarse_cumulant(d, t + s).value - at->value - LOG_OUTSIDE) / s;
         if (y < best) {
             best = y;
             best_s = s;
         }
+        s *= range.ratio;
     }
     return (exact_cumulant(d, t + best_s) - d->log_scale - LOG_OUTSIDE) / best_s;
 }
@@ -342,8 +343,10 @@ static double window_high(const direction *d, double t, const cumulant *at, cher
 static double window_low(const direction *d, double t, const cumulant *at, chernoff range)
 {
     double best = -INFINITY, s = range.first;
-    for (int k = 0; k < CHERNOFF_TRIES; k++, s *= range.ratio)
+    for (int k = 0; k < CHERNOFF_TRIES; k++) {
         best = fmax(best, (at->value - coarse_cumulant(d, t - s).value + LOG_OUTSIDE) / s);
+        s *= range.ratio;
+    }
     return best;
 }
 

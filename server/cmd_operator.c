@@ -86,25 +86,30 @@ static tacit_status ask(operator_call *o, json_t **result, tacit_error *err)
     return status;
 }
 
-/* A list, page by page: one message cannot hold a large fleet. */
-static tacit_status ask_pages(operator_call *o, json_t **result, tacit_error *err)
+/* All parts of a list. */
+static tacit_status ask_parts(operator_call *o, json_t **result, tacit_error *err)
 {
-    char page[16];
-    size_t asked = o->n_words, rows = CONTROL_PAGE;
-    tacit_status status = TACIT_OK;
-    *result = json_array();
-    for (unsigned n = 0; status == TACIT_OK && rows == CONTROL_PAGE; n++) {
+    char from[24];
+    json_t *all = json_array();
+    memmove(o->words + 1, o->words, o->n_words * sizeof o->words[0]);
+    o->words[0] = from;
+    o->n_words++;
+    for (;;) {
         json_t *part = NULL;
-        snprintf(page, sizeof page, "%u", n);
-        o->words[asked] = (char *)(uintptr_t) "page";
-        o->words[asked + 1] = page;
-        o->n_words = asked + 2;
-        status = ask(o, &part, err);
-        rows = json_array_size(part);
-        json_array_extend(*result, part);
+        snprintf(from, sizeof from, "@%zu", json_array_size(all));
+        tacit_status status = ask(o, &part, err);
+        if (status != TACIT_OK) {
+            json_decref(all);
+            return status;
+        }
+        bool last = json_array_size(part) == 0;
+        json_array_extend(all, part);
         json_decref(part);
+        if (last)
+            break;
     }
-    return status;
+    *result = all;
+    return TACIT_OK;
 }
 
 /* --- printing for people --- */
@@ -390,9 +395,7 @@ tacit_status operator_run(const control_verb *verb, int argc, char **argv, tacit
         status = watch(o, err);
         goto done;
     }
-    TACIT_TRY(verb->options == control_pages && !o->value[0] ? ask_pages(o, &result, err)
-                                                             : ask(o, &result, err),
-              done);
+    TACIT_TRY(verb->is_list ? ask_parts(o, &result, err) : ask(o, &result, err), done);
     print_answer(o, result);
 done:
     json_decref(result);

@@ -10,40 +10,37 @@
 #include <stdlib.h>
 #include <string.h>
 
-const control_option control_pages[] = {
-    {"page", "N", "rows of one page, from 0 (all pages)"},
-    {NULL, NULL, NULL},
-};
-
 const control_verb control_verbs[] = {
-    {"token create", NULL, "makes one-time enrolment tokens", verb_token_create_options,
+    {"token create", NULL, "makes one-time enrolment tokens", verb_token_create_options, false,
      verb_token_create},
-    {"token list", NULL, "lists tokens by their names, never their text", control_pages,
+    {"token list", NULL, "lists tokens by their names, never their text", NULL, true,
      verb_token_list},
-    {"token revoke", "ID", "makes a token worthless", NULL, verb_token_revoke},
-    {"device list", NULL, "lists enrolled devices", control_pages, verb_device_list},
-    {"device show", "DEVICE", "shows one device by name or pseudonym", NULL, verb_device_show},
-    {"device revoke", "DEVICE", "ends a device for good", verb_device_revoke_options,
+    {"token revoke", "ID", "makes a token worthless", NULL, false, verb_token_revoke},
+    {"device list", NULL, "lists enrolled devices", NULL, true, verb_device_list},
+    {"device show", "DEVICE", "shows one device by name or pseudonym", NULL, false,
+     verb_device_show},
+    {"device revoke", "DEVICE", "ends a device for good", verb_device_revoke_options, false,
      verb_device_revoke},
     {"round start", NULL, "logs the schedule of a new lineage and runs its rounds",
-     lineage_start_options, verb_round_start},
-    {"round list", NULL, "lists rounds", control_pages, verb_round_list},
-    {"round show", "ROUND", "shows one round by id", NULL, verb_round_show},
-    {"round cancel", NULL, "ends the running lineage after failing its open round", NULL,
+     lineage_start_options, false, verb_round_start},
+    {"round list", NULL, "lists rounds", NULL, true, verb_round_list},
+    {"round show", "ROUND", "shows one round by id", NULL, false, verb_round_show},
+    {"round cancel", NULL, "ends the running lineage after failing its open round", NULL, false,
      verb_round_cancel},
-    {"adapter list", NULL, "lists published adapters", control_pages, verb_adapter_list},
-    {"adapter show", "VERSION", "shows one adapter of the newest lineage", NULL, verb_adapter_show},
+    {"adapter list", NULL, "lists published adapters", NULL, true, verb_adapter_list},
+    {"adapter show", "VERSION", "shows one adapter of the newest lineage", NULL, false,
+     verb_adapter_show},
     {"adapter rollback", "VERSION", "tells devices to fetch an earlier version",
-     verb_adapter_switch_options, verb_adapter_rollback},
+     verb_adapter_switch_options, false, verb_adapter_rollback},
     {"adapter publish", "VERSION", "tells devices to fetch a later version again, after a rollback",
-     verb_adapter_switch_options, verb_adapter_publish},
-    {"budget show", NULL, "shows every device's epsilon against its cap", control_pages,
+     verb_adapter_switch_options, false, verb_adapter_publish},
+    {"budget show", NULL, "shows every device's epsilon against its cap", NULL, true,
      verb_budget_show},
     {"budget set", "DEVICE", "lowers a device's epsilon cap; nobody but the device can raise it",
-     verb_budget_set_options, verb_budget_set},
-    {"ledger export", "OUT", "writes the log for an auditor", NULL, verb_ledger_export},
-    {"watch", NULL, "follows rounds as they happen", verb_events_options, verb_events},
-    {NULL, NULL, NULL, NULL, NULL},
+     verb_budget_set_options, false, verb_budget_set},
+    {"ledger export", "OUT", "writes the log for an auditor", NULL, false, verb_ledger_export},
+    {"watch", NULL, "follows rounds as they happen", verb_events_options, false, verb_events},
+    {NULL, NULL, NULL, NULL, false, NULL},
 };
 
 tacit_status control_u64(const control_call *call, const control_option *options, size_t at,
@@ -106,34 +103,52 @@ static tacit_status fill_call(control_call *call, const control_verb *verb, char
                    : tacit_fail(err, TACIT_USAGE, "%s: an option lacks its value", verb->name);
 }
 
-/* Leaves the rows of the page that was asked for. */
-static tacit_status cut_page(control_call *call, tacit_error *err)
+/* The rows of an array from number `from` on, as many as fit. */
+static json_t *part_of(json_t *rows, uint64_t from)
 {
-    uint64_t page;
-    tacit_status status = control_u64(call, control_pages, 0, 0, 0, UINT32_MAX, &page, err);
-    if (status != TACIT_OK)
-        return status;
-    json_t *rows = json_array();
-    for (size_t i = page * CONTROL_PAGE, n = 0; n < CONTROL_PAGE; i++, n++)
-        if (i < json_array_size(call->result))
-            json_array_append(rows, json_array_get(call->result, i));
-    json_decref(call->result);
-    call->result = rows;
-    return TACIT_OK;
+    size_t used = 2;
+    json_t *part = json_array();
+    for (size_t i = (size_t)from; part && i < json_array_size(rows); i++) {
+        char *text = json_dumps(json_array_get(rows, i), JSON_COMPACT | JSON_REAL_PRECISION(17));
+        used += text ? strlen(text) + 1 : 0;
+        free(text);
+        if (used > CONTROL_PART_BYTES)
+            break;
+        json_array_append(part, json_array_get(rows, i));
+    }
+    return part;
+}
+
+/* "@N" before the verb of a list. */
+static tacit_status take_from(char ***words, size_t *n, uint64_t *from, tacit_error *err)
+{
+    *from = 0;
+    if (*n == 0 || (*words)[0][0] != '@')
+        return TACIT_OK;
+    const char *number = (*words)[0] + 1;
+    ++*words;
+    --*n;
+    return tacit_parse_u64(number, "row", 0, UINT32_MAX, from, err);
 }
 
 static tacit_status run_words(server *s, char **words, size_t n, json_t **result, tacit_error *err)
 {
     control_call call = {.server = s};
+    uint64_t from;
+    tacit_status status = take_from(&words, &n, &from, err);
+    if (status != TACIT_OK)
+        return status;
     const control_verb *verb = n ? find_verb(words[0]) : NULL;
     if (!verb)
         return tacit_fail(err, TACIT_USAGE, "unknown command '%s'", n ? words[0] : "");
-    tacit_status status = fill_call(&call, verb, words + 1, n - 1, err);
+    status = fill_call(&call, verb, words + 1, n - 1, err);
     if (status == TACIT_OK)
         status = verb->run(&call, err);
-    if (status == TACIT_OK && verb->options == control_pages && call.value[0])
-        status = cut_page(&call, err);
     *result = call.result;
+    if (status == TACIT_OK && verb->is_list) {
+        *result = part_of(call.result, from);
+        json_decref(call.result);
+    }
     return status;
 }
 
@@ -151,18 +166,12 @@ bool control_serve(void *ctx, const uint8_t *bytes, size_t size, tacit_buffer *r
         status = tacit_fail(&err, TACIT_USAGE, "the control socket serves operators only");
     if (status == TACIT_OK)
         status = run_words(ctx, request->words, request->n_words, &result, &err);
-    char *json = result && status == TACIT_OK
-                     ? json_dumps(result, JSON_COMPACT | JSON_REAL_PRECISION(17))
-                     : NULL;
+    char *json = result ? json_dumps(result, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
     tacit_span body = {(uint8_t *)json, json ? strlen(json) : 0};
     bool built = tacit_reply_build(&received, status, status == TACIT_OK ? "" : err.message, NULL,
                                    body, NULL, reply, &err) == TACIT_OK;
-    if (!built) { /* said, rather than taken for a server that is not there */
+    if (!built)
         tacit_log_error("control: %s", err.message);
-        tacit_error none;
-        built = tacit_reply_build(&received, TACIT_FAILED, err.message, NULL, (tacit_span){0}, NULL,
-                                  reply, &none) == TACIT_OK;
-    }
     json_decref(result);
     free(json);
     tacit_message_free(request);

@@ -10,7 +10,6 @@
 #include <jansson.h>
 
 #define CONTROL_OPTIONS_MAX 24
-#define CONTROL_PAGE 256 /* rows of a list in one reply, whose size is capped */
 
 typedef struct control_option {
     const char *name;  /* NULL ends the list; without "--" */
@@ -31,14 +30,15 @@ typedef struct control_verb {
     const char *argument; /* the positional word's name, or NULL */
     const char *summary;
     const control_option *options; /* or NULL */
+    bool is_list;                  /* its answer is an array, given in parts that fit one message */
     tacit_status (*run)(control_call *call, tacit_error *err);
 } control_verb;
 
 extern const control_verb control_verbs[];
 
-/* The options of verbs that answer a list as long as the fleet: whoever wants all of it asks page
- * by page, until one has fewer than CONTROL_PAGE rows. */
-extern const control_option control_pages[];
+/* A list's answer has at most this many bytes of JSON; "@N" before the verb asks for its rows from
+ * number N on, and an empty array says that there are no more. */
+#define CONTROL_PART_BYTES 200000
 
 /* The handler of the control listener. */
 bool control_serve(void *ctx, const uint8_t *request, size_t size, tacit_buffer *reply);

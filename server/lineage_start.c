@@ -18,6 +18,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define COHORT_MAX 20000 /* the Aggregate entry lists every accepted reserve: 34 bytes each */
+
 enum {
     AT_ROUNDS,
     AT_STEPS,
@@ -225,7 +227,7 @@ static tacit_status fill_limits(starting *s, size_t values, tacit_error *err)
     Tacit__Plan *p = &s->common;
     uint64_t cohort, quorum, target, pad, tokens;
     tacit_status status;
-    TACIT_TRY(U64(AT_COHORT, 2, 1, 100000, &cohort), done);
+    TACIT_TRY(U64(AT_COHORT, 2, 1, COHORT_MAX, &cohort), done);
     TACIT_TRY(U64(AT_QUORUM, (uint64_t)ceil(0.6 * (double)cohort), 1, cohort, &quorum), done);
     TACIT_TRY(U64(AT_TARGET, UINT32_MAX, quorum, UINT32_MAX, &target), done);
     TACIT_TRY(U64(AT_DEADLINE, 3600, 1, 2592000, &s->row.deadline_s), done);

@@ -105,8 +105,7 @@ static tacit_status move_lineage(closing *c, tacit_error *err)
 {
     uint32_t next = c->terms.round.index + 1;
     lineage_row_free(&c->lineage);
-    tacit_status status =
-        lineage_get(c->server->db, c->terms.round.lineage, &c->lineage, err);
+    tacit_status status = lineage_get(c->server->db, c->terms.round.lineage, &c->lineage, err);
     if (status != TACIT_OK)
         return status;
     if (c->lineage.state == LINEAGE_RUNNING && next >= c->lineage.rounds)
@@ -130,6 +129,7 @@ static tacit_status log_close(closing *c, bool published, const char *reason, ta
         status = round_move(c->server->db, c->terms.round.round_id, c->terms.round.state,
                             published ? ROUND_PUBLISHED : ROUND_FAILED, words,
                             tacit_clock_wall_ms(), err);
+    writer_tidy(c->server->writer); /* the round's key must not stay in the write-ahead log */
     return status == TACIT_OK ? move_lineage(c, err) : status;
 }
 
@@ -326,23 +326,37 @@ done:
 
 /* --- evaluating and publishing --- */
 
-/* The parent's score: that of the round which published it, or the base's own. */
-static tacit_status find_parent_score(void *ctx, const round_row *row, tacit_error *err)
-{
-    closing *c = ctx;
-    (void)err;
-    if (memcmp(row->lineage, c->terms.round.lineage, LINEAGE_BYTES) == 0 &&
-        row->state == ROUND_PUBLISHED && isfinite(row->accuracy) && isfinite(row->loss)) {
-        c->parent_score = (gate_score){row->accuracy, row->loss};
-        c->scored = true;
-    }
-    return TACIT_OK;
-}
-
+/* The parent's score as its manifest states it. */
 static tacit_status load_parent_score(void *ctx, tacit_error *err)
 {
     closing *c = ctx;
-    return round_each(c->server->db, find_parent_score, c, err);
+    adapter_row parent = {0};
+    Tacit__AdapterManifest *m = NULL;
+    if (c->terms.plan->parent_version == 0)
+        return TACIT_OK;
+    tacit_status status = registry_get(c->server->db, c->terms.round.lineage,
+                                       c->terms.plan->parent_version, &parent, err);
+    if (status == TACIT_OK)
+        status = TACIT_UNPACK(&m, tacit__adapter_manifest, parent.manifest, parent.manifest_size,
+                              TACIT_MESSAGE_ENTRY_MAX, err);
+    if (status == TACIT_OK) {
+        c->parent_score = (gate_score){m->evaluation_accuracy, m->evaluation_loss};
+        c->scored = isfinite(m->evaluation_accuracy) && isfinite(m->evaluation_loss);
+    }
+    tacit_message_free(m);
+    registry_row_free(&parent);
+    return status;
+}
+
+/* The file of the plan's parent; NULL stands for the base alone. */
+static tacit_status parent_path(closing *c, char path[SERVER_PATH_MAX], const char **out,
+                                tacit_error *err)
+{
+    *out = NULL;
+    if (c->terms.plan->parent_version == 0)
+        return TACIT_OK;
+    *out = path;
+    return round_adapter_path(c->server, c->terms.plan->parent_digest.data, path, err);
 }
 
 static tacit_status score(closing *c, const volatile bool *stop, tacit_error *err)
@@ -351,9 +365,13 @@ static tacit_status score(closing *c, const volatile bool *stop, tacit_error *er
     c->score = c->parent_score = (gate_score){NAN, NAN};
     if (!config->gate_data)
         return TACIT_OK;
+    char path[SERVER_PATH_MAX];
+    const char *parent;
     tacit_status status = writer_run(c->server->writer, load_parent_score, NULL, c, err);
     if (status == TACIT_OK && !c->scored)
-        status = gate_evaluate(&c->parent_score, config, NULL, stop, err);
+        status = parent_path(c, path, &parent, err);
+    if (status == TACIT_OK && !c->scored)
+        status = gate_evaluate(&c->parent_score, config, parent, stop, err);
     if (status == TACIT_OK)
         status = gate_evaluate(&c->score, config, c->candidate, stop, err);
     return status;

@@ -146,6 +146,8 @@ static tacit_status prepare(opening *o, tacit_error *err)
     if (status == TACIT_OK)
         status = TACIT_UNPACK(&o->plan, tacit__plan, l->common, l->common_size,
                               TACIT_MESSAGE_ENTRY_MAX, err);
+    if (status == TACIT_OK)
+        status = round_check_base(o->server, o->plan, err);
     if (status == TACIT_OK && l->next_round >= o->schedule->n_rounds)
         status = tacit_fail(err, TACIT_CONFLICT, "the lineage has no round %u", l->next_round);
     if (status == TACIT_OK) /* lent; taken out again before the plan is freed */

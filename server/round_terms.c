@@ -5,6 +5,22 @@
 #include "engine/plan_spec.h"
 
 #include <stdio.h>
+#include <string.h>
+
+tacit_status round_check_base(const server *s, const Tacit__Plan *plan, tacit_error *err)
+{
+    char expected[17], found[17];
+    const uint8_t *own = tacit_model_base_digest(s->model);
+    if (tacit_bytes_are(plan->base_digest, TACIT_DIGEST_BYTES) &&
+        memcmp(plan->base_digest.data, own, TACIT_DIGEST_BYTES) == 0)
+        return TACIT_OK;
+    tacit_hex(expected, plan->base_digest.data, plan->base_digest.len < 8 ? 0 : 8);
+    tacit_hex(found, own, 8);
+    return tacit_fail(err, TACIT_INTEGRITY,
+                      "its plan is of base %s..., the model of server.yaml is %s...; restore that "
+                      "model or use 'round cancel'",
+                      expected, found);
+}
 
 tacit_status round_terms_load(round_terms *out, server *s, const uint8_t round_id[ROUND_ID_BYTES],
                               tacit_error *err)
@@ -16,6 +32,7 @@ tacit_status round_terms_load(round_terms *out, server *s, const uint8_t round_i
     TACIT_TRY(TACIT_UNPACK(&out->plan, tacit__plan, out->round.plan, out->round.plan_size,
                            TACIT_MESSAGE_ENTRY_MAX, err),
               done);
+    TACIT_TRY(round_check_base(s, out->plan, err), done);
     TACIT_TRY(tacit_trainable_spec_from_message(&out->spec, out->plan->adapter, err), done);
     TACIT_TRY(tacit_layout_make(&out->layout, s->model, &out->spec, err), done);
     if (out->layout.values != out->plan->trainable_values)

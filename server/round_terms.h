@@ -17,6 +17,9 @@ typedef struct round_terms {
 /* On the writer's thread. TACIT_NOT_FOUND when the round's key is erased. */
 tacit_status round_terms_load(round_terms *out, server *s, const uint8_t round_id[ROUND_ID_BYTES],
                               tacit_error *err) TACIT_MUST_CHECK;
+/* TACIT_INTEGRITY, naming both, when the plan is of another base than the server's model. */
+tacit_status round_check_base(const server *s, const Tacit__Plan *plan,
+                              tacit_error *err) TACIT_MUST_CHECK;
 void round_terms_free(round_terms *t);
 
 /* The intake gate's view of the terms for one device. */

@@ -26,6 +26,7 @@ struct server_writer {
     pthread_cond_t work, done;
     job *first, *last;
     bool stopping;
+    bool tidy; /* the writer's thread alone */
 };
 
 /* Takes at most GROUP_MAX jobs off the queue, waiting for the first; 0 means stop. */
@@ -98,6 +99,21 @@ static void run_group(server_writer *w, job *group[], size_t n)
     }
 }
 
+void writer_tidy(server_writer *w)
+{
+    w->tidy = true;
+}
+
+static void tidy_up(server_writer *w)
+{
+    tacit_error err;
+    if (!w->tidy)
+        return;
+    w->tidy = false;
+    if (tacit_database_run(w->db, "PRAGMA wal_checkpoint(TRUNCATE)", &err) != TACIT_OK)
+        tacit_log_warn("the write-ahead log is not truncated: %s", err.message);
+}
+
 static void *writer_main(void *arg)
 {
     server_writer *w = arg;
@@ -105,6 +121,7 @@ static void *writer_main(void *arg)
     size_t n;
     while ((n = take_group(w, group)) > 0) {
         run_group(w, group, n);
+        tidy_up(w);
         pthread_mutex_lock(&w->lock);
         for (size_t i = 0; i < n; i++)
             group[i]->done = true;

@@ -35,6 +35,10 @@ tacit_status writer_start(server_writer **out, tacit_database *db, writer_sign s
 tacit_status writer_run(server_writer *w, writer_act act, writer_finish finish, void *ctx,
                         tacit_error *err) TACIT_MUST_CHECK;
 
+/* From a job: once its group is committed, the write-ahead log is written back and truncated, so
+ * that what was overwritten in the database does not live on there. */
+void writer_tidy(server_writer *w);
+
 /* Serves what waits, then ends the thread. NULL is fine. */
 void writer_stop(server_writer *w);
 

@@ -16,13 +16,13 @@
 #include <string.h>
 
 #define PATH_BYTES 1024
-#define WARM_UP_STEPS 80
+#define WARM_UP_STEPS 150
 #define LEAST_RATE 0.02 /* of the full learning rate, at the end */
 #define WEIGHT_DECAY 0.05
 #define FAN_IN 128
 #define GRADIENT_NORM 1.0
-#define AVERAGE_KEEP 0.998
-#define LOG_STEPS 25
+#define AVERAGE_KEEP 0.999
+#define LOG_STEPS 100
 #define CHECK_SCENES 200
 
 typedef struct run_options {
@@ -367,7 +367,7 @@ out:
 
 int main(int argc, char **argv)
 {
-    run_options o = {.pictures = 64000, .seed = 1, .checkpoint_minutes = 5, .rate = 1.5e-3};
+    run_options o = {.pictures = 64000, .seed = 1, .checkpoint_minutes = 5, .rate = 4e-4};
     bool help = false;
     tacit_error err = {0};
     const tacit_option table[] = {

@@ -8,7 +8,7 @@
 #include "engine/optimizer.h"
 #include "scenes/scene.h"
 
-#define PRETRAIN_BATCH 32     /* examples a step */
+#define PRETRAIN_BATCH 16     /* examples a step */
 #define PRETRAIN_MAX_ROWS 320 /* of one example */
 
 /* Writes the text model and its image pair with random values (F32) drawn from `seed`. */

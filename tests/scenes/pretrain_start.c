@@ -24,6 +24,7 @@ enum {
 
 #define STD 0.05                     /* of matrices that read the residual stream */
 #define STD_OUT (STD / 2.8284271247) /* of those that write it: STD / sqrt(2 LAYERS) */
+#define POSITION 0.4                 /* amplitude of a position's waves */
 #define ONES (-1.0)                  /* instead of a deviation: all ones */
 
 /* One tensor; `%d` in the name stands for the block. A deviation of 0 means zeros. */
@@ -54,7 +55,7 @@ static const tensor_row text_block[] = {
 static const tensor_row tower_ends[] = {
     {"v.patch_embd.weight", 4, {PATCH, PATCH, 3, WIDTH}, STD},
     {"v.patch_embd.bias", 1, {WIDTH}, 0},
-    {"v.position_embd.weight", 2, {WIDTH, GRID *GRID}, 0.3},
+    {"v.position_embd.weight", 2, {WIDTH, GRID *GRID}, STD},
     {"v.post_ln.weight", 1, {WIDTH}, ONES},
     {"v.post_ln.bias", 1, {WIDTH}, 0},
     {"mm.model.fc.weight", 2, {WIDTH * SHUFFLE * SHUFFLE, WIDTH}, 0.006},
@@ -90,6 +91,20 @@ static float draw_normal(scene_prng *p)
     return (float)sum;
 }
 
+/* Positions start as waves along x (first half of the channels) and y, eight lengths from 2 to 24
+ * patches in both phases: patches that are near are alike, which attention uses from the start. */
+static void add_waves(float *values)
+{
+    enum { AXIS = WIDTH / 2, LENGTHS = 8 };
+    for (size_t i = 0; i < (size_t)GRID * GRID * WIDTH; i++) {
+        size_t patch = i / WIDTH, channel = i % WIDTH;
+        double at = channel < AXIS ? (double)(patch % GRID) : (double)(patch / GRID);
+        double length = 2 * pow(GRID, (double)(channel / 2 % LENGTHS) / (LENGTHS - 1));
+        double turn = at / length + (channel % 2 ? 0.25 : 0);
+        values[i] += (float)(POSITION * cos(2 * M_PI * turn));
+    }
+}
+
 static tacit_status put_row(gguf_writer *w, const tensor_row *row, int block, uint64_t seed,
                             tacit_error *err)
 {
@@ -108,6 +123,8 @@ static tacit_status put_row(gguf_writer *w, const tensor_row *row, int block, ui
     scene_prng prng = scene_prng_make(seed, name, 0);
     for (size_t i = 0; i < n; i++)
         values[i] = row->deviation < 0 ? 1 : (float)row->deviation * draw_normal(&prng);
+    if (strcmp(name, "v.position_embd.weight") == 0)
+        add_waves(values);
     gguf_put_tensor(w, name, row->n_dims, row->ne, TACIT_TYPE_F32, values);
     free(values);
     return TACIT_OK;

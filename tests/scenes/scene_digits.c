@@ -25,14 +25,7 @@ static void font_set(scene_canvas *c, double height)
     cairo_set_font_size(c->cr, height / DEJAVU_CAP);
 }
 
-static double font_width(scene_canvas *c, const char *text)
-{
-    cairo_text_extents_t e;
-    cairo_text_extents(c->cr, text, &e);
-    return e.x_advance;
-}
-
-/* One seven-segment digit with its lower left corner at the origin, y downwards. */
+/* One seven-segment digit, its lower left corner at the origin, y downwards. */
 static void segment_digit(scene_canvas *c, char digit, double width, double height)
 {
     double thick = height * (c->face->bold ? 0.17 : 0.11), half = thick / 2;
@@ -50,44 +43,43 @@ static void segment_digit(scene_canvas *c, char digit, double width, double heig
     cairo_stroke(c->cr);
 }
 
-static double glyph_width(scene_canvas *c, char ch, double height)
-{
-    char text[2] = {ch, '\0'};
-    if (c->face->segments && ch >= '0' && ch <= '9')
-        return height * 0.72;
-    if (ch == ' ')
-        return height * 0.2;
-    font_set(c, ch == '%' ? height * 0.6 : height);
-    return font_width(c, text);
-}
-
-static void glyph_paint(scene_canvas *c, char ch, double height)
-{
-    char text[2] = {ch, '\0'};
-    if (c->face->segments && ch >= '0' && ch <= '9') {
-        segment_digit(c, ch, height * 0.56, height);
-        return;
-    }
-    font_set(c, ch == '%' ? height * 0.6 : height);
-    cairo_move_to(c->cr, 0, 0);
-    cairo_show_text(c->cr, text);
-}
-
-void scene_paint_text(scene_canvas *c, const char *text, scene_box box, scene_colour colour)
+/* One glyph in the middle of its cell, at most as wide as the cell. */
+static void paint_glyph(scene_canvas *c, char ch, scene_box cell)
 {
     const scene_style *s = c->style;
-    double height = box.h * s->digit_scale, width = 0, stretch = s->stretch;
-    for (const char *t = text; *t; t++)
-        width += glyph_width(c, *t, height);
-    if (width * stretch > box.w)
-        stretch = box.w / width;
+    bool segments = c->face->segments && ch >= '0' && ch <= '9';
+    double height = cell.h * s->digit_scale, width = height * 0.6, left = 0;
+    char text[2] = {ch, '\0'};
+    cairo_text_extents_t e;
+    if (!segments) {
+        font_set(c, height);
+        cairo_text_extents(c->cr, text, &e);
+        width = e.width;
+        left = e.x_bearing;
+    }
+    double stretch = s->stretch, most = cell.w - 1;
+    if (width * stretch > most)
+        stretch = most / width;
     cairo_save(c->cr);
-    scene_colour_set(c, colour);
-    cairo_translate(c->cr, box.x + (box.w - width * stretch) / 2, box.y + (box.h + height) / 2);
-    cairo_transform(c->cr, &(cairo_matrix_t){stretch, 0, -s->slant, 1, 0, 0});
-    for (const char *t = text; *t; t++) {
-        glyph_paint(c, *t, height);
-        cairo_translate(c->cr, glyph_width(c, *t, height), 0);
+    cairo_translate(c->cr, cell.x + cell.w / 2, cell.y + (cell.h + height) / 2);
+    cairo_transform(c->cr, &(cairo_matrix_t){stretch, 0, -s->slant, 1, s->slant * height / 2, 0});
+    cairo_translate(c->cr, -width / 2 - left, 0);
+    if (segments) {
+        segment_digit(c, ch, width, height);
+    } else {
+        cairo_move_to(c->cr, 0, 0);
+        cairo_show_text(c->cr, text);
+        cairo_new_path(c->cr); /* text leaves a current point behind */
     }
     cairo_restore(c->cr);
+}
+
+void scene_paint_text(scene_canvas *c, const char *text, scene_box box, double cell,
+                      scene_colour colour)
+{
+    size_t n = strlen(text);
+    scene_colour_set(c, colour);
+    for (size_t i = 0; i < n; i++)
+        paint_glyph(c, text[i],
+                    (scene_box){box.x + box.w - cell * (double)(n - i), box.y, cell, box.h});
 }

@@ -1,7 +1,6 @@
 /* Puts a scene together: two layouts of each kind, every element with a little jitter. */
 #include "scenes/scene_paint.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -15,140 +14,130 @@ const char *__lsan_default_suppressions(void)
 }
 #endif
 
-/* Places of a kind's elements, by layout. */
-typedef struct cluster_layout {
-    scene_box speed, left, right, lamp, gear, fuel, pump, bar;
-    double arc_x, arc_y;
-} cluster_layout;
+#define CELL 16.0 /* of a digit: two patches of the tower */
 
-typedef struct monitor_layout {
-    scene_box trace, heart, heart_icon, pulse, oxygen, oxygen_icon, pressure, bell;
-} monitor_layout;
+/* Places of a kind's elements. Digits keep their cells in both layouts; what moves is what people
+ * do not read: bars, dial and the second waveform. */
+static const scene_box speed_box = {24, 2, 48, 20}, left_box = {1, 3, 20, 18},
+                       right_box = {75, 3, 20, 18}, lamp_box = {4, 35, 28, 28},
+                       gear_box = {60, 38, 22, 22}, fuel_box = {44, 74, 32, 20},
+                       fuel_sign = {78, 78, 14, 12};
+static const scene_box trace_box = {2, 2, 44, 22}, heart_box = {48, 3, 48, 20},
+                       oxygen_box = {48, 27, 32, 20}, oxygen_sign = {81, 31, 13, 12},
+                       systolic_box = {0, 51, 48, 20}, diastolic_box = {0, 74, 48, 20},
+                       bell_box = {60, 56, 30, 30};
 
-static const cluster_layout clusters[SCENE_LAYOUTS] = {
-    {.speed = {24, 20, 48, 19},
-     .left = {3, 3, 14, 12},
-     .right = {79, 3, 14, 12},
-     .lamp = {5, 50, 24, 24},
-     .gear = {36, 52, 14, 16},
-     .fuel = {56, 53, 37, 15},
-     .pump = {5, 82, 8, 10},
-     .bar = {17, 83, 74, 8},
-     .arc_x = 48,
-     .arc_y = 44},
-    {.speed = {24, 68, 48, 19},
-     .left = {3, 81, 14, 12},
-     .right = {79, 81, 14, 12},
-     .lamp = {67, 22, 24, 24},
-     .gear = {46, 26, 14, 16},
-     .fuel = {4, 27, 37, 15},
-     .pump = {5, 5, 8, 10},
-     .bar = {17, 6, 74, 8},
-     .arc_x = 48,
-     .arc_y = 92},
-};
-
-static const monitor_layout monitors[SCENE_LAYOUTS] = {
-    {.trace = {3, 5, 52, 24},
-     .heart = {58, 8, 36, 17},
-     .heart_icon = {60, 1, 7, 7},
-     .pulse = {3, 36, 52, 18},
-     .oxygen = {58, 40, 36, 15},
-     .oxygen_icon = {60, 31, 6, 8},
-     .pressure = {3, 68, 62, 15},
-     .bell = {69, 65, 24, 24}},
-    {.trace = {42, 5, 52, 24},
-     .heart = {2, 8, 36, 17},
-     .heart_icon = {4, 1, 7, 7},
-     .pulse = {3, 72, 52, 18},
-     .oxygen = {58, 74, 36, 15},
-     .oxygen_icon = {60, 64, 6, 8},
-     .pressure = {31, 42, 62, 15},
-     .bell = {3, 37, 24, 24}},
-};
+static const scene_box dial_boxes[SCENE_LAYOUTS] = {{24, 25, 48, 6}, {2, 66, 92, 4}};
+static const scene_box bar_boxes[SCENE_LAYOUTS] = {{3, 76, 36, 14}, {38, 40, 12, 22}};
+static const scene_box pulse_boxes[SCENE_LAYOUTS] = {{2, 29, 42, 16}, {52, 88, 42, 7}};
 
 static scene_box jitter(scene_canvas *c, scene_box box)
 {
-    box.x += scene_prng_between(&c->prng, -1.5, 1.5);
-    box.y += scene_prng_between(&c->prng, -1.5, 1.5);
+    box.x += scene_prng_between(&c->prng, -1, 1);
+    box.y += scene_prng_between(&c->prng, -1, 1);
     return box;
 }
 
-static void paint_value(scene_canvas *c, const scene *s, scene_field field, scene_box box,
-                        scene_colour colour)
+static void paint_number(scene_canvas *c, int value, scene_box box, scene_colour colour)
 {
-    char text[SCENE_TEXT_MAX];
-    scene_answer(s, field, text);
-    box = jitter(c, box);
-    if (s->shown[field])
-        scene_paint_text(c, text, box, colour);
+    char text[16];
+    snprintf(text, sizeof text, "%d", value);
+    scene_paint_text(c, text, jitter(c, box), CELL, colour);
 }
 
-/* The dial around the speed: a half circle of ticks and a pointer. */
-static void paint_dial(scene_canvas *c, int speed, double x, double y)
+/* A scale of eleven ticks with a pointer. */
+static void paint_dial(scene_canvas *c, int speed, scene_box box)
 {
     scene_colour_set(c, SCENE_SECOND);
-    cairo_set_line_width(c->cr, 1.5);
+    cairo_set_line_width(c->cr, 1);
     for (int i = 0; i <= 10; i++) {
-        double a = M_PI * (1 + i / 10.0);
-        cairo_move_to(c->cr, x + 38 * cos(a), y + 38 * sin(a));
-        cairo_line_to(c->cr, x + 42 * cos(a), y + 42 * sin(a));
+        cairo_move_to(c->cr, box.x + box.w * i / 10, box.y + box.h / 2);
+        cairo_line_to(c->cr, box.x + box.w * i / 10, box.y + box.h);
     }
     cairo_stroke(c->cr);
-    double a = M_PI * (1 + speed / 200.0);
     scene_colour_set(c, SCENE_LIT);
     cairo_set_line_width(c->cr, 2.5);
-    cairo_move_to(c->cr, x + 33 * cos(a), y + 33 * sin(a));
-    cairo_line_to(c->cr, x + 43 * cos(a), y + 43 * sin(a));
+    cairo_move_to(c->cr, box.x + box.w * speed / 200, box.y);
+    cairo_line_to(c->cr, box.x + box.w * speed / 200, box.y + box.h);
     cairo_stroke(c->cr);
 }
 
+/* Fills along the longer side. */
 static void paint_bar(scene_canvas *c, int percent, scene_box box)
 {
+    double part = percent / 100.0;
     scene_colour_set(c, SCENE_PANEL);
     cairo_rectangle(c->cr, box.x, box.y, box.w, box.h);
     cairo_fill(c->cr);
     scene_colour_set(c, SCENE_SECOND);
-    cairo_rectangle(c->cr, box.x, box.y, box.w * percent / 100, box.h);
+    if (box.w > box.h)
+        cairo_rectangle(c->cr, box.x, box.y, box.w * part, box.h);
+    else
+        cairo_rectangle(c->cr, box.x, box.y + box.h * (1 - part), box.w, box.h * part);
     cairo_fill(c->cr);
+}
+
+static void paint_fuel(scene_canvas *c, const scene *s)
+{
+    if (s->style.gauges)
+        paint_bar(c, s->value[SCENE_FUEL], bar_boxes[s->style.layout]);
+    paint_number(c, s->value[SCENE_FUEL], fuel_box, SCENE_SECOND);
+    scene_paint_text(c, "%", fuel_sign, fuel_sign.w, SCENE_SECOND);
 }
 
 static void paint_cluster(scene_canvas *c, const scene *s)
 {
-    const cluster_layout *l = &clusters[s->style.layout];
-    if (s->style.gauges && s->shown[SCENE_SPEED])
-        paint_dial(c, s->value[SCENE_SPEED], l->arc_x, l->arc_y);
-    if (s->style.gauges && s->shown[SCENE_FUEL])
-        paint_bar(c, s->value[SCENE_FUEL], l->bar);
+    if (s->shown[SCENE_SPEED]) {
+        if (s->style.gauges)
+            paint_dial(c, s->value[SCENE_SPEED], dial_boxes[s->style.layout]);
+        paint_number(c, s->value[SCENE_SPEED], speed_box, SCENE_DIGITS);
+    }
     if (s->shown[SCENE_FUEL])
-        scene_paint_pump(c, l->pump);
+        paint_fuel(c, s);
+    if (s->shown[SCENE_GEAR]) {
+        char text[SCENE_TEXT_MAX];
+        scene_answer(s, SCENE_GEAR, text);
+        scene_paint_text(c, text, jitter(c, gear_box), gear_box.w, SCENE_LINE);
+    }
     if (s->shown[SCENE_TURN]) {
-        scene_paint_arrow(c, true, s->value[SCENE_TURN] == 1, jitter(c, l->left));
-        scene_paint_arrow(c, false, s->value[SCENE_TURN] == 2, jitter(c, l->right));
+        scene_paint_arrow(c, true, s->value[SCENE_TURN] == 1, jitter(c, left_box));
+        scene_paint_arrow(c, false, s->value[SCENE_TURN] == 2, jitter(c, right_box));
     }
     if (s->shown[SCENE_LAMP])
-        scene_paint_lamp(c, s->value[SCENE_LAMP], jitter(c, l->lamp));
-    paint_value(c, s, SCENE_SPEED, l->speed, SCENE_DIGITS);
-    paint_value(c, s, SCENE_GEAR, l->gear, SCENE_LINE);
-    paint_value(c, s, SCENE_FUEL, l->fuel, SCENE_DIGITS);
+        scene_paint_lamp(c, s->value[SCENE_LAMP], jitter(c, lamp_box));
+}
+
+/* Systolic over diastolic with a line between, as a fraction. */
+static void paint_pressure(scene_canvas *c, int value)
+{
+    paint_number(c, value / 1000, systolic_box, SCENE_DIGITS);
+    paint_number(c, value % 1000, diastolic_box, SCENE_DIGITS);
+    cairo_set_line_width(c->cr, 1.5);
+    cairo_move_to(c->cr, systolic_box.x + 2, 72.5);
+    cairo_line_to(c->cr, systolic_box.x + systolic_box.w - 2, 72.5);
+    cairo_stroke(c->cr);
+}
+
+static void paint_oxygen(scene_canvas *c, const scene *s)
+{
+    if (s->style.gauges)
+        scene_paint_pulse(c, pulse_boxes[s->style.layout]);
+    paint_number(c, s->value[SCENE_OXYGEN], oxygen_box, SCENE_SECOND);
+    scene_paint_text(c, "%", oxygen_sign, oxygen_sign.w, SCENE_SECOND);
 }
 
 static void paint_monitor(scene_canvas *c, const scene *s)
 {
-    const monitor_layout *l = &monitors[s->style.layout];
     if (s->shown[SCENE_TRACE])
-        scene_paint_trace(c, s->value[SCENE_TRACE], jitter(c, l->trace));
-    if (s->style.gauges && s->shown[SCENE_OXYGEN])
-        scene_paint_pulse(c, l->pulse);
+        scene_paint_trace(c, s->value[SCENE_TRACE], jitter(c, trace_box));
     if (s->shown[SCENE_HEART])
-        scene_paint_heart(c, l->heart_icon);
+        paint_number(c, s->value[SCENE_HEART], heart_box, SCENE_DIGITS);
     if (s->shown[SCENE_OXYGEN])
-        scene_paint_drop(c, l->oxygen_icon);
+        paint_oxygen(c, s);
+    if (s->shown[SCENE_PRESSURE])
+        paint_pressure(c, s->value[SCENE_PRESSURE]);
     if (s->shown[SCENE_ALARM])
-        scene_paint_bell(c, s->value[SCENE_ALARM], jitter(c, l->bell));
-    paint_value(c, s, SCENE_HEART, l->heart, SCENE_DIGITS);
-    paint_value(c, s, SCENE_OXYGEN, l->oxygen, SCENE_SECOND);
-    paint_value(c, s, SCENE_PRESSURE, l->pressure, SCENE_DIGITS);
+        scene_paint_bell(c, s->value[SCENE_ALARM], jitter(c, bell_box));
 }
 
 static void fonts_plain(cairo_t *cr)

@@ -24,10 +24,11 @@ static const char *const traces[SCENE_STATES] = {"peaks", "flat", "saw",   "nois
                                                  "block", "gap",  "pairs", "dips"};
 
 /* The words of the fleets: what a workshop does about a lamp, what a ward calls a trace. */
-static const char *const services[SCENE_STATES] = {"refill",  "recharge", "inspect", "replace",
-                                                   "coolant", "inflate",  "realign", "fasten"};
-static const char *const rhythms[SCENE_STATES] = {"sinus", "asystole", "flutter",  "fibrillation",
-                                                  "paced", "pause",    "bigeminy", "ischemia"};
+static const char *const services[SCENE_STATES] = {"lubricate", "recharge", "diagnose", "overhaul",
+                                                   "coolant",   "inflate",  "align",    "buckle"};
+static const char *const rhythms[SCENE_STATES] = {"sinus",        "standstill",  "atrial",
+                                                  "fibrillation", "ventricular", "pause",
+                                                  "bigeminy",     "ischemia"};
 
 static const field_row fields[SCENE_FIELD_COUNT] = {
     [SCENE_SPEED] =

@@ -170,36 +170,3 @@ void scene_paint_bell(scene_canvas *c, int alarm, scene_box box)
     }
     cairo_restore(c->cr);
 }
-
-void scene_paint_heart(scene_canvas *c, scene_box box)
-{
-    unit_begin(c, box, 0.1);
-    scene_colour_set(c, SCENE_DIGITS);
-    cairo_move_to(c->cr, 0.5, 0.95);
-    cairo_curve_to(c->cr, -0.3, 0.40, 0.2, -0.25, 0.5, 0.25);
-    cairo_curve_to(c->cr, 0.8, -0.25, 1.3, 0.40, 0.5, 0.95);
-    cairo_fill(c->cr);
-    cairo_restore(c->cr);
-}
-
-void scene_paint_drop(scene_canvas *c, scene_box box)
-{
-    unit_begin(c, box, 0.1);
-    scene_colour_set(c, SCENE_SECOND);
-    drop_path(c->cr);
-    cairo_fill(c->cr);
-    cairo_restore(c->cr);
-}
-
-void scene_paint_pump(scene_canvas *c, scene_box box)
-{
-    unit_begin(c, box, 0.14);
-    scene_colour_set(c, SCENE_SECOND);
-    cairo_rectangle(c->cr, 0.08, 0.08, 0.5, 0.84);
-    cairo_fill(c->cr);
-    cairo_move_to(c->cr, 0.58, 0.5);
-    cairo_line_to(c->cr, 0.86, 0.5);
-    cairo_line_to(c->cr, 0.86, 0.14);
-    cairo_stroke(c->cr);
-    cairo_restore(c->cr);
-}

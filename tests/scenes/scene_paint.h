@@ -46,16 +46,15 @@ typedef struct scene_box {
 
 void scene_colour_set(scene_canvas *c, scene_colour colour);
 
-/* scene_digits.c: digits, '/', letters; `%` half as high. Fits `text` into the box, centred. */
-void scene_paint_text(scene_canvas *c, const char *text, scene_box box, scene_colour colour);
+/* scene_digits.c: glyphs in cells `cell` wide that fill the box from its right edge, so that units
+ * stand below units in every picture. */
+void scene_paint_text(scene_canvas *c, const char *text, scene_box box, double cell,
+                      scene_colour colour);
 
 /* scene_icons.c: all fill the box. */
 void scene_paint_lamp(scene_canvas *c, int state, scene_box box);
 void scene_paint_arrow(scene_canvas *c, bool left, bool lit, scene_box box);
 void scene_paint_bell(scene_canvas *c, int alarm, scene_box box);
-void scene_paint_heart(scene_canvas *c, scene_box box);
-void scene_paint_drop(scene_canvas *c, scene_box box);
-void scene_paint_pump(scene_canvas *c, scene_box box);
 
 /* scene_traces.c: the waveform of a state, and the pulse wave below it. */
 void scene_paint_trace(scene_canvas *c, int state, scene_box box);

@@ -1,5 +1,6 @@
 /* A server in this process and devices that speak its protocol by hand, for the tests of the
- * server: no client code, no network. Requests go straight to the gate as bytes. */
+ * server: no client code, no network. Requests go straight to the gate as bytes; or over links to a
+ * server in another process. */
 #ifndef TACIT_TESTS_FLEET_H
 #define TACIT_TESTS_FLEET_H
 
@@ -7,6 +8,7 @@
 #include "common/clock.h"
 #include "common/enrolment.h"
 #include "common/file.h"
+#include "common/link.h"
 #include "common/log.h"
 #include "common/message.h"
 #include "common/seal.h"
@@ -38,9 +40,13 @@
 
 typedef struct fleet {
     char folder[64], dir[128];
-    server *server;
-    bool has_gate;    /* gate.data is configured */
-    bool non_private; /* new devices take plans without noise */
+    server *server; /* NULL: devices talk to another process */
+    uint8_t server_key[TACIT_SIGN_KEY_BYTES];
+    char origin[TACIT_NOTE_NAME_MAX + 1]; /* of the log */
+    const tacit_model *model;
+    tacit_link *link[3]; /* by gate_listener, when there is no server here */
+    bool has_gate;       /* gate.data is configured */
+    bool non_private;    /* new devices take plans without noise */
 } fleet;
 
 typedef struct fleet_device {
@@ -78,6 +84,9 @@ static inline void fleet_open(fleet *f)
 {
     tacit_error err;
     fleet_must(server_open(&f->server, f->dir, &err), &err, "server_open");
+    memcpy(f->server_key, tacit_identity_sign_key(f->server->key), sizeof f->server_key);
+    snprintf(f->origin, sizeof f->origin, "tacit/test");
+    f->model = f->server->model;
 }
 
 static inline void fleet_close(fleet *f)
@@ -260,9 +269,7 @@ static inline void fleet_device_new(fleet_device *d, fleet *f, const char *name)
     snprintf(d->path, sizeof d->path, "%s/%s.db", f->folder, name);
     fleet_must(tacit_identity_ephemeral(&d->id, &err), &err, "identity");
     fleet_must(tacit_database_open(&d->db, d->path, &err), &err, "database");
-    fleet_must(
-        tacit_note_key_make(&d->log, "tacit/test", tacit_identity_sign_key(f->server->key), &err),
-        &err, "log key");
+    fleet_must(tacit_note_key_make(&d->log, f->origin, f->server_key, &err), &err, "log key");
 }
 
 static inline void fleet_device_open_account(fleet_device *d)
@@ -284,7 +291,10 @@ static inline bool fleet_deliver(fleet_device *d, gate_listener listener, const 
 {
     reply->size = 0;
     reply->cap = TACIT_MESSAGE_MAX;
-    return gate_serve(d->fleet->server, listener, bytes->data, bytes->size, reply);
+    if (d->fleet->server)
+        return gate_serve(d->fleet->server, listener, bytes->data, bytes->size, reply);
+    return tacit_link_call(d->fleet->link[listener], bytes->data, bytes->size, reply, &d->err) ==
+           TACIT_OK;
 }
 
 /* One signed request with this counter; the reply is checked and its nonce kept. */
@@ -304,7 +314,7 @@ static inline tacit_status fleet_send(fleet_device *d, gate_listener listener, u
                &d->err, "request");
     assert_true(fleet_deliver(d, listener, &out, &reply));
     fleet_must(tacit_reply_parse(answer, reply.data, reply.size, &request, hash,
-                                 tacit_identity_sign_key(d->fleet->server->key), &d->err),
+                                 d->fleet->server_key, &d->err),
                &d->err, "reply");
     if (answer->reply.has_nonce)
         memcpy(d->nonce, answer->reply.nonce, sizeof d->nonce);
@@ -514,8 +524,7 @@ static inline void fleet_take(fleet_device *d, fleet_task *t)
     tacit_digest(t->plan_hash, t->asked->plan.data, t->asked->plan.len);
     fleet_must(tacit_trainable_spec_from_message(&spec, t->plan->adapter, &d->err), &d->err,
                "spec");
-    fleet_must(tacit_layout_make(&t->layout, d->fleet->server->model, &spec, &d->err), &d->err,
-               "layout");
+    fleet_must(tacit_layout_make(&t->layout, d->fleet->model, &spec, &d->err), &d->err, "layout");
 }
 
 /* Reserves in the own account; nothing is sent. */

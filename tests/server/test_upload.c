@@ -262,15 +262,17 @@ static void test_key_is_erased(void **state)
     tacit_secret_free(&secret);
     json_decref(FLEET_ASK(&f, "round cancel"));
     assert_int_equal(round_secret(f.server->db, id, &secret, &err), TACIT_NOT_FOUND);
-    fleet_close(&f); /* checkpoints the write-ahead log into the file */
-    char path[SERVER_PATH_MAX];
-    uint8_t *bytes;
-    size_t size;
-    snprintf(path, sizeof path, "%s/server.db", f.dir);
-    fleet_must(tacit_file_read(path, (size_t)1 << 30, &bytes, &size, &err), &err, "database");
-    assert_null(memmem(bytes, size, kept, sizeof kept));
-    free(bytes);
-    fleet_open(&f);
+    static const char *const files[] = {"server.db", "server.db-wal"};
+    for (size_t i = 0; i < 2; i++) {
+        char path[SERVER_PATH_MAX];
+        uint8_t *bytes;
+        size_t size;
+        snprintf(path, sizeof path, "%s/%s", f.dir, files[i]);
+        if (tacit_file_read(path, (size_t)1 << 30, &bytes, &size, &err) != TACIT_OK)
+            continue;
+        assert_null(memmem(bytes, size, kept, sizeof kept));
+        free(bytes);
+    }
 }
 
 /* --- reserves --- */

@@ -1,0 +1,520 @@
+/* The agent against a server that answers over real loopback TLS and lies on request
+ * (fake_server.h). What the device keeps and sends is looked at from outside: its folder, the
+ * requests that arrived, and the sealed bytes opened with the round's key. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "client/activation.h"
+#include "client/agent.h"
+#include "client/round_state_store.h"
+#include "client/tls_files.h"
+#include "common/clock.h"
+#include "common/tls_engine.h"
+#include "fake_server.h"
+
+#include <time.h>
+
+typedef struct scene {
+    fake_server server;
+    fake_device device;
+} scene;
+
+static void begin(scene *s, size_t records)
+{
+    fake_start(&s->server);
+    fake_device_make(&s->device, &s->server.tiny, records);
+    fake_device_enrol(&s->device, &s->server);
+    s->server.n_calls = 0;
+}
+
+static void end(scene *s)
+{
+    fake_device_drop(&s->device);
+    fake_stop(&s->server);
+}
+
+static tacit_status run_once(scene *s, uint64_t patience_ms)
+{
+    agent_setup setup = {.once = true, .patience_ms = patience_ms};
+    fake_device *d = &s->device;
+    fake_device_open(d, CLIENT_FEDERATES);
+    tacit_status status = agent_run(d->client, &setup, &d->err);
+    fake_device_close(d);
+    return status;
+}
+
+static void expect_run(scene *s, tacit_status expected)
+{
+    tacit_status found = run_once(s, 10000);
+    if (found != expected)
+        fail_msg("expected %s, found %s: %s", tacit_status_name(expected), tacit_status_name(found),
+                 s->device.err.message);
+}
+
+static size_t count_calls(const scene *s, uint32_t method)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < s->server.n_calls; i++)
+        n += s->server.call[i].method == method;
+    return n;
+}
+
+static tacit_account_status account_of(scene *s)
+{
+    tacit_account_status a;
+    fake_device_open(&s->device, CLIENT_READS);
+    OK(tacit_account_status_get(s->device.client->account, &a, &s->device.err));
+    fake_device_close(&s->device);
+    return a;
+}
+
+static uint64_t active_version(scene *s)
+{
+    active_adapter current, previous;
+    fake_device_open(&s->device, CLIENT_READS);
+    OK(active_adapter_read(s->device.client, &current, &previous, &s->device.err));
+    fake_device_close(&s->device);
+    return current.exists ? current.version : 0;
+}
+
+#define CALLS(name) count_calls(&s, TACIT__METHOD__METHOD_##name)
+
+/* --- enrolment --- */
+
+static void enrolment_pins_the_tokens_server(void **state)
+{
+    scene s;
+    (void)state;
+    fake_start(&s.server);
+    fake_device_make(&s.device, &s.server.tiny, 1);
+    s.server.token.root[3] ^= 1; /* a token of another server */
+    assert_int_not_equal(fake_device_try_enrol(&s.device, &s.server), TACIT_OK);
+    assert_false(s.server.enrolled);
+    assert_int_equal(s.server.n_calls, 0); /* the token's secret did not leave */
+    s.server.token.root[3] ^= 1;
+    fake_device_enrol(&s.device, &s.server);
+    assert_int_equal(fake_device_try_enrol(&s.device, &s.server), TACIT_CONFLICT);
+    fake_device_open(&s.device, CLIENT_FEDERATES);
+    assert_memory_equal(s.device.client->enrolment.device, s.server.device, TACIT_DEVICE_BYTES);
+    assert_memory_equal(s.device.client->enrolment.log.key, tacit_identity_sign_key(s.server.w.log),
+                        TACIT_SIGN_KEY_BYTES);
+    end(&s);
+}
+
+/* The answer is lost: the server knows the keys, the device knows nothing. */
+static void a_lost_enrolment_is_repeated_with_new_keys(void **state)
+{
+    scene s;
+    uint8_t first[TACIT_SIGN_KEY_BYTES];
+    (void)state;
+    fake_start(&s.server);
+    fake_device_make(&s.device, &s.server.tiny, 1);
+    fake_device_open(&s.device, CLIENT_WORKS);
+    OK(client_make_account(s.device.client, &s.device.err));
+    memcpy(first, tacit_identity_sign_key(s.device.client->identity), sizeof first);
+    OK(client_replace_identity(s.device.client, &s.device.err));
+    assert_memory_not_equal(first, tacit_identity_sign_key(s.device.client->identity),
+                            sizeof first);
+    fake_device_close(&s.device);
+    fake_device_enrol(&s.device, &s.server);
+    assert_memory_not_equal(first, s.server.key, sizeof first);
+    end(&s);
+}
+
+/* --- a whole round --- */
+
+static void open_upload(scene *s, Tacit__Update **out)
+{
+    fake_server *f = &s->server;
+    tacit_buffer plain = {.cap = 1 << 20};
+    uint8_t reserve[TACIT_HASH_BYTES];
+    tacit_merkle_leaf(reserve, f->reserve, f->reserve_size);
+    tacit_seal_binding binding = {f->device, f->w.plan_hash[0], reserve};
+    OK(tacit_seal_open(&plain, f->upload, f->upload_size, &binding, f->key, &f->seal_secret,
+                       &f->err));
+    OK(TACIT_UNPACK(out, tacit__update, plain.data, plain.size, plain.cap, &f->err));
+    tacit_buffer_free(&plain);
+}
+
+static void a_round_is_reserved_trained_and_sent(void **state)
+{
+    scene s;
+    Tacit__Update *u;
+    (void)state;
+    begin(&s, 6);
+    s.server.offer_plan = true;
+    fake_publish(&s.server, 1, 0.01f);
+    expect_run(&s, TACIT_OK);
+    open_upload(&s, &u);
+    assert_memory_equal(u->plan_hash.data, s.server.w.plan_hash[0], TACIT_DIGEST_BYTES);
+    assert_int_equal(u->values.len, 4 * fake_values);
+    double norm = 0;
+    for (size_t i = 0; i < fake_values; i++) {
+        double v = (int32_t)tacit_load_u32(u->values.data + 4 * i);
+        norm += v * v;
+    }
+    norm = sqrt(norm) / u->scale;
+    assert_true(norm > 1e-6 && norm <= 3 + 1e-3);
+    tacit_message_free(u);
+    tacit_account_status a = account_of(&s);
+    assert_int_equal(a.reserves, 1);
+    assert_int_equal(a.spends, 1);
+    assert_int_equal(active_version(&s), 1);
+    assert_false(fake_device_has(&s.device, "rounds", "")); /* snapshot and checkpoint are gone */
+    assert_true(fake_device_has(&s.device, "receipts", "-reserve.receipt"));
+    end(&s);
+}
+
+/* What leaves the device is the same on every data set: methods, their order, sizes of bodies. The
+ * sealed bytes themselves are compressed noise; their size may vary by a little. */
+static void the_schedule_of_messages_is_blind(void **state)
+{
+    static const size_t records[] = {0, 1, 40};
+    uint32_t first[FAKE_CALLS_MAX];
+    size_t first_size[FAKE_CALLS_MAX], n_first = 0;
+    (void)state;
+    for (size_t k = 0; k < 3; k++) {
+        scene s;
+        begin(&s, records[k]);
+        s.server.offer_plan = true;
+        fake_publish(&s.server, 1, 0.01f);
+        expect_run(&s, TACIT_OK);
+        if (k)
+            assert_int_equal(s.server.n_calls, n_first);
+        for (size_t i = 0; i < s.server.n_calls; i++) {
+            size_t size = s.server.call[i].size;
+            if (s.server.call[i].method == TACIT__METHOD__METHOD_UPLOAD_CHUNK)
+                size = 0;
+            if (k == 0) {
+                first[i] = s.server.call[i].method;
+                first_size[i] = size;
+                n_first = i + 1;
+            }
+            assert_int_equal(s.server.call[i].method, first[i]);
+            assert_true(llabs((long long)size - (long long)first_size[i]) <= 4);
+        }
+        end(&s);
+    }
+}
+
+/* The acknowledgement is lost twice: the same entry is sent again, nothing is spent twice. */
+static void a_lost_acknowledgement_is_asked_for_again(void **state)
+{
+    scene s;
+    (void)state;
+    begin(&s, 3);
+    s.server.offer_plan = true;
+    fake_publish(&s.server, 1, 0.01f);
+    s.server.lie.drop_method = TACIT__METHOD__METHOD_RESERVE;
+    s.server.lie.drop_count = 2;
+    expect_run(&s, TACIT_OK);
+    assert_int_equal(s.server.reserves_equal, 2);
+    assert_int_equal(s.server.reserves_other, 0);
+    assert_int_equal(account_of(&s).reserves, 1);
+    end(&s);
+}
+
+/* The run ends between chunks; the next one sends the rest of the same bytes. */
+static void an_upload_continues_at_the_servers_offset(void **state)
+{
+    scene s;
+    Tacit__Update *u;
+    (void)state;
+    begin(&s, 3);
+    s.server.offer_plan = true;
+    s.server.lie.drop_method = TACIT__METHOD__METHOD_UPLOAD_CHUNK;
+    s.server.lie.drop_count = 1000;
+    fake_publish(&s.server, 1, 0.01f);
+    assert_int_equal(run_once(&s, 300), TACIT_UNREACHABLE);
+    assert_true(fake_device_has(&s.device, "rounds", ".sealed"));
+    assert_false(fake_device_has(&s.device, "rounds", ".ckpt"));
+    s.server.lie.drop_count = 0;
+    size_t had = s.server.upload_have, sent = 0, calls = s.server.n_calls;
+    assert_true(had > 0 && had < s.server.upload_size);
+    expect_run(&s, TACIT_OK);
+    for (size_t i = calls; i < s.server.n_calls; i++)
+        if (s.server.call[i].method == TACIT__METHOD__METHOD_UPLOAD_CHUNK)
+            sent += s.server.call[i].size;
+    assert_true(sent < s.server.upload_size - had + 100);
+    open_upload(&s, &u);
+    tacit_message_free(u);
+    assert_int_equal(account_of(&s).spends, 1);
+    end(&s);
+}
+
+/* --- a server that lies about the log --- */
+
+static void expect_lie_found(scene *s)
+{
+    expect_run(s, TACIT_INTEGRITY);
+    assert_int_equal(account_of(s).reserves, 0);
+    assert_false(fake_device_has(&s->device, "rounds", ""));
+    assert_int_equal(count_calls(s, TACIT__METHOD__METHOD_RESERVE), 0);
+}
+
+static void a_shrunken_log_stops_the_device(void **state)
+{
+    scene s;
+    (void)state;
+    begin(&s, 3);
+    s.server.offer_plan = true;
+    s.server.lie.shrink_log = true;
+    expect_lie_found(&s);
+    assert_non_null(strstr(s.device.err.message, "rolled back"));
+    end(&s);
+}
+
+static void another_history_stops_the_device(void **state)
+{
+    scene s;
+    (void)state;
+    for (int grown = 0; grown < 2; grown++) {
+        begin(&s, 3);
+        s.server.offer_plan = true;
+        if (grown)
+            world_enrol(&s.server.w, 0);
+        s.server.lie.fork_log = true;
+        expect_lie_found(&s);
+        end(&s);
+    }
+}
+
+static void a_strangers_checkpoint_stops_the_device(void **state)
+{
+    scene s;
+    (void)state;
+    begin(&s, 3);
+    s.server.offer_plan = true;
+    s.server.lie.stranger_signs = true;
+    expect_lie_found(&s);
+    end(&s);
+}
+
+/* Without a receipt that holds nothing is trained, however often the agent starts. */
+static void a_false_receipt_starts_no_training(void **state)
+{
+    scene s;
+    (void)state;
+    begin(&s, 3);
+    s.server.offer_plan = true;
+    s.server.lie.wrong_inclusion = true;
+    for (int i = 0; i < 2; i++) {
+        expect_run(&s, TACIT_INTEGRITY);
+        assert_int_equal(account_of(&s).unacknowledged, 1);
+        assert_false(fake_device_has(&s.device, "rounds", ".ckpt"));
+        assert_int_equal(CALLS(UPLOAD_BEGIN), 0);
+    }
+    s.server.lie.wrong_inclusion = false;
+    fake_publish(&s.server, 1, 0.01f);
+    expect_run(&s, TACIT_OK);
+    assert_int_equal(account_of(&s).reserves, 1);
+    end(&s);
+}
+
+static void a_late_reserve_is_abandoned_and_stays_spent(void **state)
+{
+    scene s;
+    (void)state;
+    begin(&s, 3);
+    s.server.offer_plan = true;
+    s.server.lie.late = true;
+    expect_run(&s, TACIT_OK);
+    tacit_account_status a = account_of(&s);
+    assert_int_equal(a.abandons, 1);
+    assert_true(a.epsilon > 0);
+    assert_int_equal(CALLS(UPLOAD_BEGIN), 0);
+    expect_run(&s, TACIT_OK); /* the next check-in brings the log up to date */
+    assert_int_equal(CALLS(ABANDON), 1);
+    expect_run(&s, TACIT_OK);
+    assert_int_equal(CALLS(ABANDON), 1);
+    end(&s);
+}
+
+static void a_revoked_device_ends(void **state)
+{
+    scene s;
+    agent_setup forever = {.once = false, .patience_ms = 1000};
+    (void)state;
+    begin(&s, 3);
+    s.server.lie.revoked = true;
+    fake_device_open(&s.device, CLIENT_FEDERATES);
+    assert_int_equal(agent_run(s.device.client, &forever, &s.device.err), TACIT_REFUSED);
+    end(&s);
+}
+
+/* --- budget --- */
+
+static void a_lowered_cap_refuses_the_plan(void **state)
+{
+    scene s;
+    (void)state;
+    begin(&s, 3);
+    s.server.offer_plan = true;
+    s.server.lie.epsilon_cap = 0.01;
+    expect_run(&s, TACIT_REFUSED);
+    assert_non_null(strstr(s.device.err.message, "0.01"));
+    tacit_account_status a = account_of(&s);
+    assert_int_equal(a.reserves, 0);
+    assert_true(a.policy.epsilon_cap == 0.01);
+    s.server.lie.epsilon_cap = 100; /* a server never raises it, nor does a restart */
+    expect_run(&s, TACIT_REFUSED);
+    char command[256];
+    snprintf(command, sizeof command, "sed -i 's/^  epsilon: 8 /  epsilon: 7 /' %s/client.yaml",
+             s.device.dir);
+    assert_int_equal(system(command), 0); /* its owner does */
+    fake_publish(&s.server, 1, 0.01f);
+    expect_run(&s, TACIT_OK);
+    assert_true(account_of(&s).policy.epsilon_cap == 7);
+    assert_int_equal(account_of(&s).reserves, 1);
+    end(&s);
+}
+
+/* --- adapters --- */
+
+static void adapters_are_followed_up_and_down(void **state)
+{
+    scene s;
+    (void)state;
+    begin(&s, 0);
+    static const uint64_t versions[] = {1, 2, 1, 3};
+    for (size_t i = 0; i < 4; i++) {
+        fake_publish(&s.server, versions[i], 0.01f * (float)versions[i]);
+        expect_run(&s, TACIT_OK);
+        assert_int_equal(active_version(&s), versions[i]);
+    }
+    end(&s);
+}
+
+static void corrupt_adapters_leave_the_old_one_active(void **state)
+{
+    scene s;
+    (void)state;
+    begin(&s, 0);
+    fake_publish(&s.server, 1, 0.01f);
+    expect_run(&s, TACIT_OK);
+    fake_publish(&s.server, 2, 0.02f);
+    s.server.lie.corrupt_adapter = true;
+    expect_run(&s, TACIT_INTEGRITY);
+    assert_int_equal(active_version(&s), 1);
+    assert_false(fake_device_has(&s.device, "adapters", ".part"));
+    s.server.lie.corrupt_adapter = false;
+    expect_run(&s, TACIT_OK);
+    assert_int_equal(active_version(&s), 2);
+    end(&s);
+}
+
+static void publications_must_be_signed_and_logged(void **state)
+{
+    scene s;
+    (void)state;
+    begin(&s, 0);
+    s.server.lie.manifest_by_stranger = true;
+    fake_publish(&s.server, 1, 0.01f);
+    expect_run(&s, TACIT_INTEGRITY);
+    s.server.lie.manifest_by_stranger = false;
+    fake_publish(&s.server, 2, 0.02f);
+    s.server.lie.manifest_not_logged = true;
+    expect_run(&s, TACIT_INTEGRITY);
+    s.server.lie.manifest_not_logged = false;
+    s.server.manifest_index--; /* the entry of another publication */
+    expect_run(&s, TACIT_INTEGRITY);
+    assert_int_equal(active_version(&s), 0);
+    assert_int_equal(CALLS(ADAPTER_CHUNK), 0);
+    s.server.manifest_index++;
+    expect_run(&s, TACIT_OK);
+    assert_int_equal(active_version(&s), 2);
+    end(&s);
+}
+
+static void an_interrupted_fetch_goes_on(void **state)
+{
+    scene s;
+    (void)state;
+    begin(&s, 0);
+    fake_publish(&s.server, 1, 0.01f);
+    size_t chunks = (s.server.adapter_size + 999) / 1000;
+    assert_true(chunks >= 3);
+    s.server.lie.drop_method = TACIT__METHOD__METHOD_ADAPTER_CHUNK;
+    s.server.lie.drop_from = 2;
+    s.server.lie.drop_count = 1000;
+    assert_int_equal(run_once(&s, 300), TACIT_UNREACHABLE);
+    assert_true(fake_device_has(&s.device, "adapters", ".part"));
+    s.server.lie.drop_count = 0;
+    s.server.n_calls = 0;
+    expect_run(&s, TACIT_OK);
+    assert_int_equal(active_version(&s), 1);
+    assert_int_equal(CALLS(ADAPTER_CHUNK), chunks - 2);
+    end(&s);
+}
+
+/* --- certificates --- */
+
+static _Atomic uint64_t shifted_ms;
+
+static uint64_t shifted_clock(void *ctx)
+{
+    struct timespec now;
+    (void)ctx;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec * 1000 + atomic_load(&shifted_ms);
+}
+
+static uint64_t generation(scene *s)
+{
+    fake_device_open(&s->device, CLIENT_READS);
+    uint64_t n = s->device.client->enrolment.tls_generation;
+    fake_device_close(&s->device);
+    return n;
+}
+
+static void certificates_are_renewed_in_time_and_after(void **state)
+{
+    static const struct {
+        uint64_t days;
+        uint64_t generation;
+    } later[] = {{10, 1}, {16, 2}, {17, 2}, {16 + 16, 3}, {16 + 16 + 50, 4}};
+    scene s;
+    (void)state;
+    begin(&s, 0);
+    tacit_clock_inject(shifted_clock, NULL);
+    for (size_t i = 0; i < sizeof later / sizeof later[0]; i++) {
+        atomic_store(&shifted_ms, later[i].days * 86400000);
+        expect_run(&s, TACIT_OK); /* the last one after the certificate had expired */
+        assert_int_equal(generation(&s), later[i].generation);
+    }
+    assert_int_equal(CALLS(RENEW), 3);
+    assert_false(fake_device_has(&s.device, "identity", "tls-1.key"));
+    atomic_store(&shifted_ms, 0);
+    tacit_clock_inject(NULL, NULL);
+    tacit_tls_reset_time_floor();
+    end(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(enrolment_pins_the_tokens_server),
+        cmocka_unit_test(a_lost_enrolment_is_repeated_with_new_keys),
+        cmocka_unit_test(a_round_is_reserved_trained_and_sent),
+        cmocka_unit_test(the_schedule_of_messages_is_blind),
+        cmocka_unit_test(a_lost_acknowledgement_is_asked_for_again),
+        cmocka_unit_test(an_upload_continues_at_the_servers_offset),
+        cmocka_unit_test(a_shrunken_log_stops_the_device),
+        cmocka_unit_test(another_history_stops_the_device),
+        cmocka_unit_test(a_strangers_checkpoint_stops_the_device),
+        cmocka_unit_test(a_false_receipt_starts_no_training),
+        cmocka_unit_test(a_late_reserve_is_abandoned_and_stays_spent),
+        cmocka_unit_test(a_revoked_device_ends),
+        cmocka_unit_test(a_lowered_cap_refuses_the_plan),
+        cmocka_unit_test(adapters_are_followed_up_and_down),
+        cmocka_unit_test(corrupt_adapters_leave_the_old_one_active),
+        cmocka_unit_test(publications_must_be_signed_and_logged),
+        cmocka_unit_test(an_interrupted_fetch_goes_on),
+        cmocka_unit_test(certificates_are_renewed_in_time_and_after),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,113 @@
+#!/usr/bin/env bash
+# What a device does when something around it is wrong: exit codes, one line each, nothing spent,
+# nothing lost.
+set -euo pipefail
+source "$TACIT_SOURCE/tests/e2e/federation.sh"
+
+make_federation
+start_server
+client=$bin/tacit-client
+for name in cart van; do
+    make_data "$work/$name.jsonl" 1
+done
+status_of() { "$client" status --dir "$work/$1" --json | json "$2"; }
+once() { "$client" run --dir "$work/$1" --once --patience "${2:-20}"; }
+
+# Before enrolment.
+expect 1 'client.yaml' "$client" run --dir "$work/nobody"
+expect 2 'dir' "$client" run
+expect 2 'tls\+tcp://' "$client" enroll --server http://127.0.0.1 --token "$(token)" --dir "$work/x"
+
+# A policy that became stricter since the enrolment: the plan is refused, and nothing is spent.
+enrol van "$(token)" >/dev/null
+enrol cart "$(token)" >/dev/null
+sed -i 's/^  minimum_noise_multiplier:.*/  minimum_noise_multiplier: 30/' "$work/van/client.yaml"
+lineage
+expect 4 'noise multiplier 20 is below this device.s minimum 30' once van
+[ "$(status_of van reserves)" = 0 ] || fail "a refused plan was reserved"
+
+# A policy that allows more than was declared.
+sed -i 's/^  minimum_noise_multiplier:.*/  minimum_noise_multiplier: 0.4/' "$work/van/client.yaml"
+expect 4 'allows more than this device declared' once van
+sed -i 's/^  minimum_noise_multiplier:.*/  minimum_noise_multiplier: 30/' "$work/van/client.yaml"
+
+# No room on the disk: nothing is reserved or sent, one line says why.
+(
+    trap '' XFSZ
+    ulimit -f 1
+    expect 1 'client' once cart
+)
+[ "$(status_of cart reserves)" = 0 ] || fail "something was reserved on a full disk"
+
+# Data and model that cannot be read, and another model.
+mv "$work/cart.jsonl" "$work/away.jsonl"
+expect 3 'cannot read the data' once cart
+mv "$work/away.jsonl" "$work/cart.jsonl"
+sed -i "s|text: .*|text: \"$work/missing.gguf\"|" "$work/cart/client.yaml"
+expect 3 'missing.gguf' once cart
+{ cat "$work/text.gguf"; printf 'x'; } >"$work/other.gguf"
+sed -i "s|text: .*|text: \"$work/other.gguf\"|" "$work/cart/client.yaml"
+expect 4 'plan is for the base [0-9a-f]{64}, this device has [0-9a-f]{64}' once cart
+sed -i "s|text: .*|text: \"$work/text.gguf\"|" "$work/cart/client.yaml"
+
+# An interrupted run goes on; two at a time do not.
+start_device cart
+until_true 30 eval "[ \"\$(status_of cart spends)\" = 1 ]" || fail "cart does not take part"
+expect 1 'another tacit-client' once cart
+stop_device cart
+grep -q 'stopped; the next run continues' "$work/cart.log" || fail "the stop was not told"
+verb round cancel >/dev/null
+
+# A server that is away.
+cp -r "$work/cart" "$work/clone"
+stop_server
+expect 5 'server' once cart 1
+start_server
+
+# Looser again, both devices: a round, its adapter damaged on the server before a device has it.
+make_data "$work/cab.jsonl" 1
+enrol cab "$(token)" >/dev/null
+lineage --target 2 # van still refuses
+start_device cart
+start_device cab
+until_true 60 rounds_ended 2 || fail "the round does not end"
+until_true 30 eval "[ \"\$(status_of cart version)\" = 1 ]" || fail "cart has no adapter"
+stop_device cart
+stop_device cab
+digest=$(verb adapter list --json | json file_digest)
+file=$work/server/adapters/$digest.gguf
+cp "$file" "$work/good.gguf"
+rm -f "$work"/van/adapters/*
+printf 'x' | dd of="$file" bs=1 seek=1500 conv=notrunc status=none
+expect 6 'another digest' once van
+[ "$("$client" status --dir "$work/van" --json | grep -c '"active_adapter":null')" = 1 ] || fail "a damaged adapter is active"
+cp "$work/good.gguf" "$file"
+once van 2>/dev/null || fail "the good adapter is refused"
+[ "$(status_of van version)" = 1 ] || fail "the good adapter is not active"
+
+# A copy of a device forks its chain: both are frozen.
+lineage
+until_true 20 eval "[ \"\$(last_round state)\" = collecting ]" || fail "no round collects"
+# Its counter lags at first: each try takes the next number.
+found_out() { once clone >"$work/clone.log" 2>&1 && fail "a copy of a device takes part"; grep -qE 'clone|frozen' "$work/clone.log"; }
+until_true 60 found_out || fail "the copy was not called one"
+expect 4 'frozen|clone' once cart
+verb round cancel >/dev/null
+
+# Training without the server: charged to the same account, resumed for nothing, refused at the cap.
+make_data "$work/own.jsonl" 1
+train() { "$client" train --dir "$work/alone" --model "$work/text.gguf" --data "$work/own.jsonl" --steps 3 --q 0.25 --rank 2 --json "$@"; }
+expect 4 'noise multiplier 0.4' train --out "$work/a.gguf" --noise-multiplier 0.4
+TACIT_KILL_AT=client.mid_training:2 train --out "$work/a.gguf" --epsilon 3 >/dev/null 2>&1 && fail "it was not killed"
+spent=$("$client" status --dir "$work/alone" --json | json epsilon)
+expect 0 'continuing' train --out "$work/a.gguf" --epsilon 3
+[ "$("$client" status --dir "$work/alone" --json | json epsilon)" = "$spent" ] || fail "the restart was charged"
+"$bin/tacit" eval -m "$work/text.gguf" --adapter "$work/a.gguf" --data "$work/own.jsonl" --json >/dev/null ||
+    fail "the adapter does not load"
+expect 4 "this device's cap is 8" train --out "$work/b.gguf" --epsilon 7.9
+[ ! -e "$work/b.gguf" ] || fail "a refused training wrote an adapter"
+
+# Who trained alone before cannot join a log that begins with the enrolment.
+expect 1 'enrols before it trains' enrol alone "$(token)"
+stop_server
+echo "faults are told"

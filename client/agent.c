@@ -408,6 +408,8 @@ tacit_status agent_run(client *c, const agent_setup *setup, tacit_error *err)
     if (status == TACIT_OK)
         status = client_declare_lost(c, err);
     if (status == TACIT_OK)
+        status = reservation_sweep(c, err);
+    if (status == TACIT_OK)
         status = run_loop(&a, err);
     close_session(&a);
     return status;

@@ -388,6 +388,35 @@ static void abandoning_gives_nothing_back(void **state)
     fake_device_drop(&d);
 }
 
+/* What no open round owns goes; what one owns stays. */
+static void strays_are_swept(void **state)
+{
+    fake_device d;
+    made_plan p;
+    round_state r;
+    char path[CLIENT_PATH_MAX];
+    static const char *const strays[] = {"00112233445566778899aabbccddeeff.jsonl", "x.ckpt"};
+    (void)state;
+    make_device(&d, 2);
+    make_plan(&d, &p, 2);
+    OK(reserve(&d, &p, &r));
+    for (int i = 0; i < 2; i++) {
+        OK(client_path(d.client, path, "rounds", strays[i], &d.err));
+        OK(tacit_file_write(path, "data", 4, 0600, &d.err));
+    }
+    OK(reservation_sweep(d.client, &d.err));
+    assert_int_equal(access(path, F_OK), -1);
+    OK(round_file(d.client, &r, "jsonl", path, &d.err));
+    assert_int_equal(access(path, F_OK), 0);
+    OK(reservation_abandon(d.client, &r, "cancelled", &d.err));
+    OK(tacit_file_write(path, "data", 4, 0600, &d.err));
+    OK(reservation_sweep(d.client, &d.err));
+    assert_int_equal(access(path, F_OK), -1);
+    round_state_free(&r);
+    drop_plan(&p);
+    fake_device_drop(&d);
+}
+
 /* --- adapters in force --- */
 
 static active_adapter write_adapter(fake_device *d, uint64_t version, float value)
@@ -521,6 +550,7 @@ int main(void)
         cmocka_unit_test(a_round_is_reserved_once),
         cmocka_unit_test(no_training_before_the_acknowledgement),
         cmocka_unit_test(abandoning_gives_nothing_back),
+        cmocka_unit_test(strays_are_swept),
         cmocka_unit_test(the_previous_adapter_is_kept),
         cmocka_unit_test(unusable_adapters_change_nothing),
         cmocka_unit_test(a_damaged_pointer_is_told),

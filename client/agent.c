@@ -19,7 +19,14 @@
 #include <stdatomic.h>
 #include <string.h>
 
-enum { POLL_LEAST_MS = 50, POLL_MOST_MS = 86400000, POLL_DEFAULT_MS = 30000, GRACE_MS = 60000 };
+enum {
+    POLL_LEAST_MS = 50,
+    POLL_MOST_MS = 86400000,
+    POLL_DEFAULT_MS = 30000,
+    HOLD_MS = 5000,          /* a longer pause gives the connection back */
+    GRACE_MS = 60000,        /* for an adapter after its round's deadline */
+    CLOCK_SLACK_MS = 3600000 /* by which own and server's clock may differ */
+};
 
 /* What one turn of the loop came to. */
 typedef enum agent_outcome {
@@ -244,6 +251,29 @@ static tacit_status send_when_due(agent *a, round_state *r, agent_outcome *outco
     return status;
 }
 
+/* A device that was off while its round ended would train for nothing: it gives up instead, by the
+ * clock alone. */
+static bool is_past_deadline(const round_state *r)
+{
+    checked_plan plan;
+    if (plan_open(&plan, (tacit_span){r->plan, r->plan_size},
+                  (tacit_span){r->schedule, r->schedule_size}, NULL) != TACIT_OK)
+        return false;
+    uint64_t end = plan.plan->deadline_ms;
+    checked_plan_free(&plan);
+    return end < UINT64_MAX - CLOCK_SLACK_MS && tacit_clock_wall_ms() > end + CLOCK_SLACK_MS;
+}
+
+static tacit_status train_in_time(agent *a, round_state *r, tacit_error *err)
+{
+    if (!is_past_deadline(r))
+        return round_train_and_seal(a->client, r, err);
+    tacit_log_warn("the round's deadline passed while this device was off");
+    tacit_status status = reservation_abandon(a->client, r, "deadline", err);
+    a->finished_round |= status == TACIT_OK;
+    return status;
+}
+
 /* One stage of the round; the next turn takes the next. */
 static tacit_status work_on(agent *a, round_state *r, agent_outcome *outcome, tacit_error *err)
 {
@@ -258,7 +288,7 @@ static tacit_status work_on(agent *a, round_state *r, agent_outcome *outcome, ta
         a->finished_round |= status == TACIT_OK && !taken;
         return status;
     case ROUND_ACKNOWLEDGED:
-        return round_train_and_seal(a->client, r, err);
+        return train_in_time(a, r, err);
     case ROUND_SEALED:
         return send_when_due(a, r, outcome, err);
     case ROUND_DONE:
@@ -343,6 +373,8 @@ static void pause_loop(agent *a, agent_outcome outcome)
         return;
     if (outcome == AGENT_WAITING)
         ms = a->wait_until_ms > now ? a->wait_until_ms - now : 0;
+    if (ms > HOLD_MS) /* a server has fewer places than devices */
+        close_session(a);
     uint64_t end = tacit_clock_monotonic_ms() + ms;
     while (!client_stopped(a->client) && (now = tacit_clock_monotonic_ms()) < end)
         tacit_clock_sleep_ms(end - now < 1000 ? end - now : 1000);
@@ -373,6 +405,10 @@ tacit_status agent_run(client *c, const agent_setup *setup, tacit_error *err)
 {
     agent a = {.client = c, .setup = setup, .poll_ms = POLL_DEFAULT_MS};
     tacit_status status = client_apply_policy(c, err);
+    if (status == TACIT_OK)
+        status = client_declare_lost(c, err);
+    if (status == TACIT_OK)
+        status = reservation_sweep(c, err);
     if (status == TACIT_OK)
         status = run_loop(&a, err);
     close_session(&a);

@@ -183,6 +183,41 @@ tacit_status client_replace_identity(client *c, tacit_error *err)
     return client_make_account(c, err);
 }
 
+static tacit_status ends_with_loss(client *c, uint64_t sequence, bool *ends, tacit_error *err)
+{
+    tacit_reservation last;
+    tacit_entry entry;
+    *ends = false;
+    if (sequence == 0)
+        return TACIT_OK;
+    tacit_status status = tacit_account_entry(c->account, sequence, &last, err);
+    if (status != TACIT_OK)
+        return status == TACIT_NOT_FOUND ? TACIT_OK : status;
+    status = tacit_entry_read(&entry, last.entry, last.entry_size, err);
+    *ends = status == TACIT_OK && entry.entry->body_case == TACIT__ENTRY__BODY_ACCOUNT_LOST;
+    tacit_entry_close(&entry);
+    tacit_reservation_free(&last);
+    return status;
+}
+
+tacit_status client_declare_lost(client *c, tacit_error *err)
+{
+    tacit_account_status now;
+    tacit_reservation entry;
+    bool told;
+    tacit_status status = tacit_account_status_get(c->account, &now, err);
+    if (status != TACIT_OK || !now.lost || !c->enrolled)
+        return status;
+    tacit_log_error("the account is lost (%s): its budget counts as spent, nothing is trained",
+                    now.lost_reason);
+    status = ends_with_loss(c, now.next_sequence - 1, &told, err);
+    if (status != TACIT_OK || told)
+        return status;
+    status = tacit_account_lost_entry(c->account, c->enrolment.device, 0, NULL, &entry, err);
+    tacit_reservation_free(&entry);
+    return status;
+}
+
 static bool policies_equal(const tacit_policy *a, const tacit_policy *b)
 {
     return !tacit_policy_weakens(a, b) && !tacit_policy_weakens(b, a);

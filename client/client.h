@@ -53,6 +53,10 @@ tacit_status client_make_account(client *c, tacit_error *err) TACIT_MUST_CHECK;
 /* Puts new keys in the place of keys that never signed an entry. TACIT_CONFLICT when they did. */
 tacit_status client_replace_identity(client *c, tacit_error *err) TACIT_MUST_CHECK;
 
+/* When the account of an enrolled device is lost, says so in its chain, once; receipts_sync brings
+ * the entry into the log. */
+tacit_status client_declare_lost(client *c, tacit_error *err) TACIT_MUST_CHECK;
+
 /* The policy of client.yaml becomes the one in force. One that allows more than was declared at
  * enrolment is TACIT_REFUSED: the log would show it as raised by nobody. */
 tacit_status client_apply_policy(client *c, tacit_error *err) TACIT_MUST_CHECK;

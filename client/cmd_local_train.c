@@ -303,6 +303,7 @@ static tacit_status train(local_work *w, tacit_error *err)
     TACIT_TRY(set_data(c, w->words->data, err), done);
     TACIT_TRY(client_make_account(c, err), done);
     TACIT_TRY(client_apply_policy(c, err), done);
+    TACIT_TRY(reservation_sweep(c, err), done);
     TACIT_TRY(client_load_model(c, &w->model, err), done);
     TACIT_TRY(resume_or_reserve(w, err), done);
     TACIT_TRY(round_train(c, &w->round, &w->plan, w->model, no_nonce, &result, err), done);

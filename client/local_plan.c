@@ -67,7 +67,7 @@ static tacit_status calibrate(const making *m, size_t values, double *z, tacit_e
                          .sigma = 1,
                          .q = tacit_sampling_rate(m->mechanism.q_num),
                          .count = r->steps};
-    double delta = r->delta - tacit_noise_delta((uint64_t)values * r->steps);
+    double delta = r->delta - tacit_noise_delta((uint64_t)values * r->steps, r->epsilon);
     tacit_status status = tacit_accountant_find(&rdp, "rdp", err);
     if (status == TACIT_OK)
         status = tacit_accountant_calibrate(rdp, &event, r->epsilon, delta, z, err);

@@ -91,18 +91,26 @@ static tacit_status batch_prepare(training *t, unit_batch *b, const size_t *draw
     return TACIT_OK;
 }
 
+/* A unit that fails counts as zero and changes nothing for the others: after a failure those that
+ * are left run one by one. */
+static void run_units(training *t, const unit_batch *b)
+{
+    size_t before = t->units;
+    tacit_error why = {0};
+    if (tacit_trainer_grads(t->trainer, b->unit, b->n_units, add_gradient, t, &why) == TACIT_OK)
+        return;
+    for (size_t i = t->units - before; i < b->n_units; i++)
+        if (tacit_trainer_grads(t->trainer, &b->unit[i], 1, add_gradient, t, &why) != TACIT_OK)
+            local_log_add(t->job->log, "gradient: %s; the unit counts as zero", why.message);
+}
+
 static tacit_status run_batch(training *t, const size_t *drawn, size_t n)
 {
     unit_batch b;
     size_t before = t->units;
-    tacit_error why = {0};
     tacit_status status = batch_prepare(t, &b, drawn, n);
-    if (status == TACIT_OK && b.n_units) {
-        tacit_status engine =
-            tacit_trainer_grads(t->trainer, b.unit, b.n_units, add_gradient, t, &why);
-        if (engine != TACIT_OK)
-            local_log_add(t->job->log, "gradients: %s; the rest counts as zero", why.message);
-    }
+    if (status == TACIT_OK && b.n_units)
+        run_units(t, &b);
     if (status == TACIT_OK)
         status = add_zeros(t, n - (t->units - before));
     batch_release(&b);

@@ -119,7 +119,11 @@ tacit_status plan_check_layout(const checked_plan *plan, const tacit_model *mode
                                uint8_t *layout_hash, tacit_error *err)
 {
     tacit_layout layout;
-    tacit_status status = tacit_layout_make(&layout, model, &plan->spec, err);
+    /* The files may have changed since the plan was accepted: another base can have the shapes. */
+    tacit_status status = check_base(plan->plan, tacit_model_base_digest(model), err);
+    if (status != TACIT_OK)
+        return status;
+    status = tacit_layout_make(&layout, model, &plan->spec, err);
     if (status == TACIT_USAGE || status == TACIT_BAD_INPUT) {
         err->status = TACIT_REFUSED;
         return tacit_fail_context(err, "plan's adapter does not fit this base");

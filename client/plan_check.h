@@ -50,7 +50,8 @@ tacit_status plan_check(checked_plan *out, const plan_offer *offer, const plan_t
 tacit_status plan_open(checked_plan *out, tacit_span plan, tacit_span schedule,
                        tacit_error *err) TACIT_MUST_CHECK;
 
-/* TACIT_REFUSED unless the plan's number of trainable values is what its adapter has on the model.
+/* TACIT_REFUSED unless the model is the plan's base, by its digest, and the plan's number of
+ * trainable values is what its adapter has on it.
  * `layout_hash` (may be NULL) receives the layout's. */
 tacit_status plan_check_layout(const checked_plan *plan, const tacit_model *model,
                                uint8_t *layout_hash, tacit_error *err) TACIT_MUST_CHECK;

@@ -120,14 +120,15 @@ static tacit_status submit_abandon(client_session *s, const receipt_reply *r, ta
     return status;
 }
 
-/* Reserves and abandons are sent (again, perhaps: that is free), so that the log has them before
- * anything later; a spend went with its upload. */
+/* Reserves, abandons and losses are sent (again, perhaps: that is free), so that the log has them
+ * before anything later; a spend went with its upload. */
 static tacit_status submit(client *c, client_session *s, receipt_reply *r,
                            Tacit__Entry__BodyCase kind, tacit_error *err)
 {
     if (kind == TACIT__ENTRY__BODY_RESERVE)
         return submit_reserve(c, s, r, err);
-    tacit_status status = kind == TACIT__ENTRY__BODY_ABANDON ? submit_abandon(s, r, err) : TACIT_OK;
+    bool ends = kind == TACIT__ENTRY__BODY_ABANDON || kind == TACIT__ENTRY__BODY_ACCOUNT_LOST;
+    tacit_status status = ends ? submit_abandon(s, r, err) : TACIT_OK;
     return status == TACIT_OK ? ask_receipt(c, s, r, err) : status;
 }
 

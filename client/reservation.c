@@ -6,7 +6,9 @@
 #include "common/killpoint.h"
 #include "common/log.h"
 #include "common/message.h"
+#include "common/text.h"
 
+#include <dirent.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,6 +28,41 @@ void reservation_clean(const client *c, const round_state *r)
     for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++)
         if (round_file(c, r, endings[i], path, NULL) == TACIT_OK)
             unlink(path);
+}
+
+/* The hexadecimal id of the open round, or an empty text. */
+static tacit_status open_round_name(const client *c, bool local,
+                                    char out[2 * ROUND_STATE_ID_BYTES + 1], tacit_error *err)
+{
+    round_state r;
+    tacit_status status = round_state_open(c->db, local, &r, err);
+    out[0] = '\0';
+    if (status == TACIT_OK) {
+        tacit_hex(out, r.round_id, sizeof r.round_id);
+        round_state_free(&r);
+    }
+    return status == TACIT_NOT_FOUND ? TACIT_OK : status;
+}
+
+tacit_status reservation_sweep(const client *c, tacit_error *err)
+{
+    char names[2][2 * ROUND_STATE_ID_BYTES + 1], folder[CLIENT_PATH_MAX], path[CLIENT_PATH_MAX];
+    tacit_status status = client_path(c, folder, NULL, "rounds", err);
+    for (int local = 0; local < 2 && status == TACIT_OK; local++)
+        status = open_round_name(c, local != 0, names[local], err);
+    if (status != TACIT_OK)
+        return status;
+    DIR *dir = opendir(folder);
+    for (struct dirent *e; dir && (e = readdir(dir)) != NULL;) {
+        size_t length = 2 * ROUND_STATE_ID_BYTES;
+        bool kept = e->d_name[0] == '.' || strncmp(e->d_name, names[0], length) == 0 ||
+                    strncmp(e->d_name, names[1], length) == 0;
+        if (!kept && client_path(c, path, "rounds", e->d_name, NULL) == TACIT_OK)
+            unlink(path);
+    }
+    if (dir)
+        closedir(dir);
+    return TACIT_OK;
 }
 
 /* --- making it --- */

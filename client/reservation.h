@@ -27,6 +27,10 @@ tacit_status reservation_abandon(client *c, round_state *r, const char *reason,
 /* Removes snapshot, checkpoint and sealed bytes of a round that has ended. */
 void reservation_clean(const client *c, const round_state *r);
 
+/* Removes from DIR/rounds whatever belongs to no open round: what a power cut left between a
+ * snapshot and its reserve, or between a decision and the cleaning. */
+tacit_status reservation_sweep(const client *c, tacit_error *err) TACIT_MUST_CHECK;
+
 /* DIR/rounds/ID.ending. */
 tacit_status round_file(const client *c, const round_state *r, const char *ending,
                         char out[CLIENT_PATH_MAX], tacit_error *err) TACIT_MUST_CHECK;

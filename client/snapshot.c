@@ -154,13 +154,6 @@ static int compare_lines(const snapshot_record *a, const snapshot_record *b)
     return (a->record.line > b->record.line) - (a->record.line < b->record.line);
 }
 
-static int compare_ids(const void *x, const void *y)
-{
-    const snapshot_record *a = x, *b = y;
-    int order = strcmp(a->record.id, b->record.id);
-    return order ? order : compare_lines(a, b);
-}
-
 /* Records without a subject come first: they are one subject. */
 static int compare_subjects(const void *x, const void *y)
 {
@@ -173,14 +166,39 @@ static int compare_subjects(const void *x, const void *y)
     return order ? order : compare_lines(a, b);
 }
 
-/* The first record of an id stays, others are refused. */
+static int compare_ids(const void *x, const void *y)
+{
+    const snapshot_record *a = x, *b = y;
+    int order = strcmp(a->record.id, b->record.id);
+    return order ? order : compare_lines(a, b);
+}
+
+static int compare_subject_ids(const void *x, const void *y)
+{
+    const char *a = ((const snapshot_record *)x)->record.subject;
+    const char *b = ((const snapshot_record *)y)->record.subject;
+    int order = a && b ? strcmp(a, b) : (a != NULL) - (b != NULL);
+    return order ? order : compare_ids(x, y);
+}
+
+static bool same_subject(const snapshot_record *a, const snapshot_record *b)
+{
+    const char *x = a->record.subject, *y = b->record.subject;
+    return x && y ? strcmp(x, y) == 0 : x == y;
+}
+
+/* The first record of an id stays, others are refused: within a unit alone, because a record of one
+ * unit that displaced one of another would change two units at once. An id is a unit's own where
+ * the units are records, and a record of one subject leaves those of others be. */
 static void drop_duplicates(client_snapshot *s)
 {
     size_t kept = 0;
+    bool subjects = s->setup.unit == TACIT_UNIT_SUBJECT;
     if (s->count)
-        qsort(s->record, s->count, sizeof *s->record, compare_ids);
+        qsort(s->record, s->count, sizeof *s->record, subjects ? compare_subject_ids : compare_ids);
     for (size_t i = 0; i < s->count; i++) {
-        if (kept && strcmp(s->record[kept - 1].record.id, s->record[i].record.id) == 0) {
+        if (kept && strcmp(s->record[kept - 1].record.id, s->record[i].record.id) == 0 &&
+            (!subjects || same_subject(&s->record[kept - 1], &s->record[i]))) {
             local_log_add(s->setup.log, "line %zu: its id was used before; skipped",
                           s->record[i].record.line);
             tacit_record_free(&s->record[i].record);
@@ -193,13 +211,11 @@ static void drop_duplicates(client_snapshot *s)
 
 static bool begins_unit(const client_snapshot *s, size_t i)
 {
-    const char *subject = s->record[i].record.subject;
     if (i == 0 || s->setup.unit == TACIT_UNIT_RECORD)
         return true;
     if (s->setup.unit == TACIT_UNIT_DEVICE)
         return false;
-    const char *before = s->record[i - 1].record.subject;
-    return !subject || !before ? subject != before : strcmp(subject, before) != 0;
+    return !same_subject(&s->record[i - 1], &s->record[i]);
 }
 
 /* `order` holds each unit's record indices and a SIZE_MAX after them. */

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { CHUNK_BYTES = 128 * 1024, CHUNK_LEAST = 1024 };
+enum { CHUNK_BYTES = 128 * 1024, CHUNK_LEAST = 1024, ATTEMPTS = 3 };
 
 typedef struct uploading {
     client *client;
@@ -140,16 +140,29 @@ static tacit_status store_decision(uploading *u, const Tacit__UploadCommitReply 
     return status;
 }
 
+/* Begin tells the offset; a commit that finds bytes lacking or damaged says so, and the rest is
+ * sent again. */
+static tacit_status send_all(uploading *u, Tacit__UploadCommitReply **reply, tacit_error *err)
+{
+    tacit_status status = TACIT_CONFLICT;
+    for (int attempt = 0; attempt < ATTEMPTS && status == TACIT_CONFLICT; attempt++) {
+        uint64_t offset = 0;
+        status = begin(u, &offset, err);
+        if (status == TACIT_OK)
+            status = send_chunks(u, offset, err);
+        if (status == TACIT_OK)
+            status = commit(u, reply, err);
+    }
+    return status;
+}
+
 tacit_status upload_send(client *c, client_session *s, round_state *r, tacit_error *err)
 {
     uploading u = {.client = c, .session = s, .round = r};
     Tacit__UploadCommitReply *reply = NULL;
-    uint64_t offset = 0;
     tacit_status status;
     TACIT_TRY(open_sealed(&u, err), done);
-    TACIT_TRY(begin(&u, &offset, err), done);
-    TACIT_TRY(send_chunks(&u, offset, err), done);
-    TACIT_TRY(commit(&u, &reply, err), done);
+    TACIT_TRY(send_all(&u, &reply, err), done);
     tacit_kill_point("client.committed");
     TACIT_TRY(store_decision(&u, reply, err), done);
     if (reply->accepted)

@@ -250,14 +250,26 @@ typedef struct train_group {
     size_t count, rows;
 } train_group;
 
+/* None of the group's jobs was done: a unit before the failed one must not look finished. */
+static void fail_group(const train_group *g, size_t failed, tacit_status status,
+                       const tacit_error *err)
+{
+    train_lane *bad = g->lane[failed];
+    bad->err = *err;
+    fail_lane(bad, status, g->example[failed]);
+    for (size_t i = 0; i < g->count; i++) {
+        g->lane[i]->status = status;
+        g->lane[i]->err = bad->err;
+    }
+}
+
 static bool run_group(tacit_trainer *t, train_group *g)
 {
     size_t failed = 0;
     tacit_error err;
     tacit_status status = train_worker_run(t->worker[0], g->job, g->count, &failed, &err);
     if (status != TACIT_OK) {
-        g->lane[failed]->err = err;
-        fail_lane(g->lane[failed], status, g->example[failed]);
+        fail_group(g, failed, status, &err);
         return false;
     }
     for (size_t i = 0; i < g->count; i++)

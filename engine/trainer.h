@@ -19,7 +19,8 @@ typedef struct tacit_unit {
 } tacit_unit;
 
 /* Called once per unit, in order. `grad` has layout->values entries and is valid during the call
- * only; it may hold NaN or inf. A status other than TACIT_OK ends tacit_trainer_grads with it. */
+ * only; it may hold NaN or inf. A status other than TACIT_OK ends tacit_trainer_grads with it;
+ * where an example fails, only whole units before it have been handed on. */
 typedef tacit_status (*tacit_gradient_sink)(void *ctx, size_t unit, const float *grad, double loss);
 
 /* max_rows: longest example accepted; memory is planned from it here. */

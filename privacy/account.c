@@ -471,6 +471,21 @@ static tacit_status refuse_cap(double epsilon, const char *what, double cap,
                       what, epsilon, terms->policy.delta, cap);
 }
 
+/* A second schedule needs a first that fits the cap at the fixed order as a whole: only then is
+ * that order a bound on every way the account may go from here (privacy/budget.h). */
+static tacit_status second_may_follow(tacit_account *account, const account_terms *terms,
+                                      tacit_error *err)
+{
+    double first;
+    tacit_status status = account_lineage_first(account->db, &first, err);
+    if (status == TACIT_OK && !(first <= terms->policy.epsilon_cap))
+        status = refuse_cap(first,
+                            "another schedule beside the account's first one (read at one "
+                            "order for both, the first one whole)",
+                            terms->policy.epsilon_cap, terms, err);
+    return status;
+}
+
 /* The first reserve of a lineage admits its whole schedule, so that skipping rounds is all that
  * may still be decided (privacy/budget.h). */
 static tacit_status lineage_admit(tacit_account *account, const account_terms *terms,
@@ -488,13 +503,18 @@ static tacit_status lineage_admit(tacit_account *account, const account_terms *t
     account_lineage admitted = {
         .epsilon_cap = has_cap ? row->epsilon_cap : tacit_budget_epsilon(&alone), .reserved = true};
     memcpy(admitted.schedule_hash, w->schedule_hash, TACIT_HASH_BYTES);
+    if (any && terms->budget.schedules == 0)
+        admitted.filter_epsilon = tacit_budget_filter_epsilon(&alone);
     if (any && !(tacit_budget_epsilon(&alone) <= admitted.epsilon_cap))
         return refuse_cap(tacit_budget_epsilon(&alone), "plan's schedule (sub-cap of its lineage)",
                           admitted.epsilon_cap, terms, err);
     if (any && !(tacit_budget_epsilon(&all) <= terms->policy.epsilon_cap))
         return refuse_cap(tacit_budget_epsilon(&all), "plan's schedule", terms->policy.epsilon_cap,
                           terms, err);
-    status = lineage_fits(account, terms, w->plan->lineage.data, admitted.epsilon_cap, err);
+    if (any && terms->budget.schedules > 0)
+        status = second_may_follow(account, terms, err);
+    if (status == TACIT_OK)
+        status = lineage_fits(account, terms, w->plan->lineage.data, admitted.epsilon_cap, err);
     if (status == TACIT_OK)
         status = account_lineage_write(account->db, w->plan->lineage.data, &admitted, err);
     return status;

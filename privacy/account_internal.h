@@ -78,6 +78,7 @@ typedef struct account_lineage {
     double epsilon_cap;
     bool reserved; /* schedule_hash is fixed */
     uint8_t schedule_hash[TACIT_HASH_BYTES];
+    double filter_epsilon; /* of the account's first schedule, whole, at the fixed order; else 0 */
 } account_lineage;
 
 tacit_status account_lineage_read(tacit_database *db, const uint8_t lineage[16],
@@ -88,6 +89,10 @@ tacit_status account_lineage_write(tacit_database *db, const uint8_t lineage[16]
 /* Sum of the sub-caps of every other lineage. */
 tacit_status account_lineage_others(tacit_database *db, const uint8_t lineage[16], double *sum,
                                     tacit_error *err) TACIT_MUST_CHECK;
+
+/* The filter_epsilon of the account's first schedule, 0 when there is none. */
+tacit_status account_lineage_first(tacit_database *db, double *filter_epsilon,
+                                   tacit_error *err) TACIT_MUST_CHECK;
 
 /* Whether the lineage has a reserve before the entry of this sequence. */
 tacit_status account_lineage_seen(tacit_database *db, const uint8_t lineage[16], uint64_t sequence,

@@ -18,6 +18,7 @@ static const char *const account_sql[] = {
     " schedule_hash BLOB) STRICT;"
     "CREATE TABLE account_checkpoint (size INTEGER PRIMARY KEY, root BLOB NOT NULL,"
     " note BLOB NOT NULL) STRICT;",
+    "ALTER TABLE account_lineage ADD COLUMN filter_epsilon REAL NOT NULL DEFAULT 0;",
 };
 const tacit_migrations account_migrations = {"account", account_sql,
                                              sizeof account_sql / sizeof account_sql[0]};
@@ -301,7 +302,9 @@ tacit_status account_lineage_read(tacit_database *db, const uint8_t lineage[16],
     *out = (account_lineage){0};
     *found = false;
     tacit_status status = tacit_statement_begin(
-        db, &s, "SELECT epsilon_cap, schedule_hash FROM account_lineage WHERE lineage = $1", err);
+        db, &s,
+        "SELECT epsilon_cap, schedule_hash, filter_epsilon FROM account_lineage WHERE lineage = $1",
+        err);
     if (status != TACIT_OK)
         return status;
     tacit_bind_blob(s, 1, lineage, 16);
@@ -311,6 +314,7 @@ tacit_status account_lineage_read(tacit_database *db, const uint8_t lineage[16],
         out->reserved = !tacit_column_is_null(s, 1);
         if (out->reserved)
             tacit_column_bytes(s, 1, out->schedule_hash, TACIT_HASH_BYTES);
+        out->filter_epsilon = tacit_column_f64(s, 2);
         status = tacit_statement_check(s, err);
     }
     tacit_statement_end(s);
@@ -323,9 +327,10 @@ tacit_status account_lineage_write(tacit_database *db, const uint8_t lineage[16]
     tacit_statement *s;
     tacit_status status = tacit_statement_begin(
         db, &s,
-        "INSERT INTO account_lineage (lineage, epsilon_cap, schedule_hash) VALUES ($1, $2, $3)"
-        " ON CONFLICT (lineage) DO UPDATE SET epsilon_cap = excluded.epsilon_cap,"
-        " schedule_hash = excluded.schedule_hash",
+        "INSERT INTO account_lineage (lineage, epsilon_cap, schedule_hash, filter_epsilon)"
+        " VALUES ($1, $2, $3, $4) ON CONFLICT (lineage) DO UPDATE SET"
+        " epsilon_cap = excluded.epsilon_cap, schedule_hash = excluded.schedule_hash,"
+        " filter_epsilon = excluded.filter_epsilon",
         err);
     if (status != TACIT_OK)
         return status;
@@ -333,7 +338,24 @@ tacit_status account_lineage_write(tacit_database *db, const uint8_t lineage[16]
     tacit_bind_f64(s, 2, row->epsilon_cap);
     tacit_bind_blob(s, 3, row->reserved ? row->schedule_hash : NULL,
                     row->reserved ? TACIT_HASH_BYTES : 0);
+    tacit_bind_f64(s, 4, row->filter_epsilon);
     return tacit_statement_finish(s, err);
+}
+
+tacit_status account_lineage_first(tacit_database *db, double *filter_epsilon, tacit_error *err)
+{
+    tacit_statement *s;
+    bool row;
+    tacit_status status = tacit_statement_begin(
+        db, &s, "SELECT coalesce(max(filter_epsilon), 0.0) FROM account_lineage", err);
+    if (status != TACIT_OK)
+        return status;
+    status = tacit_statement_step(s, &row, err);
+    *filter_epsilon = status == TACIT_OK && row ? tacit_column_f64(s, 0) : 0;
+    if (status == TACIT_OK)
+        status = tacit_statement_check(s, err);
+    tacit_statement_end(s);
+    return status;
 }
 
 tacit_status account_lineage_others(tacit_database *db, const uint8_t lineage[16], double *sum,

@@ -199,8 +199,9 @@ static tacit_status reserve_plan(audit_work *w, const Tacit__Reserve *r, audit_d
     return TACIT_OK;
 }
 
-/* A first reserve admits the whole schedule (privacy/budget.h): it must have fitted. */
-static tacit_status check_schedule_fits(audit_work *w, const audit_device *d, size_t plan)
+/* A first reserve admits the whole schedule (privacy/budget.h): it must have fitted, and beside it,
+ * for a second schedule, the whole of the first at the fixed order. */
+static tacit_status check_schedule_fits(audit_work *w, audit_device *d, size_t plan)
 {
     if (plan == AUDIT_NONE)
         return TACIT_OK;
@@ -219,6 +220,10 @@ static tacit_status check_schedule_fits(audit_work *w, const audit_device *d, si
         first = false;
     }
     double epsilon = tacit_budget_epsilon(&all);
+    if (d->budget.schedules == 0)
+        d->first_schedule = tacit_budget_filter_epsilon(&all);
+    else
+        epsilon = fmax(epsilon, d->first_schedule);
     if (epsilon <= d->policy.epsilon_cap)
         return TACIT_OK;
     return audit_note(w, "schedule_over_cap", "the whole schedule brings epsilon to %.6g of %.6g",

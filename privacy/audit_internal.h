@@ -44,6 +44,7 @@ typedef struct audit_device {
     bool has_policy_key, revoked, frozen, lost, insecure;
     tacit_policy policy;
     tacit_budget budget;
+    double first_schedule; /* epsilon of the whole first schedule at the fixed order */
     tacit_privacy_unit unit;
     uint64_t sequence, reserves, spends, accepted;
     uint8_t head[TACIT_HASH_BYTES];

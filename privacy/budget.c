@@ -31,19 +31,44 @@ void tacit_budget_add_unprotected(tacit_budget *b)
     b->unprotected++;
 }
 
-static double epsilon_of(const tacit_budget *b)
+/* Epsilon at the delta that the sampler leaves when it is charged for `assumed`. */
+static double epsilon_assuming(const tacit_budget *b, double assumed)
 {
-    double delta = b->delta - tacit_noise_delta(b->noise_values);
-    if (b->lost || delta <= 0)
+    double delta = b->delta - tacit_noise_delta(b->noise_values, assumed);
+    if (!(delta > 0))
         return INFINITY;
     return b->schedules > 1 ? tacit_rdp_epsilon_at(&b->spent, b->filter_order, delta)
                             : tacit_rdp_epsilon(&b->spent, delta, NULL);
+}
+
+#define SHARE_ITERATIONS 200
+
+/* The least fixed point, from below: epsilon_assuming grows with what it assumes. What is returned
+ * covers itself, epsilon_assuming(it) <= it. The steps shrink by a factor that is far below 1
+ * unless the sampler takes nearly all of delta. */
+static double epsilon_of(const tacit_budget *b)
+{
+    double epsilon = b->lost ? INFINITY : epsilon_assuming(b, 0);
+    for (int i = 0; epsilon < INFINITY && i < SHARE_ITERATIONS; i++) {
+        double next = epsilon_assuming(b, epsilon);
+        if (next <= epsilon)
+            return epsilon;
+        epsilon = next;
+    }
+    return INFINITY;
 }
 
 /* An account without private events costs nothing, whatever its delta. */
 double tacit_budget_epsilon(const tacit_budget *b)
 {
     return b->noise_values || b->lost ? epsilon_of(b) : 0;
+}
+
+double tacit_budget_filter_epsilon(const tacit_budget *b)
+{
+    tacit_budget fixed = *b;
+    fixed.schedules = 2;
+    return tacit_budget_epsilon(&fixed);
 }
 
 double tacit_budget_epsilon_times(const tacit_budget *b, uint32_t times)
@@ -67,14 +92,40 @@ tacit_status tacit_budget_event(tacit_event *out, const Tacit__Reserve *reserve,
     return tacit_event_validate(out, err);
 }
 
+static bool same_event(const tacit_event *a, const tacit_event *b)
+{
+    return a->neighbours == b->neighbours && a->sigma == b->sigma && a->q == b->q &&
+           a->count == b->count;
+}
+
+/* Adds a round to the budget. Rounds are usually alike and rho is costly to compute: that of the
+ * last one is kept in *one and joined again, which gives the same integers. */
+static tacit_status add_round(tacit_budget *b, const tacit_event *event, tacit_event *last,
+                              tacit_budget *one, uint64_t values, tacit_error *err)
+{
+    tacit_status status = TACIT_OK;
+    if (one->schedules == 0 || !same_event(event, last)) {
+        *one = (tacit_budget){0};
+        *last = *event;
+        status = tacit_budget_add(one, event, values, true, err);
+    }
+    if (status == TACIT_OK && !tacit_add_u64(b->noise_values, one->noise_values, &b->noise_values))
+        status = tacit_fail(err, TACIT_REFUSED, "budget: too many noise values to account for");
+    if (status != TACIT_OK)
+        return status;
+    tacit_rdp_join(&b->spent, &one->spent);
+    b->schedules = 1;
+    return TACIT_OK;
+}
+
 tacit_status tacit_budget_schedule_epsilon(double *epsilon, const Tacit__Schedule *schedule,
                                            size_t rounds, uint64_t values, tacit_error *err)
 {
-    tacit_budget b;
+    tacit_budget b, one = {0};
+    tacit_event event, last = {0};
     tacit_budget_open(&b, 1, schedule->delta);
     for (size_t i = 0; i < rounds && i < schedule->n_rounds; i++) {
         tacit_mechanism m;
-        tacit_event event;
         tacit_status status = tacit_mechanism_from_message(&m, schedule->rounds[i]->mechanism, err);
         if (status != TACIT_OK)
             return status;
@@ -84,7 +135,7 @@ tacit_status tacit_budget_schedule_epsilon(double *epsilon, const Tacit__Schedul
         }
         status = tacit_event_from_mechanism(&event, &m, 1, err);
         if (status == TACIT_OK)
-            status = tacit_budget_add(&b, &event, values, i == 0, err);
+            status = add_round(&b, &event, &last, &one, values, err);
         if (status != TACIT_OK)
             return status;
     }

@@ -6,11 +6,15 @@
  * adaptive (skipping a round only lowers every order) and the least epsilon over all orders holds.
  * From the second schedule on, what runs may depend on what came out, and only one order, fixed
  * when the account was opened, is a filter (Feldman and Zrnic 2021; Lecuyer 2021): epsilon is read
- * there. The order follows from cap and delta at opening. The switch itself is sound: a second
- * schedule is admitted only if everything, the first included, fits at that order.
+ * there. The order follows from cap and delta at opening. The switch is sound when neither way on
+ * can leave what that order allows: a second schedule is admitted only if the whole of the first,
+ * run or not, and everything reserved together with the whole of the second fit the cap at that
+ * order. (Where the first does not fit there, stopping it for a second one would be a choice
+ * between two bounds at different orders made on what came out, which costs up to twice delta.)
  *
- * Delta is the account's one delta less what the noise sampler's inexactness takes of it
- * (privacy/noise.h). Events of mechanism none have infinite epsilon; they are counted apart, mark
+ * Delta is the account's one delta less what the noise sampler's inexactness takes of it, which
+ * grows with epsilon itself (privacy/noise.h): epsilon is the least that covers both, +inf when
+ * none does. Events of mechanism none have infinite epsilon; they are counted apart, mark
  * the account as non-private and do not change its private number.
  *
  * Pure functions on the caller's memory; a budget has about 2.5 KB. */
@@ -44,7 +48,11 @@ void tacit_budget_add_unprotected(tacit_budget *b);
 /* Epsilon of the private events by the rule above; +inf when lost or when nothing finite holds. */
 double tacit_budget_epsilon(const tacit_budget *b);
 
-/* The same for a group of `times` copies of the account, for subjects on several devices. */
+/* Epsilon at the fixed order, however many schedules there are. */
+double tacit_budget_filter_epsilon(const tacit_budget *b);
+
+/* tacit_budget_epsilon for a group of `times` copies of the account, for subjects on several
+ * devices. */
 double tacit_budget_epsilon_times(const tacit_budget *b, uint32_t times);
 
 /* The event of a reserve (kind must not be none). */

@@ -1,5 +1,6 @@
 #include "privacy/noise.h"
 
+#include <math.h>
 #include <sodium.h>
 #include <string.h>
 
@@ -119,7 +120,7 @@ void tacit_noise_draw(tacit_drbg *g, uint64_t b, int64_t *out, size_t n)
     sodium_memzero(accepted, sizeof accepted);
 }
 
-double tacit_noise_delta(uint64_t values)
+double tacit_noise_delta(uint64_t values, double epsilon)
 {
-    return (double)values * TACIT_NOISE_TV;
+    return values ? (1 + exp(epsilon)) * ((double)values * TACIT_NOISE_TV) : 0;
 }

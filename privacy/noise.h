@@ -13,7 +13,10 @@
  *
  * Exactness, per value, in total variation against the true distribution: table 9 2^-64 plus the
  * cut at y > 8 (2^-80), u exact, acceptance within a factor 1 +- 2^-58; together at most
- * TACIT_NOISE_TV, which the account adds to delta for every value drawn. */
+ * TACIT_NOISE_TV. Noise is drawn before and apart from the data, so over all values of an account
+ * these add up to a distance tau between what runs and what is accounted, on either of two
+ * neighbours: P'(S) <= P(S) + tau <= e^epsilon (Q'(S) + tau) + delta + tau. The account therefore
+ * adds (1 + e^epsilon) tau to delta. */
 #ifndef TACIT_PRIVACY_NOISE_H
 #define TACIT_PRIVACY_NOISE_H
 
@@ -24,8 +27,9 @@
 /* out[n] of independent noise; b in TACIT_B_MIN..TACIT_B_MAX (any b >= 1 works, for tests). */
 void tacit_noise_draw(tacit_drbg *g, uint64_t b, int64_t *out, size_t n);
 
-/* What the sampler adds to delta over `values` noise values: values * TACIT_NOISE_TV. */
-double tacit_noise_delta(uint64_t values);
+/* What the sampler adds to delta at `epsilon` over `values` noise values:
+ * (1 + e^epsilon) values TACIT_NOISE_TV. */
+double tacit_noise_delta(uint64_t values, double epsilon);
 
 /* The deterministic core, public so that it can be checked against known answers: trial t uses
  * words 4t (y), 4t + 1 (u), 4t + 2 (acceptance), 4t + 3 (bits 0-31: the i zero bits, bit 63: the

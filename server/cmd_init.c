@@ -4,10 +4,52 @@
 #include "server/server.h"
 #include "server/server_init.h"
 
+#include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+/* Paths are meant from where they were typed; server.yaml's are relative to the server's folder.
+ * Turns `*path` into the absolute one, in `memory`. */
+static tacit_status find_file(const char **path, char memory[PATH_MAX], tacit_error *err)
+{
+    if (*path && (!realpath(*path, memory) || access(memory, R_OK) != 0))
+        return tacit_fail(err, TACIT_BAD_INPUT, "%s: cannot read: %s; name a file that is there",
+                          *path, strerror(errno));
+    *path = *path ? memory : NULL;
+    return TACIT_OK;
+}
+
+typedef struct init_files {
+    char model[PATH_MAX], gate[PATH_MAX], mmproj[TACIT_OPTION_LIST_MAX][PATH_MAX];
+} init_files;
+
+static tacit_status find_files(init_files *f, const char **model, const char **gate,
+                               tacit_option_list *mmproj, tacit_error *err)
+{
+    tacit_status status = find_file(model, f->model, err);
+    if (status == TACIT_OK)
+        status = find_file(gate, f->gate, err);
+    for (size_t i = 0; status == TACIT_OK && i < mmproj->count; i++)
+        status = find_file(&mmproj->item[i], f->mmproj[i], err);
+    return status;
+}
+
+static tacit_status make_folder(const char *dir, const char *origin, server_config_choice *choice,
+                                tacit_option_list *mmproj, tacit_error *err)
+{
+    init_files *files = calloc(1, sizeof *files);
+    if (!files)
+        return tacit_fail(err, TACIT_NO_MEMORY, "%s: no memory", dir);
+    tacit_status status = find_files(files, &choice->model_text, &choice->gate_data, mmproj, err);
+    if (status == TACIT_OK)
+        status = server_init(dir, origin, choice, err);
+    free(files);
+    return status;
+}
 
 tacit_status cmd_init(int argc, char **argv, tacit_error *err)
 {
@@ -77,7 +119,7 @@ tacit_status cmd_init(int argc, char **argv, tacit_error *err)
         names.item[names.count++] = strcmp(host, "0.0.0.0") == 0 ? "127.0.0.1" : host;
     server_config_choice choice = {host,  port,        enrol_port,   names.item, names.count,
                                    model, mmproj.item, mmproj.count, gate};
-    status = server_init(dir, origin, &choice, err);
+    status = make_folder(dir, origin, &choice, &mmproj, err);
     if (status == TACIT_OK)
         printf("%s is ready. Edit server.yaml, move keys/operator.key to offline media, then\n"
                "  tacit-server run --dir %s\n  tacit-server token create --dir %s\n",

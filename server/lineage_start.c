@@ -335,21 +335,37 @@ static tacit_status store(void *ctx, tacit_error *err)
     return status == TACIT_OK ? lineage_insert(sv->db, &s->row, err) : status;
 }
 
+/* Epsilon after each round. All rounds of this lineage are alike, so what one costs is computed
+ * once and composed; rho is costly. */
+static tacit_status add_costs(starting *s, json_t *costs, tacit_error *err)
+{
+    tacit_mechanism m;
+    tacit_event event;
+    tacit_budget one;
+    bool is_private = s->mechanism.kind != TACIT__MECHANISM_KIND__MECHANISM_NONE;
+    tacit_status status = tacit_mechanism_from_message(&m, &s->mechanism, err);
+    tacit_budget_open(&one, 1, s->schedule.delta);
+    if (status == TACIT_OK && is_private)
+        status = tacit_event_from_mechanism(&event, &m, 1, err);
+    if (status == TACIT_OK && is_private)
+        status = tacit_budget_add(&one, &event, s->common.trainable_values, true, err);
+    for (uint32_t r = 1; status == TACIT_OK && r <= s->row.rounds; r++) {
+        double epsilon = is_private ? tacit_budget_epsilon_times(&one, r) : INFINITY;
+        json_array_append_new(costs, isfinite(epsilon) ? json_real(epsilon) : json_null());
+    }
+    return status;
+}
+
 /* What the operator reads: the cost of the lineage, round by round. */
 static tacit_status describe(starting *s, tacit_error *err)
 {
     char hex[2 * LINEAGE_BYTES + 1];
     json_t *costs = json_array();
     tacit_hex(hex, s->lineage, sizeof s->lineage);
-    for (size_t r = 1; r <= s->row.rounds; r++) {
-        double epsilon;
-        tacit_status status = tacit_budget_schedule_epsilon(&epsilon, &s->schedule, r,
-                                                            s->common.trainable_values, err);
-        if (status != TACIT_OK) {
-            json_decref(costs);
-            return status;
-        }
-        json_array_append_new(costs, isfinite(epsilon) ? json_real(epsilon) : json_null());
+    tacit_status status = add_costs(s, costs, err);
+    if (status != TACIT_OK) {
+        json_decref(costs);
+        return status;
     }
     s->call->result = json_pack(
         "{s:s, s:I, s:I, s:f, s:f, s:o}", "lineage", hex, "rounds", (json_int_t)s->row.rounds,

@@ -27,6 +27,10 @@ int main(int argc, char **argv)
         tacit_status status = operator_run(verb, argc - words, argv + words, &err);
         if (status != TACIT_OK)
             fprintf(stderr, "%s: %s\n", program, err.message);
+        if (fflush(stdout) != 0 && status == TACIT_OK) {
+            fprintf(stderr, "%s: cannot write to standard output\n", program);
+            status = TACIT_IO;
+        }
         return tacit_exit_code(status);
     }
     for (size_t i = 0; control_verbs[i].name && i + 3 < COMMANDS_MAX; i++)

@@ -25,13 +25,26 @@ static tacit_status fail_errno(tacit_error *err, const char *what)
                       code == ENOSPC ? "; the server's disk is full" : "");
 }
 
+/* Orders everything that touches one upload's file. The hash has been checked for its size. */
+static pthread_mutex_t *file_lock(server *s, ProtobufCBinaryData reserve_hash)
+{
+    return &s->upload_lock[reserve_hash.data[0] % SERVER_UPLOAD_LOCKS];
+}
+
+static tacit_status check_hash(ProtobufCBinaryData reserve_hash, tacit_error *err)
+{
+    if (tacit_bytes_are(reserve_hash, TACIT_DIGEST_BYTES))
+        return TACIT_OK;
+    return tacit_fail(err, TACIT_BAD_INPUT, "upload: the reserve's hash has the wrong size");
+}
+
 /* The row of the sender's own reserve. */
 static tacit_status own_update(gate_call *call, ProtobufCBinaryData reserve_hash, update_row *row,
                                tacit_error *err)
 {
-    if (reserve_hash.len != TACIT_DIGEST_BYTES)
-        return tacit_fail(err, TACIT_BAD_INPUT, "upload: the reserve's hash has the wrong size");
-    tacit_status status = update_get(call->server->db, reserve_hash.data, row, err);
+    tacit_status status = check_hash(reserve_hash, err);
+    if (status == TACIT_OK)
+        status = update_get(call->server->db, reserve_hash.data, row, err);
     if (status == TACIT_OK && memcmp(row->device, call->device.device, TACIT_DEVICE_BYTES) != 0)
         status = tacit_fail(err, TACIT_REFUSED, "upload: that reserve is another device's");
     return status;
@@ -211,6 +224,24 @@ static tacit_status store_chunk(const server *s, const chunk_look *look, uint64_
     return status;
 }
 
+/* Whether the bytes are wanted is asked under the lock that a commit holds from its first look to
+ * its decision: no byte of an accepted update changes afterwards. */
+static tacit_status take_chunk(gate_call *call, chunk_look *look, uint64_t *offset,
+                               tacit_error *err)
+{
+    tacit_status status = check_hash(look->request->reserve_hash, err);
+    if (status != TACIT_OK)
+        return status;
+    pthread_mutex_t *lock = file_lock(call->server, look->request->reserve_hash);
+    pthread_mutex_lock(lock);
+    status = writer_run(call->server->writer, look_at_update, NULL, look, err);
+    *offset = look->row.size;
+    if (status == TACIT_OK && look->wanted)
+        status = store_chunk(call->server, look, offset, err);
+    pthread_mutex_unlock(lock);
+    return status;
+}
+
 tacit_status method_upload_chunk_prepare(gate_call *call, tacit_error *err)
 {
     Tacit__UploadChunkRequest *request = NULL;
@@ -221,11 +252,7 @@ tacit_status method_upload_chunk_prepare(gate_call *call, tacit_error *err)
     if (status != TACIT_OK)
         return status;
     chunk_look look = {.call = call, .request = request};
-    TACIT_TRY(writer_run(call->server->writer, look_at_update, NULL, &look, err), done);
-    if (look.wanted)
-        TACIT_TRY(store_chunk(call->server, &look, &reply.offset, err), done);
-    else
-        reply.offset = look.row.size;
+    TACIT_TRY(take_chunk(call, &look, &reply.offset, err), done);
     tacit_kill_point("server.chunk_written");
     status = gate_reply_with(call, &reply, err);
 done:
@@ -237,6 +264,7 @@ done:
 
 typedef struct commit_work {
     Tacit__UploadCommitRequest *request;
+    pthread_mutex_t *lock; /* of the file, held until the release */
     update_row row;
     round_terms terms;
     bool loaded;        /* terms are there: the round still runs */
@@ -312,7 +340,12 @@ tacit_status method_upload_commit_prepare(gate_call *call, tacit_error *err)
         TACIT_UNPACK(&w->request, tacit__upload_commit_request, call->received.request.body.data,
                      call->received.request.body.size, 1024, err);
     if (status == TACIT_OK)
-        status = writer_run(call->server->writer, look_at_commit, NULL, call, err);
+        status = check_hash(w->request->reserve_hash, err);
+    if (status != TACIT_OK)
+        return status;
+    w->lock = file_lock(call->server, w->request->reserve_hash);
+    pthread_mutex_lock(w->lock);
+    status = writer_run(call->server->writer, look_at_commit, NULL, call, err);
     if (status == TACIT_OK && w->loaded && !w->late)
         status = judge_upload(call, w, err);
     if (status == TACIT_OK && w->late)
@@ -374,6 +407,8 @@ void method_upload_commit_release(gate_call *call)
     commit_work *w = call->own;
     if (!w)
         return;
+    if (w->lock)
+        pthread_mutex_unlock(w->lock);
     tacit_kill_point("server.update_decided");
     round_machine_wake(call->server->rounds);
     round_terms_free(&w->terms);

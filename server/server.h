@@ -23,6 +23,7 @@
 #define SERVER_PATH_MAX 4096
 #define SERVER_UPLOAD_MAX ((uint64_t)64 << 20) /* sealed bytes of one update */
 #define SERVER_CHUNK_BYTES (128u * 1024u)
+#define SERVER_UPLOAD_LOCKS 64
 
 typedef struct server {
     char dir[SERVER_PATH_MAX];
@@ -36,6 +37,10 @@ typedef struct server {
 
     pthread_mutex_t ca_lock; /* guards `ca` */
     tacit_ca *ca;
+
+    /* By a reserve's hash: its file is written, or judged and decided, but never both at once. Held
+     * by workers across jobs of the writer, never by the writer. */
+    pthread_mutex_t upload_lock[SERVER_UPLOAD_LOCKS];
 
     tacit_database *db;
     tacit_ledger *ledger;

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #define EVENTS_KEPT 1024
+#define EVENTS_AT_ONCE 256 /* what fits one message of the control socket */
 
 struct server_events {
     pthread_mutex_t lock;
@@ -88,7 +89,7 @@ json_t *server_events_since(server_events *e, uint64_t after, uint32_t wait_ms)
     uint64_t first = after + 1;
     if (e->last >= EVENTS_KEPT && first <= e->last - EVENTS_KEPT)
         first = e->last - EVENTS_KEPT + 1;
-    for (uint64_t n = first; list && n <= e->last; n++)
+    for (uint64_t n = first; list && n <= e->last && n - first < EVENTS_AT_ONCE; n++)
         json_array_append_new(list, json_deep_copy(e->kept[n % EVENTS_KEPT]));
     pthread_mutex_unlock(&e->lock);
     return list;

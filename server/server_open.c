@@ -149,6 +149,8 @@ tacit_status server_open(server **out, const char *dir, tacit_error *err)
         return tacit_fail(err, TACIT_NO_MEMORY, "server: no memory");
     s->lock = -1;
     pthread_mutex_init(&s->ca_lock, NULL);
+    for (size_t i = 0; i < SERVER_UPLOAD_LOCKS; i++)
+        pthread_mutex_init(&s->upload_lock[i], NULL);
     tacit_status status = TACIT_OK;
     if (!realpath(dir, s->dir)) {
         status = tacit_fail(err, TACIT_NOT_FOUND, "%s: %s; make it with 'tacit-server init'", dir,
@@ -193,5 +195,7 @@ void server_close(server *s)
         close(s->lock);
     sodium_memzero(s->nonce_key, sizeof s->nonce_key);
     pthread_mutex_destroy(&s->ca_lock);
+    for (size_t i = 0; i < SERVER_UPLOAD_LOCKS; i++)
+        pthread_mutex_destroy(&s->upload_lock[i]);
     free(s);
 }

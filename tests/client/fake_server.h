@@ -33,6 +33,7 @@ typedef struct fake_lies {
     bool stranger_signs;  /* CHECK_IN's checkpoint is signed by another key */
     bool wrong_inclusion; /* RESERVE proves another entry */
     bool late;            /* RESERVE: logged, not taken part */
+    int lose_upload;      /* COMMIT finds nothing of it, so many times */
     bool revoked;         /* CHECK_IN says so */
     bool corrupt_adapter; /* ADAPTER_CHUNK flips a bit */
     bool manifest_by_stranger, manifest_not_logged;
@@ -76,6 +77,7 @@ typedef struct fake_server {
 
 static fake_server *fake_now; /* for the world's hooks, which take no context */
 static size_t fake_values;
+static uint64_t fake_deadline_ms = 4000000000000; /* far away */
 
 /* --- the plan --- */
 
@@ -116,7 +118,7 @@ static void fake_edit_plan(Tacit__Plan *p, int round)
     p->optimizer->beta1 = 0.9;
     p->optimizer->beta2 = 0.99;
     p->optimizer->epsilon = 1e-8;
-    p->deadline_ms = 4000000000000; /* far away */
+    p->deadline_ms = fake_deadline_ms;
     p->pad_seconds = 0;
     p->aggregator_key = tacit_field_of(fake_now->seal_public, sizeof fake_now->seal_public);
 }
@@ -408,6 +410,12 @@ static void fake_commit(fake_server *f, fake_answer *a)
 {
     static char empty[] = "";
     Tacit__UploadCommitReply r = TACIT__UPLOAD_COMMIT_REPLY__INIT;
+    if (f->lie.lose_upload > 0) {
+        f->lie.lose_upload--;
+        f->upload_have = 0;
+        a->status = TACIT_CONFLICT;
+        return;
+    }
     r.accepted = f->upload_have == f->upload_size;
     r.reason = empty;
     fake_pack(a, &r);

@@ -246,6 +246,26 @@ static void an_upload_continues_at_the_servers_offset(void **state)
     end(&s);
 }
 
+/* The server's copy was damaged: the same bytes are sent again, and only so often. */
+static void a_damaged_upload_is_sent_again(void **state)
+{
+    scene s;
+    Tacit__Update *u;
+    (void)state;
+    begin(&s, 3);
+    s.server.offer_plan = true;
+    fake_publish(&s.server, 1, 0.01f);
+    s.server.lie.lose_upload = 3;
+    expect_run(&s, TACIT_CONFLICT);
+    assert_int_equal(CALLS(UPLOAD_COMMIT), 3);
+    s.server.lie.lose_upload = 1;
+    expect_run(&s, TACIT_OK);
+    open_upload(&s, &u);
+    tacit_message_free(u);
+    assert_int_equal(account_of(&s).spends, 1);
+    end(&s);
+}
+
 /* --- a server that lies about the log --- */
 
 static void expect_lie_found(scene *s)
@@ -463,6 +483,32 @@ static uint64_t shifted_clock(void *ctx)
     return (uint64_t)now.tv_sec * 1000 + atomic_load(&shifted_ms);
 }
 
+static void a_round_that_ended_is_given_up_by_the_clock(void **state)
+{
+    scene s;
+    (void)state;
+    fake_deadline_ms = tacit_clock_wall_ms() + 3600000;
+    begin(&s, 3);
+    s.server.offer_plan = true;
+    s.server.lie.drop_method = TACIT__METHOD__METHOD_RESERVE;
+    s.server.lie.drop_count = 1000;
+    assert_int_equal(run_once(&s, 300), TACIT_UNREACHABLE);
+    s.server.lie.drop_count = 0;
+    tacit_clock_inject(shifted_clock, NULL);
+    atomic_store(&shifted_ms, 3 * 3600000);
+    expect_run(&s, TACIT_OK);
+    tacit_account_status a = account_of(&s);
+    assert_int_equal(a.abandons, 1);
+    assert_true(a.epsilon > 0);
+    assert_int_equal(CALLS(UPLOAD_BEGIN), 0);
+    assert_false(fake_device_has(&s.device, "rounds", ""));
+    atomic_store(&shifted_ms, 0);
+    tacit_clock_inject(NULL, NULL);
+    tacit_tls_reset_time_floor();
+    fake_deadline_ms = 4000000000000;
+    end(&s);
+}
+
 static uint64_t generation(scene *s)
 {
     fake_device_open(&s->device, CLIENT_READS);
@@ -503,6 +549,7 @@ int main(void)
         cmocka_unit_test(the_schedule_of_messages_is_blind),
         cmocka_unit_test(a_lost_acknowledgement_is_asked_for_again),
         cmocka_unit_test(an_upload_continues_at_the_servers_offset),
+        cmocka_unit_test(a_damaged_upload_is_sent_again),
         cmocka_unit_test(a_shrunken_log_stops_the_device),
         cmocka_unit_test(another_history_stops_the_device),
         cmocka_unit_test(a_strangers_checkpoint_stops_the_device),
@@ -514,6 +561,7 @@ int main(void)
         cmocka_unit_test(corrupt_adapters_leave_the_old_one_active),
         cmocka_unit_test(publications_must_be_signed_and_logged),
         cmocka_unit_test(an_interrupted_fetch_goes_on),
+        cmocka_unit_test(a_round_that_ended_is_given_up_by_the_clock),
         cmocka_unit_test(certificates_are_renewed_in_time_and_after),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -120,42 +120,7 @@ static void one_process_works_on_a_folder(void **state)
     fake_device_drop(&d);
 }
 
-/* --- the account --- */
-
-static void keys_without_an_account_have_no_budget(void **state)
-{
-    fake_device d;
-    tacit_account_status a;
-    char path[128];
-    (void)state;
-    make_device(&d, 0);
-    fake_device_close(&d);
-    snprintf(path, sizeof path, "%s/client.db", d.dir);
-    assert_int_equal(unlink(path), 0);
-    fake_device_open(&d, CLIENT_WORKS);
-    OK(tacit_account_status_get(d.client->account, &a, &d.err));
-    assert_true(a.lost);
-    assert_true(a.remaining == 0);
-    fake_device_drop(&d);
-}
-
-static void counters_never_repeat(void **state)
-{
-    fake_device d;
-    uint64_t counter, last = 0;
-    (void)state;
-    make_device(&d, 0);
-    for (int i = 0; i < 6; i++) {
-        OK(client_counter_next(d.client->db, &counter, &d.err));
-        assert_true(counter > last);
-        last = counter;
-        fake_device_close(&d);
-        fake_device_open(&d, CLIENT_WORKS);
-    }
-    fake_device_drop(&d);
-}
-
-/* --- reserving --- */
+/* --- plans of its own --- */
 
 typedef struct made_plan {
     tacit_model *model;
@@ -213,8 +178,78 @@ static double spent(fake_device *d)
     return a.epsilon;
 }
 
-/* The noise that epsilon gives costs that epsilon in the account, to the calibration's precision.
- */
+/* --- the account --- */
+
+static void keys_without_an_account_have_no_budget(void **state)
+{
+    fake_device d;
+    tacit_account_status a;
+    char path[128];
+    (void)state;
+    make_device(&d, 0);
+    fake_device_close(&d);
+    snprintf(path, sizeof path, "%s/client.db", d.dir);
+    assert_int_equal(unlink(path), 0);
+    fake_device_open(&d, CLIENT_WORKS);
+    OK(tacit_account_status_get(d.client->account, &a, &d.err));
+    assert_true(a.lost);
+    assert_true(a.remaining == 0);
+    fake_device_drop(&d);
+}
+
+/* Damage inside the database: the loss is declared in the own chain, once. */
+static void a_lost_account_is_declared_once(void **state)
+{
+    fake_device d;
+    made_plan p;
+    round_state r;
+    tacit_account_status a;
+    char command[256];
+    (void)state;
+    make_device(&d, 1);
+    make_plan(&d, &p, 2);
+    OK(reserve(&d, &p, &r));
+    round_state_free(&r);
+    OK(client_declare_lost(d.client, &d.err)); /* it is not lost: nothing happens */
+    OK(tacit_account_status_get(d.client->account, &a, &d.err));
+    assert_int_equal(a.next_sequence, 2);
+    fake_device_close(&d);
+    snprintf(command, sizeof command, "sqlite3 %s/client.db 'DELETE FROM account_reserve'", d.dir);
+    assert_int_equal(system(command), 0);
+    fake_device_open(&d, CLIENT_WORKS);
+    d.client->enrolled = true;
+    for (int i = 0; i < 2; i++) {
+        OK(client_declare_lost(d.client, &d.err));
+        OK(tacit_account_status_get(d.client->account, &a, &d.err));
+        assert_true(a.lost && a.remaining == 0);
+        assert_int_equal(a.next_sequence, 3);
+    }
+    drop_plan(&p);
+    make_plan(&d, &p, 1);
+    assert_int_equal(reserve(&d, &p, &r), TACIT_REFUSED);
+    drop_plan(&p);
+    fake_device_drop(&d);
+}
+
+static void counters_never_repeat(void **state)
+{
+    fake_device d;
+    uint64_t counter, last = 0;
+    (void)state;
+    make_device(&d, 0);
+    for (int i = 0; i < 6; i++) {
+        OK(client_counter_next(d.client->db, &counter, &d.err));
+        assert_true(counter > last);
+        last = counter;
+        fake_device_close(&d);
+        fake_device_open(&d, CLIENT_WORKS);
+    }
+    fake_device_drop(&d);
+}
+
+/* --- reserving --- */
+
+/* The noise that an epsilon gives costs at most it, and hardly less: b is an integer. */
 static void an_epsilon_costs_itself(void **state)
 {
     fake_device d;
@@ -345,9 +380,38 @@ static void abandoning_gives_nothing_back(void **state)
     OK(reserve(&d, &p, &r));
     double before = spent(&d);
     OK(reservation_abandon(d.client, &r, "cancelled", &d.err));
+    round_state_free(&r);
     assert_true(spent(&d) == before);
     assert_false(fake_device_has(&d, "rounds", ""));
     assert_int_equal(round_state_open(d.client->db, true, &r, &d.err), TACIT_NOT_FOUND);
+    drop_plan(&p);
+    fake_device_drop(&d);
+}
+
+/* What no open round owns goes; what one owns stays. */
+static void strays_are_swept(void **state)
+{
+    fake_device d;
+    made_plan p;
+    round_state r;
+    char path[CLIENT_PATH_MAX];
+    static const char *const strays[] = {"00112233445566778899aabbccddeeff.jsonl", "x.ckpt"};
+    (void)state;
+    make_device(&d, 2);
+    make_plan(&d, &p, 2);
+    OK(reserve(&d, &p, &r));
+    for (int i = 0; i < 2; i++) {
+        OK(client_path(d.client, path, "rounds", strays[i], &d.err));
+        OK(tacit_file_write(path, "data", 4, 0600, &d.err));
+    }
+    OK(reservation_sweep(d.client, &d.err));
+    assert_int_equal(access(path, F_OK), -1);
+    OK(round_file(d.client, &r, "jsonl", path, &d.err));
+    assert_int_equal(access(path, F_OK), 0);
+    OK(reservation_abandon(d.client, &r, "cancelled", &d.err));
+    OK(tacit_file_write(path, "data", 4, 0600, &d.err));
+    OK(reservation_sweep(d.client, &d.err));
+    assert_int_equal(access(path, F_OK), -1);
     round_state_free(&r);
     drop_plan(&p);
     fake_device_drop(&d);
@@ -478,6 +542,7 @@ int main(void)
         cmocka_unit_test(the_server_is_written_once),
         cmocka_unit_test(one_process_works_on_a_folder),
         cmocka_unit_test(keys_without_an_account_have_no_budget),
+        cmocka_unit_test(a_lost_account_is_declared_once),
         cmocka_unit_test(counters_never_repeat),
         cmocka_unit_test(an_epsilon_costs_itself),
         cmocka_unit_test(an_exhausted_budget_refuses_everything),
@@ -485,6 +550,7 @@ int main(void)
         cmocka_unit_test(a_round_is_reserved_once),
         cmocka_unit_test(no_training_before_the_acknowledgement),
         cmocka_unit_test(abandoning_gives_nothing_back),
+        cmocka_unit_test(strays_are_swept),
         cmocka_unit_test(the_previous_adapter_is_kept),
         cmocka_unit_test(unusable_adapters_change_nothing),
         cmocka_unit_test(a_damaged_pointer_is_told),

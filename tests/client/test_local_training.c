@@ -200,6 +200,61 @@ static void useless_data_is_empty_data(void **state)
     run_end(&useless);
 }
 
+/* --- one unit changes one unit --- */
+
+static size_t units_of(tacit_privacy_unit unit, size_t *examples)
+{
+    client_snapshot *snapshot;
+    tacit_error err;
+    snapshot_setup setup = {.path = data_path,
+                            .media_folder = folder,
+                            .model = tiny.model,
+                            .unit = unit,
+                            .max_rows = 256,
+                            .memory = 1 << 20};
+    OK(snapshot_open(&snapshot, &setup, &err));
+    size_t n = snapshot_units(snapshot);
+    *examples = 0;
+    for (size_t i = 0; i < n; i++) {
+        snapshot_examples e;
+        OK(snapshot_prepare(snapshot, i, 100, &e, &err));
+        *examples += e.count;
+        snapshot_release(&e);
+    }
+    snapshot_close(snapshot);
+    return n;
+}
+
+/* Two subjects and the nameless one use the same id; so does one of them twice. */
+static void write_same_ids(bool with_first)
+{
+    FILE *f = fopen(data_path, "w");
+    assert_non_null(f);
+    if (with_first)
+        add_record(f, "same", "first", "how many?");
+    add_record(f, "same", "second", "how many?");
+    add_record(f, "same", "second", "again?");
+    fputs("{\"id\":\"same\",\"messages\":[{\"role\":\"user\",\"content\":\"q\"},"
+          "{\"role\":\"assistant\",\"content\":\"a\"}]}\n",
+          f);
+    assert_int_equal(fclose(f), 0);
+}
+
+static void a_unit_displaces_no_other(void **state)
+{
+    size_t examples;
+    (void)state;
+    write_same_ids(true);
+    assert_int_equal(units_of(TACIT_UNIT_SUBJECT, &examples), 3);
+    assert_int_equal(examples, 3);
+    assert_int_equal(units_of(TACIT_UNIT_RECORD, &examples), 1);
+    assert_int_equal(units_of(TACIT_UNIT_DEVICE, &examples), 1);
+    assert_int_equal(examples, 1);
+    write_same_ids(false);
+    assert_int_equal(units_of(TACIT_UNIT_SUBJECT, &examples), 2);
+    assert_int_equal(examples, 2);
+}
+
 static void another_number_of_values_is_refused(void **state)
 {
     run r;
@@ -559,6 +614,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_are_the_plans_whatever_the_data),
         cmocka_unit_test(useless_data_is_empty_data),
+        cmocka_unit_test(a_unit_displaces_no_other),
         cmocka_unit_test(another_number_of_values_is_refused),
         cmocka_unit_test(mechanism_none_is_the_naive_mean),
         cmocka_unit_test(not_a_number_counts_as_zero),

@@ -255,6 +255,32 @@ static void other_shapes_are_refused(void **state)
     drop_offer(&o);
 }
 
+static void of_another_base(Tacit__Schedule *s)
+{
+    static uint8_t other[TACIT_DIGEST_BYTES] = {0x5a};
+    s->base_digest = tacit_field_of(other, sizeof other);
+}
+
+static void planned_for_another_base(Tacit__Plan *p)
+{
+    static uint8_t other[TACIT_DIGEST_BYTES] = {0x5a};
+    p->base_digest = tacit_field_of(other, sizeof other);
+}
+
+/* What was reserved is trained on the base it was reserved for, whatever lies in its place now. */
+static void a_base_of_the_same_shape_is_refused(void **state)
+{
+    const tiny_model *tiny = *state;
+    offered o;
+    uint8_t other[TACIT_DIGEST_BYTES] = {0x5a};
+    make_offer(&o, planned_for_another_base, of_another_base);
+    o.terms.base_digest = other;
+    expect_status(&o, TACIT_OK, "");
+    assert_int_equal(plan_check_layout(&o.plan, tiny->model, NULL, &o.err), TACIT_REFUSED);
+    assert_non_null(strstr(o.err.message, "is for the base 5a"));
+    drop_offer(&o);
+}
+
 static void unknown_target(Tacit__Plan *p)
 {
     static char name[] = "attn_nothing";
@@ -471,6 +497,7 @@ int main(void)
         cmocka_unit_test(mechanism_none_needs_permission),
         cmocka_unit_test(another_base_is_named),
         cmocka_unit_test(other_shapes_are_refused),
+        cmocka_unit_test(a_base_of_the_same_shape_is_refused),
         cmocka_unit_test(targets_that_the_base_lacks_are_refused),
         cmocka_unit_test(a_plan_must_be_its_schedules_round),
         cmocka_unit_test(bytes_that_the_entry_does_not_log_are_refused),

@@ -492,6 +492,37 @@ static void impossible_examples_are_refused(void **state)
     fixture_model_free(m);
 }
 
+/* Units 0 and 2 are good, 1 is not: what is handed on before the failure is whole. */
+static void a_failure_leaves_no_half_gradients(void **state)
+{
+    (void)state;
+    for (int cached = 0; cached < 2; cached++) {
+        tacit_model *m = fixture_model("untied", cached);
+        m->text.context_length = 512;
+        tacit_trainable_spec spec = fixture_spec(TACIT_TRAIN_LORA_FFA);
+        tacit_trainer *t = fixture_trainer(m, &spec, 512, NULL);
+        many_units units;
+        make_many(&units);
+        fill_values(t);
+        fixture_sink alone = fixture_gradients(t, &units.unit[0], 1);
+        units.input[1].row[1].token = -1;
+        fixture_sink s = {.values = alone.values};
+        s.grad = calloc(3 * s.values, sizeof *s.grad);
+        s.loss = calloc(3, sizeof *s.loss);
+        tacit_error err = {0};
+        assert_int_equal(tacit_trainer_grads(t, units.unit, 3, fixture_keep, &s, &err),
+                         TACIT_BAD_INPUT);
+        assert_non_null(strstr(err.message, "unit 1, example 0"));
+        assert_true(s.seen <= 1);
+        expect_same_bits(&s, &alone, 0, s.seen);
+        fixture_sink_free(&s);
+        fixture_sink_free(&alone);
+        free_many(&units);
+        tacit_trainer_free(t);
+        fixture_model_free(m);
+    }
+}
+
 static void impossible_specs_are_refused(void **state)
 {
     (void)state;
@@ -543,6 +574,7 @@ int main(void)
         cmocka_unit_test(only_trained_tokens_count),
         cmocka_unit_test(not_a_number_comes_out_as_such),
         cmocka_unit_test(impossible_examples_are_refused),
+        cmocka_unit_test(a_failure_leaves_no_half_gradients),
         cmocka_unit_test(impossible_specs_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

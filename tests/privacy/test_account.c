@@ -217,6 +217,70 @@ static void test_a_second_lineage_is_read_at_the_fixed_order(void **state)
     assert_false(status_of(f).lost);
 }
 
+/* Round 0 costs next to nothing; the others little noise at a small rate, which is cheap at low
+ * orders and dear at the order that suits plain Gaussian noise. */
+static void dear_rounds(Tacit__Mechanism *m, int round)
+{
+    m->b = round == 0 ? 1000000000 : 54014; /* noise multiplier 0.7 */
+    m->q_num = TACIT_Q_ONE / 100;
+}
+
+static void dear_schedule(Tacit__Schedule *s)
+{
+    for (int r = 0; r < WORLD_ROUNDS; r++)
+        dear_rounds(s->rounds[r]->mechanism, r);
+}
+
+static void dear_plan(Tacit__Plan *p, int round)
+{
+    dear_rounds(p->mechanism, round);
+}
+
+static void cheap_other_schedule(Tacit__Schedule *s)
+{
+    other_lineage(s);
+    for (int r = 0; r < WORLD_ROUNDS; r++)
+        s->rounds[r]->mechanism->b = 1000000000;
+}
+
+static void cheap_other_plan(Tacit__Plan *p, int round)
+{
+    other_lineage_plan(p, round);
+    p->mechanism->b = 1000000000;
+}
+
+/* What was reserved so far and the whole second schedule would fit at the fixed order, but the
+ * first, if it goes on, fits at its own order only: which of the two is read must not be chosen on
+ * what came out. */
+static void test_no_second_lineage_beside_one_that_only_its_own_order_admits(void **state)
+{
+    fixture *f = *state;
+    tacit_reservation r;
+    f->w.policy.epsilon_cap = 3.2;
+    f->w.policy.minimum_noise_multiplier = 0.5;
+    f->w.edit_schedule = dear_schedule;
+    f->w.edit_plan = dear_plan;
+    start(f);
+    OK(reserve(f, 0, &r));
+    tacit_reservation_free(&r);
+    tacit_reserve_request next = request_of(&f->w, 1);
+    uint8_t *schedule = f->w.schedule, *plan = f->w.plan[1];
+    f->w.schedule = f->w.plan[1] = NULL;
+    remake(&f->w, 0x22, 0x60);
+    free(f->w.schedule);
+    free(f->w.plan[0]);
+    f->w.edit_schedule = cheap_other_schedule;
+    f->w.edit_plan = cheap_other_plan;
+    world_schedule(&f->w);
+    world_plan(&f->w, 0);
+    assert_int_equal(reserve(f, 0, &r), TACIT_REFUSED);
+    assert_non_null(strstr(f->err.message, "another schedule beside the account's first one"));
+    OK(tacit_account_reserve(f->account, &next, &r, &f->err)); /* the first goes on */
+    tacit_reservation_free(&r);
+    free(schedule);
+    free(plan);
+}
+
 static void test_sub_caps_add_up_to_the_cap(void **state)
 {
     fixture *f = *state;
@@ -863,6 +927,7 @@ int main(void)
         WITH(test_a_schedule_over_the_cap_reserves_nothing),
         WITH(test_a_schedule_at_the_cap_fits),
         WITH(test_a_second_lineage_is_read_at_the_fixed_order),
+        WITH(test_no_second_lineage_beside_one_that_only_its_own_order_admits),
         WITH(test_sub_caps_add_up_to_the_cap),
         WITH(test_a_lineage_keeps_its_sub_cap),
         WITH(test_a_lineage_keeps_its_schedule),

@@ -331,11 +331,22 @@ static void test_the_sampler_takes_its_share_of_delta(void **state)
     tacit_budget_open(&few, 8, 1e-5);
     tacit_budget_open(&many, 8, 1e-5);
     assert_int_equal(tacit_budget_add(&few, &event, 1, true, &err), TACIT_OK);
-    assert_int_equal(tacit_budget_add(&many, &event, 1ull << 39, true, &err), TACIT_OK);
-    /* 2^39 values of total variation 2^-57 leave 1e-5 - 2^-18. */
-    double left = 1e-5 - 0x1p-18;
-    assert_true(fabs(tacit_budget_epsilon(&many) - gaussian_least(5, 1, left)) < 1e-7);
-    assert_true(tacit_budget_epsilon(&many) > tacit_budget_epsilon(&few));
+    assert_int_equal(tacit_budget_add(&many, &event, 1ull << 37, true, &err), TACIT_OK);
+    /* 2^37 values of total variation 2^-57 take (1 + e^epsilon) 2^-20 of delta: epsilon covers its
+     * own share, and nothing smaller does. */
+    double epsilon = tacit_budget_epsilon(&many);
+    double left = 1e-5 - (1 + exp(epsilon)) * 0x1p-20;
+    assert_true(left > 0 && left < 0.8e-5);
+    assert_true(fabs(epsilon - gaussian_least(5, 1, left)) < 1e-7);
+    double less = epsilon - 1e-6;
+    assert_true(gaussian_least(5, 1, 1e-5 - (1 + exp(less)) * 0x1p-20) > less);
+    assert_true(epsilon > tacit_budget_epsilon(&few));
+    /* Where e^epsilon is large no epsilon may cover a share that 2 tau alone would leave room for.
+     */
+    const tacit_event strong = {TACIT_ADD_REMOVE, 0.5, 1, 1};
+    tacit_budget_open(&few, 20, 1e-5);
+    assert_int_equal(tacit_budget_add(&few, &strong, 1ull << 37, true, &err), TACIT_OK);
+    assert_true(isinf(tacit_budget_epsilon(&few)));
     assert_int_equal(tacit_budget_add(&many, &event, 1ull << 62, false, &err), TACIT_OK);
     assert_true(isinf(tacit_budget_epsilon(&many)));
     assert_int_equal(tacit_budget_add(&many, &event, UINT64_MAX, false, &err), TACIT_REFUSED);

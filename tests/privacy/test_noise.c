@@ -308,8 +308,9 @@ static void test_moments(void **state)
 static void test_total_variation_bound(void **state)
 {
     (void)state;
-    assert_true(tacit_noise_delta(0) == 0);
-    assert_true(tacit_noise_delta((uint64_t)1 << 30) == 0x1p-27);
+    assert_true(tacit_noise_delta(0, INFINITY) == 0);
+    assert_true(tacit_noise_delta((uint64_t)1 << 30, 0) == 0x1p-26);
+    assert_true(fabs(tacit_noise_delta((uint64_t)1 << 30, log(3)) / 0x1p-25 - 1) < 1e-14);
 }
 
 int main(void)

@@ -48,8 +48,8 @@ typedef struct style_range {
 
 static const style_range ranges[] = {
     [SCENE_PRETRAIN] = {-0.05, 0.15, 0.88, 1.08, 0.92, 1.08, 0.35, 0.5, 6, 82, 95},
-    [SCENE_REHEARSAL] = {-0.10, 0.25, 0.80, 1.00, 0.86, 1.00, 0.45, 0.6, 8, 75, 92},
-    [SCENE_FLEET] = {-0.15, 0.20, 0.80, 1.00, 0.86, 1.00, 0.45, 0.6, 8, 75, 92},
+    [SCENE_REHEARSAL] = {-0.20, 0.20, 0.68, 0.90, 0.74, 0.92, 0.50, 0.8, 14, 60, 85},
+    [SCENE_FLEET] = {-0.20, 0.20, 0.68, 0.90, 0.74, 0.92, 0.50, 0.8, 14, 60, 85},
 };
 
 static int draw_face(scene_split split, scene_prng *prng)

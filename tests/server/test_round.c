@@ -300,6 +300,30 @@ static void test_cancel_while_evaluating(void **state)
     expect_clean_audit(false);
 }
 
+/* What the operator is told before a lineage costs anything is what the log then says; a long one
+ * is described at once. */
+static void test_costs_of_a_long_lineage(void **state)
+{
+    (void)state;
+    fleet_task kept;
+    json_t *started = FLEET_ASK(&f, START, "rounds", "1000", "noise-multiplier", "40");
+    json_t *costs = json_object_get(started, "epsilon_after_round");
+    assert_int_equal(json_array_size(costs), 1000);
+    for (size_t i = 1; i < 1000; i++)
+        assert_true(json_real_value(json_array_get(costs, i)) >
+                    json_real_value(json_array_get(costs, i - 1)));
+    double first = json_real_value(json_array_get(costs, 0));
+    json_decref(started);
+    fleet_work(&f);
+    serve_both(0.5, 0.5, &kept);
+    fleet_work(&f);
+    json_t *list = adapter_list();
+    double logged = json_real_value(json_object_get(json_array_get(list, 0), "epsilon_published"));
+    assert_true(fabs(first - logged) <= 1e-9 * logged);
+    json_decref(list);
+    fleet_task_free(&kept);
+}
+
 /* --- the gate --- */
 
 static void test_gate_stops_a_worse_adapter(void **state)
@@ -550,6 +574,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_gate_stops_a_worse_adapter, setup, teardown),
         cmocka_unit_test_setup_teardown(test_gate_that_fails_is_tried_again, setup, teardown),
         cmocka_unit_test_setup_teardown(test_damaged_update, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_costs_of_a_long_lineage, setup, teardown),
         cmocka_unit_test_setup_teardown(test_none, setup_plain, teardown),
         cmocka_unit_test_setup_teardown(test_rollback_and_publish, setup, teardown),
         cmocka_unit_test_setup_teardown(test_restart_in_every_state, setup, teardown),

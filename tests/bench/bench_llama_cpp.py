@@ -5,12 +5,16 @@ in one run so that both meet the same machine. Prints one JSON object.
 usage: bench_llama_cpp.py TACIT MODEL.gguf [THREADS] [REPEATS]
 """
 import json
+import os
 import subprocess
 import sys
 import time
 
 import numpy as np
 from llama_cpp import Llama
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "interop"))
+from reference_model import divergence, tacit_logits
 
 PROMPT, DECODE = 128, 32
 
@@ -38,27 +42,6 @@ def peer_speed(peer, vocab):
     return best
 
 
-def softmax(x):
-    p = np.exp(x.astype(np.float64) - x.max(-1, keepdims=True))
-    return p / p.sum(-1, keepdims=True)
-
-
-def tacit_logits(program, model, text, *flags):
-    out = subprocess.run([program, "logits", "-m", model, "-p", text, "--all", "--top", "0",
-                          "--json", *flags], check=True, capture_output=True)
-    answer = json.loads(out.stdout)
-    logits = np.zeros((len(answer["tokens"]), len(answer["logits"][0])))
-    for row, entries in zip(logits, answer["logits"]):
-        for entry in entries:
-            row[entry["id"]] = entry["logit"]
-    return answer["tokens"], logits
-
-
-def divergence(expected, found):
-    p, q = softmax(expected), softmax(found)
-    return float((p * (np.log(p) - np.log(q))).sum(-1).mean())
-
-
 def main():
     program, model = sys.argv[1:3]
     threads = int(sys.argv[3]) if len(sys.argv) > 3 else 2
@@ -82,8 +65,8 @@ def main():
         "prefill_ratio": ours[0] / theirs[0],
         "decode_tokens_per_s": ours[1], "peer_decode_tokens_per_s": theirs[1],
         "decode_ratio": ours[1] / theirs[1], "peak_rss_bytes": rss,
-        "kl": divergence(exact, fast),
-        "peer_kl": divergence(exact, np.array(scorer.scores[: len(tokens)])),
+        "kl": divergence(exact, fast).mean(),
+        "peer_kl": divergence(exact, np.array(scorer.scores[: len(tokens)])).mean(),
     }))
 
 

@@ -1,12 +1,5 @@
-#!/usr/bin/env python3
-"""Compares `tacit logits --all` with a forward of the same file written here in NumPy.
-
-The reference dequantizes the weights to float32 and computes in float64: it shares no code with
-Tacit. Prints one JSON object with the relative error of all logits, the mean KL divergence and the
-share of equal top-1 tokens, for exact and fast precision. Needs numpy.
-
-usage: logits_numpy.py TACIT MODEL.gguf [PROMPT]
-"""
+"""What the checks share: a reader of GGUF files, a forward of llama models in NumPy, ways to ask
+`tacit`, and a counter of what passed. Shares no code with Tacit. Needs numpy."""
 import json
 import struct
 import subprocess
@@ -19,11 +12,14 @@ BLOCKS = {0: (1, 4), 1: (1, 2), 2: (32, 18), 3: (32, 20), 8: (32, 34), 30: (1, 2
 
 
 class Gguf:
+    """Keys, and tensors as float64."""
+
     def __init__(self, path):
         self.data = np.memmap(path, dtype=np.uint8, mode="r")
         self.at = 0
         magic, version, n_tensors, n_keys = self.read("4sIQQ")
-        assert magic == b"GGUF" and version in (2, 3)
+        if magic != b"GGUF" or version not in (2, 3):
+            raise ValueError(f"{path}: not GGUF 2 or 3")
         self.keys = {}
         for _ in range(n_keys):
             name = self.string()
@@ -61,7 +57,7 @@ class Gguf:
         return self.read(f"{n}{SCALARS[element]}")
 
     def tensor(self, name):
-        """Values as float64, shape [rows, row length] (or one axis)."""
+        """Values as float64, shape [rows, row length] (or one axis); None when there is none."""
         if name not in self.tensors:
             return None
         shape, kind, at = self.tensors[name]
@@ -94,6 +90,7 @@ def norm(x, w, eps):
 
 
 def forward(f, tokens):
+    """Logits [len(tokens), vocabulary] in float64 on the dequantized weights."""
     key = lambda name: f.keys["llama." + name]
     heads, width = key("attention.head_count"), key("embedding_length")
     kv = f.keys.get("llama.attention.head_count_kv", heads)
@@ -131,54 +128,53 @@ def forward(f, tokens):
     return x @ (embedding if output is None else output).T
 
 
-def softmax(x):
-    p = np.exp(x - x.max(-1, keepdims=True))
-    return p / p.sum(-1, keepdims=True)
+def divergence(expected, found):
+    """KL divergence of the next token's distribution, one value a position."""
+    p = expected - expected.max(-1, keepdims=True)
+    q = found - found.max(-1, keepdims=True)
+    p = p - np.log(np.exp(p).sum(-1, keepdims=True))
+    q = q - np.log(np.exp(q).sum(-1, keepdims=True))
+    return (np.exp(p) * (p - q)).sum(-1)
 
 
-def tacit(program, model, prompt, *flags):
-    out = subprocess.run(
-        [program, "logits", "-m", model, "-p", prompt, "--all", "--top", "0", "--json", *flags],
-        check=True,
-        capture_output=True,
-    )
-    answer = json.loads(out.stdout)
-    logits = np.zeros((len(answer["tokens"]), len(answer["logits"][0])))
-    for row, entries in zip(logits, answer["logits"]):
-        for entry in entries:
-            row[entry["id"]] = entry["logit"]
-    return answer["tokens"], logits
+def tacit_json(program, *arguments):
+    """The last line of standard output of a command, which prints one JSON object."""
+    run = subprocess.run([program, *arguments], capture_output=True, text=True)
+    if run.returncode != 0:
+        raise RuntimeError(f"tacit {arguments[0]} failed: {run.stderr.strip()}")
+    return json.loads(run.stdout.splitlines()[-1])
 
 
-def compare(found, expected):
-    p, q = softmax(expected), softmax(found)
-    top = np.sort(expected, -1)
-    clear = top[:, -1] - top[:, -2] > 0.1
-    same = found.argmax(-1) == expected.argmax(-1)
-    return {
-        "relative_error": float(np.linalg.norm(found - expected) / np.linalg.norm(expected)),
-        "kl": float((p * (np.log(p) - np.log(q))).sum(-1).mean()),
-        "top1_equal": float(same[clear].mean()),
-        "positions": int(clear.sum()),
-    }
+def tacit_logits(program, model, text, *flags):
+    """Tokens and logits [tokens, vocabulary]. The logits are read as lines: as JSON a text of a
+    hundred tokens would need gigabytes."""
+    common = ["logits", "-m", model, "-p", text, "--all", *flags]
+    tokens = tacit_json(program, *common, "--top", "1", "--json")["tokens"]
+    rows = []
+    with subprocess.Popen([program, *common, "--top", "0"], stdout=subprocess.PIPE) as run:
+        for line in run.stdout:
+            pair = np.array(line.replace(b":", b" ").split(), dtype=np.float64).reshape(-1, 2)
+            row = np.empty(len(pair))
+            row[pair[:, 0].astype(np.int64)] = pair[:, 1]
+            rows.append(row)
+    if run.returncode != 0 or len(rows) != len(tokens):
+        raise RuntimeError(f"tacit logits printed {len(rows)} positions of {len(tokens)}")
+    return tokens, np.array(rows)
 
 
-def main():
-    program, model = sys.argv[1:3]
-    prompt = sys.argv[3] if len(sys.argv) > 3 else (
-        "An ambulance is a vehicle for taking people who are ill or injured to hospital. Its "
-        "crew measures heart rate, blood pressure and oxygen saturation on the way.\n"
-    )
-    tokens, exact = tacit(program, model, prompt, "--exact")
-    _, fast = tacit(program, model, prompt)
-    expected = forward(Gguf(model), tokens)
-    result = {"exact": compare(exact, expected), "fast": compare(fast, expected)}
-    print(json.dumps(result))
-    if result["exact"]["relative_error"] > 1e-5 or result["exact"]["kl"] > 1e-8:
-        sys.exit("exact precision is off the reference")
-    if result["fast"]["kl"] > 1e-2 or result["fast"]["top1_equal"] < 0.99:
-        sys.exit("fast precision is off the reference")
+class Report:
+    """Counts what passed; failures are printed as they happen."""
 
+    def __init__(self):
+        self.passed = self.failed = 0
 
-if __name__ == "__main__":
-    main()
+    def check(self, good, what):
+        if good:
+            self.passed += 1
+        else:
+            self.failed += 1
+            print(f"failed: {what}")
+
+    def finish(self):
+        print(f"{self.passed} passed, {self.failed} failed")
+        sys.exit(self.failed > 0)

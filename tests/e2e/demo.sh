@@ -10,8 +10,8 @@ export TACIT_BIN=${TACIT_BIN:-$root/build/bin}
 . "$here/federation_lib.sh"
 
 dir=$root/build/demo json=no seed=1 devices=8 split=F only=both shuffle=()
-rounds=5 steps=20 q=0.08 noise=0.9 clip=1.0 divisor=48 rate=0.02 rank=8 alpha=16
-targets=attn_output,ffn_down pad=0 optimizer=adam nano=$root/tests/nano
+rounds=5 steps=20 q=0.08 noise=0.9 clip=5.2 divisor=48 rate=0.05 rank=8 alpha=8
+targets=ffn_down pad=0 optimizer=adam nano=$root/tests/nano
 usage() {
     cat <<'TEXT'
 usage: ./run demo [options]
@@ -73,7 +73,7 @@ evaluate() {
 # federate NAME ALLOW_NON_PRIVATE MECHANISM OPTIONS...: a whole federation in DIR/NAME, from tokens
 # to the adapter that every device has activated.
 federate() {
-    local name=$1 allow=$2 k kind policy
+    local name=$1 allow=$2 k kind policy version
     shift 2
     fed_server "$dir/$name/server" "$model" "$mmproj" "$dir/fleet/gate.jsonl"
     policy="  epsilon: 8
@@ -97,9 +97,13 @@ federate() {
         --deadline-seconds 600 --pad-seconds "$pad" --max-tokens 128 "$@" --json \
         >"$dir/$name/lineage.json"
     "$TACIT_BIN/tacit-server" watch --dir "$dir/$name/server" --until-done >&2
+    "$TACIT_BIN/tacit-server" adapter list --dir "$dir/$name/server" --json >"$dir/$name/adapters.json"
+    # A round that fails the server's gate publishes nothing, so versions may be fewer than rounds.
+    version=$(grep -o '"version":[0-9]*' "$dir/$name/adapters.json" | cut -d: -f2 | sort -n | tail -1)
+    [ -n "$version" ] || fed_fail "$name: no round was published"
     for k in $(seq 1 "$devices"); do
-        fed_wait_for 60 fed_active "$dir/$name/device-$k" "$rounds" ||
-            fed_fail "$name: device-$k did not activate version $rounds: $(tail -1 "$dir/$name/device-$k/client.log")"
+        fed_wait_for 60 fed_active "$dir/$name/device-$k" "$version" ||
+            fed_fail "$name: device-$k did not activate version $version: $(tail -1 "$dir/$name/device-$k/client.log")"
     done
     "$TACIT_BIN/tacit-server" budget show --dir "$dir/$name/server" --json >"$dir/$name/budget.json"
     "$TACIT_BIN/tacit-server" ledger export "$dir/$name/export" --dir "$dir/$name/server" --json >/dev/null

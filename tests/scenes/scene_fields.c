@@ -26,7 +26,7 @@ static const char *const traces[SCENE_STATES] = {"peaks", "flat", "saw",   "nois
 /* The words of the fleets: what a workshop does about a lamp, what a ward calls a trace. */
 static const char *const services[SCENE_STATES] = {"lubricate", "recharge", "diagnose", "overhaul",
                                                    "coolant",   "inflate",  "align",    "buckle"};
-static const char *const rhythms[SCENE_STATES] = {"sinus",        "standstill",  "atrial",
+static const char *const rhythms[SCENE_STATES] = {"sinus",        "asystole",    "flutter",
                                                   "fibrillation", "ventricular", "pause",
                                                   "bigeminy",     "ischemia"};
 

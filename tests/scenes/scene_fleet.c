@@ -41,7 +41,7 @@ scene_fleet_spec scene_fleet_defaults(void)
         .split = SCENE_FLEET,
         .seed = 1,
         .devices = 8,
-        .min_records = 300,
+        .min_records = 600,
         .max_records = 900,
         .heldout = 48,
         .gate = 192,

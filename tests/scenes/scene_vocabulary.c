@@ -48,9 +48,9 @@ static const char *const sentences[] = {
 };
 #define SENTENCES (sizeof sentences / sizeof sentences[0])
 
-/* How much a text counts. New labels count least: the pieces they share with other words are
- * merged first, and most of them stay two tokens. */
-enum { WEIGHT_TEMPLATE = 1000, WEIGHT_SENTENCE = 10, WEIGHT_NEW_LABEL = 3 };
+/* How much a text counts. New labels count as much as the templates and so become single tokens:
+ * a fleet has few noised steps, and each further token of an answer must be learned in them too. */
+enum { WEIGHT_TEMPLATE = 1000, WEIGHT_SENTENCE = 10 };
 
 typedef struct word {
     char text[WORD_BYTES];
@@ -145,7 +145,7 @@ static void add_states(learner *l, scene_field field)
     for (int i = 0; i < SCENE_STATES; i++) {
         char spaced[SCENE_TEXT_MAX];
         snprintf(spaced, sizeof spaced, " %s", scene_new_label(field, i));
-        add_text(l, spaced, WEIGHT_NEW_LABEL);
+        add_text(l, spaced, WEIGHT_TEMPLATE);
     }
 }
 

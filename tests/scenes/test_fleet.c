@@ -107,7 +107,7 @@ static void sizes_and_kinds_differ(void **state)
     for (size_t d = 0; d < spec.devices; d++) {
         scene_record r;
         size_t n = scene_fleet_records(&spec, d);
-        assert_in_range(n, 300, 900);
+        assert_in_range(n, 600, 900);
         for (size_t e = 0; e < d; e++)
             assert_int_not_equal(n, scene_fleet_records(&spec, e));
         scene_fleet_record(&spec, d, "train", 0, &r);

@@ -48,22 +48,6 @@ static tacit_status open_part(fetching *f, uint64_t *offset, tacit_error *err)
     return TACIT_OK;
 }
 
-static tacit_status write_at(const fetching *f, const uint8_t *data, size_t n, uint64_t offset,
-                             tacit_error *err)
-{
-    while (n) {
-        ssize_t w = pwrite(f->fd, data, n, (off_t)offset);
-        if (w < 0 && errno == EINTR)
-            continue;
-        if (w <= 0)
-            return fail_errno(f, "write", err);
-        data += w;
-        offset += (uint64_t)w;
-        n -= (size_t)w;
-    }
-    return TACIT_OK;
-}
-
 static tacit_status fetch_chunk(const fetching *f, uint64_t *offset, tacit_error *err)
 {
     Tacit__AdapterChunkRequest request = TACIT__ADAPTER_CHUNK_REQUEST__INIT;
@@ -81,8 +65,8 @@ static tacit_status fetch_chunk(const fetching *f, uint64_t *offset, tacit_error
                             "manifest says %llu",
                             reply->data.len, (unsigned long long)*offset,
                             (unsigned long long)reply->size, (unsigned long long)f->size);
-    else
-        status = write_at(f, reply->data.data, reply->data.len, *offset, err);
+    else if (!tacit_file_write_at(f->fd, reply->data.data, reply->data.len, *offset))
+        status = fail_errno(f, "write", err);
     *offset += status == TACIT_OK ? reply->data.len : 0;
     tacit_message_free(reply);
     return status;

@@ -81,29 +81,12 @@ static const tacit_config_row config_rows[] = {
     {.key = NULL},
 };
 
-/* Makes *path, when it is relative, start at `dir`. */
-static tacit_status anchor(char **path, const char *dir, tacit_error *err)
-{
-    char joined[4096];
-    if (!*path || **path == '/')
-        return TACIT_OK;
-    tacit_status status = tacit_file_join(joined, sizeof joined, dir, *path, err);
-    if (status != TACIT_OK)
-        return status;
-    char *copy = strdup(joined);
-    if (!copy)
-        return tacit_fail(err, TACIT_NO_MEMORY, "%s: no memory", joined);
-    free(*path);
-    *path = copy;
-    return TACIT_OK;
-}
-
 static tacit_status anchor_paths(client_config *c, const char *dir, tacit_error *err)
 {
-    tacit_status status = anchor(&c->model_text, dir, err);
+    tacit_status status = tacit_config_anchor(&c->model_text, dir, err);
     for (size_t i = 0; i < c->model_mmproj.count && status == TACIT_OK; i++)
-        status = anchor(&c->model_mmproj.item[i], dir, err);
-    return status == TACIT_OK ? anchor(&c->data, dir, err) : status;
+        status = tacit_config_anchor(&c->model_mmproj.item[i], dir, err);
+    return status == TACIT_OK ? tacit_config_anchor(&c->data, dir, err) : status;
 }
 
 tacit_status client_config_load(client_config *out, const char *dir, tacit_error *err)

@@ -417,3 +417,19 @@ tacit_status tacit_config_read(const char *path, const tacit_config_row *rows, v
     free(text);
     return status;
 }
+
+tacit_status tacit_config_anchor(char **path, const char *dir, tacit_error *err)
+{
+    char joined[4096];
+    if (!*path || **path == '/')
+        return TACIT_OK;
+    tacit_status status = tacit_file_join(joined, sizeof joined, dir, *path, err);
+    if (status != TACIT_OK)
+        return status;
+    char *copy = strdup(joined);
+    if (!copy)
+        return tacit_fail(err, TACIT_NO_MEMORY, "%s: no memory", joined);
+    free(*path);
+    *path = copy;
+    return TACIT_OK;
+}

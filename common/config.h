@@ -85,6 +85,9 @@ tacit_status tacit_config_parse(const char *name, const char *text, size_t size,
                                 const tacit_config_row *rows, void *to,
                                 tacit_error *err) TACIT_MUST_CHECK;
 
+/* Makes *path (malloc'ed, or NULL), when it is relative, start at `dir`, the file's folder. */
+tacit_status tacit_config_anchor(char **path, const char *dir, tacit_error *err) TACIT_MUST_CHECK;
+
 /* Frees every text, list and items of *to that the table names and sets them to NULL. */
 void tacit_config_free(const tacit_config_row *rows, void *to);
 

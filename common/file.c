@@ -200,6 +200,40 @@ void tacit_file_map_close(tacit_file_map *map)
     *map = (tacit_file_map){0};
 }
 
+bool tacit_file_write_at(int fd, const void *data, size_t size, uint64_t offset)
+{
+    const uint8_t *from = data;
+    while (size > 0) {
+        ssize_t n = pwrite(fd, from, size, (off_t)offset);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return false;
+        from += n;
+        offset += (uint64_t)n;
+        size -= (size_t)n;
+    }
+    return true;
+}
+
+bool tacit_file_read_at(int fd, void *data, size_t size, uint64_t offset)
+{
+    uint8_t *to = data;
+    while (size > 0) {
+        ssize_t n = pread(fd, to, size, (off_t)offset);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n == 0)
+            errno = ENODATA;
+        if (n <= 0)
+            return false;
+        to += n;
+        offset += (uint64_t)n;
+        size -= (size_t)n;
+    }
+    return true;
+}
+
 tacit_status tacit_file_join(char *out, size_t out_size, const char *dir, const char *name,
                              tacit_error *err)
 {

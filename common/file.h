@@ -6,6 +6,8 @@
 #include "common/bytes.h"
 #include "common/status.h"
 
+#include <stdbool.h>
+
 /* Reads a whole regular file of at most `cap` bytes. *data is malloc'ed, has one NUL after
  * `*size` bytes, and is the caller's to free. */
 tacit_status tacit_file_read(const char *path, size_t cap, uint8_t **data, size_t *size,
@@ -33,6 +35,11 @@ typedef struct tacit_file_map {
 tacit_status tacit_file_map_open(tacit_file_map *map, const char *path,
                                  tacit_error *err) TACIT_MUST_CHECK;
 void tacit_file_map_close(tacit_file_map *map);
+
+/* All `size` bytes at `offset` of an open file, whatever interrupts. False with errno set; reading
+ * fails with ENODATA where the file ends. */
+bool tacit_file_write_at(int fd, const void *data, size_t size, uint64_t offset);
+bool tacit_file_read_at(int fd, void *data, size_t size, uint64_t offset);
 
 /* Writes "dir/name" into `out`; TACIT_BAD_INPUT when it does not fit. */
 tacit_status tacit_file_join(char *out, size_t out_size, const char *dir, const char *name,

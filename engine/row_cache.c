@@ -6,8 +6,9 @@
  * of SHA-256 over key and rows. */
 #include "engine/row_cache.h"
 
-#include "common/bytes.h"
+#include "common/file.h"
 #include "common/log.h"
+#include "common/secret.h"
 #include "engine/model_parts.h"
 #include "engine/vision.h"
 
@@ -28,7 +29,7 @@ typedef struct cache_entry {
     struct cache_entry *chain;         /* of its bucket */
     struct cache_entry *older, *newer; /* while rows is not NULL */
     float *rows;
-    off_t at; /* in the file, 0: not there */
+    uint64_t at; /* in the file, 0: not there */
 } cache_entry;
 
 struct tacit_row_cache {
@@ -41,7 +42,7 @@ struct tacit_row_cache {
     cache_entry *oldest, *newest;
     int fd; /* -1: no file */
     char *path;
-    off_t end;
+    uint64_t end;
     tacit_row_cache_stats stats;
 };
 
@@ -118,7 +119,7 @@ static void link_rows(tacit_row_cache *c, cache_entry *e)
 static void drop_rows(tacit_row_cache *c, cache_entry *e)
 {
     unlink_rows(c, e);
-    free(e->rows);
+    tacit_wipe_free(e->rows);
     e->rows = NULL;
     c->stats.bytes -= c->row_bytes;
     if (e->at == 0)
@@ -146,38 +147,6 @@ static void checksum(uint8_t out[CHECK_BYTES], const tacit_row_cache *c, const u
     memcpy(out, digest, CHECK_BYTES);
 }
 
-static bool write_at(int fd, const void *data, size_t size, off_t at)
-{
-    const uint8_t *from = data;
-    while (size > 0) {
-        ssize_t n = pwrite(fd, from, size, at);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return false;
-        from += n;
-        at += n;
-        size -= (size_t)n;
-    }
-    return true;
-}
-
-static bool read_at(int fd, void *data, size_t size, off_t at)
-{
-    uint8_t *to = data;
-    while (size > 0) {
-        ssize_t n = pread(fd, to, size, at);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return false;
-        to += n;
-        at += n;
-        size -= (size_t)n;
-    }
-    return true;
-}
-
 static void stop_using_file(tacit_row_cache *c)
 {
     tacit_log_warn("%s: cannot write: %s; encoder rows are kept in memory only", c->path,
@@ -193,10 +162,10 @@ static void store(tacit_row_cache *c, cache_entry *e, const float *rows)
     if (c->fd < 0)
         return;
     checksum(check, c, e->key, rows);
-    off_t at = c->end, rows_at = at + TACIT_DIGEST_BYTES, check_at = rows_at + (off_t)c->row_bytes;
-    if (!write_at(c->fd, e->key, TACIT_DIGEST_BYTES, at) ||
-        !write_at(c->fd, rows, c->row_bytes, rows_at) ||
-        !write_at(c->fd, check, CHECK_BYTES, check_at)) {
+    uint64_t at = c->end, rows_at = at + TACIT_DIGEST_BYTES, check_at = rows_at + c->row_bytes;
+    if (!tacit_file_write_at(c->fd, e->key, TACIT_DIGEST_BYTES, at) ||
+        !tacit_file_write_at(c->fd, rows, c->row_bytes, rows_at) ||
+        !tacit_file_write_at(c->fd, check, CHECK_BYTES, check_at)) {
         stop_using_file(c);
         return;
     }
@@ -208,9 +177,9 @@ static void store(tacit_row_cache *c, cache_entry *e, const float *rows)
 static bool load(tacit_row_cache *c, const cache_entry *e, float *rows)
 {
     uint8_t check[CHECK_BYTES], expected[CHECK_BYTES];
-    off_t rows_at = e->at + TACIT_DIGEST_BYTES;
-    if (c->fd < 0 || !read_at(c->fd, rows, c->row_bytes, rows_at) ||
-        !read_at(c->fd, check, CHECK_BYTES, rows_at + (off_t)c->row_bytes))
+    uint64_t rows_at = e->at + TACIT_DIGEST_BYTES;
+    if (c->fd < 0 || !tacit_file_read_at(c->fd, rows, c->row_bytes, rows_at) ||
+        !tacit_file_read_at(c->fd, check, CHECK_BYTES, rows_at + c->row_bytes))
         return false;
     checksum(expected, c, e->key, rows);
     return memcmp(check, expected, CHECK_BYTES) == 0;
@@ -227,12 +196,12 @@ static void make_header(uint8_t out[FILE_HEADER], const tacit_row_cache *c)
 }
 
 /* Notes the keys of whole entries; a torn one at the end is overwritten by the next. */
-static tacit_status scan_file(tacit_row_cache *c, off_t size, tacit_error *err)
+static tacit_status scan_file(tacit_row_cache *c, uint64_t size, tacit_error *err)
 {
     uint8_t key[TACIT_DIGEST_BYTES];
-    off_t entry = (off_t)(TACIT_DIGEST_BYTES + c->row_bytes + CHECK_BYTES);
+    uint64_t entry = TACIT_DIGEST_BYTES + c->row_bytes + CHECK_BYTES;
     for (c->end = FILE_HEADER; size - c->end >= entry; c->end += entry) {
-        if (!read_at(c->fd, key, sizeof key, c->end))
+        if (!tacit_file_read_at(c->fd, key, sizeof key, c->end))
             return tacit_fail(err, TACIT_IO, "%s: cannot read: %s", c->path, strerror(errno));
         cache_entry *e = find(c, key);
         if (!e && !(e = add(c, key)))
@@ -251,13 +220,13 @@ static tacit_status open_file(tacit_row_cache *c, const char *path, tacit_error 
     if (!c->path || c->fd < 0 || fstat(c->fd, &st) != 0)
         return tacit_fail(err, TACIT_IO, "%s: cannot open: %s", path, strerror(errno));
     make_header(header, c);
-    if (st.st_size >= FILE_HEADER && read_at(c->fd, found, sizeof found, 0) &&
+    if (st.st_size >= FILE_HEADER && tacit_file_read_at(c->fd, found, sizeof found, 0) &&
         memcmp(found, header, sizeof header) == 0)
-        return scan_file(c, st.st_size, err);
+        return scan_file(c, (uint64_t)st.st_size, err);
     if (st.st_size > 0)
         tacit_log_warn("%s: rows of another model or not a row cache; starting anew", path);
     c->end = FILE_HEADER;
-    if (ftruncate(c->fd, 0) != 0 || !write_at(c->fd, header, sizeof header, 0))
+    if (ftruncate(c->fd, 0) != 0 || !tacit_file_write_at(c->fd, header, sizeof header, 0))
         stop_using_file(c);
     return TACIT_OK;
 }
@@ -297,7 +266,7 @@ void tacit_row_cache_free(tacit_row_cache *c)
     for (size_t i = 0; c->bucket && i < c->buckets; i++)
         for (cache_entry *e = c->bucket[i], *next; e; e = next) {
             next = e->chain;
-            free(e->rows);
+            tacit_wipe_free(e->rows);
             free(e);
         }
     if (c->fd >= 0)
@@ -364,11 +333,11 @@ tacit_status tacit_row_cache_fill(tacit_row_cache *c, tacit_input *input, tacit_
             return tacit_fail(err, TACIT_NO_MEMORY, "no memory for the rows of a picture");
         tacit_status status = obtain(c, media, media->rows, err);
         if (status != TACIT_OK) {
-            free(media->rows);
+            tacit_wipe_free(media->rows);
             media->rows = NULL;
             return status;
         }
-        free(media->pixels);
+        tacit_wipe_free(media->pixels);
         media->pixels = NULL;
     }
     return TACIT_OK;

@@ -166,22 +166,6 @@ static tacit_status look_at_update(void *ctx, tacit_error *err)
     return status == TACIT_OK ? is_wanted(look->call, &look->row, &look->wanted, err) : status;
 }
 
-static tacit_status write_at(int fd, const uint8_t *data, size_t size, uint64_t offset,
-                             tacit_error *err)
-{
-    while (size) {
-        ssize_t n = pwrite(fd, data, size, (off_t)offset);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return fail_errno(err, "write a chunk");
-        data += n;
-        offset += (uint64_t)n;
-        size -= (size_t)n;
-    }
-    return TACIT_OK;
-}
-
 /* A new file's name must survive a power cut as well as its bytes. */
 static tacit_status sync_chunk(const server *s, int fd, bool first, tacit_error *err)
 {
@@ -216,7 +200,8 @@ static tacit_status store_chunk(const server *s, const chunk_look *look, uint64_
     int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return fail_errno(err, "open its file");
-    status = write_at(fd, r->data.data, r->data.len, r->offset, err);
+    if (!tacit_file_write_at(fd, r->data.data, r->data.len, r->offset))
+        status = fail_errno(err, "write a chunk");
     if (status == TACIT_OK)
         status = sync_chunk(s, fd, stored == 0, err);
     close(fd);

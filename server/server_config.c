@@ -55,23 +55,6 @@ static const tacit_config_row config_rows[] = {
     {.key = NULL},
 };
 
-/* Makes *path, when it is relative, start at `dir`. */
-static tacit_status anchor(char **path, const char *dir, tacit_error *err)
-{
-    char joined[4096];
-    if (!*path || **path == '/')
-        return TACIT_OK;
-    tacit_status status = tacit_file_join(joined, sizeof joined, dir, *path, err);
-    if (status != TACIT_OK)
-        return status;
-    char *copy = strdup(joined);
-    if (!copy)
-        return tacit_fail(err, TACIT_NO_MEMORY, "%s: no memory", joined);
-    free(*path);
-    *path = copy;
-    return TACIT_OK;
-}
-
 /* The program `tacit` beside the one that runs. */
 static tacit_status default_tacit(char **out, tacit_error *err)
 {
@@ -101,11 +84,13 @@ tacit_status server_config_load(server_config *out, const char *dir, tacit_error
         status = tacit_config_read(path, config_rows, out, err);
     if (status != TACIT_OK)
         return status;
-    TACIT_TRY(anchor(&out->model_text, dir, err), fail);
+    TACIT_TRY(tacit_config_anchor(&out->model_text, dir, err), fail);
     for (size_t i = 0; i < out->model_mmproj.count; i++)
-        TACIT_TRY(anchor(&out->model_mmproj.item[i], dir, err), fail);
-    TACIT_TRY(anchor(&out->gate_data, dir, err), fail);
-    TACIT_TRY(out->tacit ? anchor(&out->tacit, dir, err) : default_tacit(&out->tacit, err), fail);
+        TACIT_TRY(tacit_config_anchor(&out->model_mmproj.item[i], dir, err), fail);
+    TACIT_TRY(tacit_config_anchor(&out->gate_data, dir, err), fail);
+    TACIT_TRY(out->tacit ? tacit_config_anchor(&out->tacit, dir, err)
+                         : default_tacit(&out->tacit, err),
+              fail);
     return TACIT_OK;
 fail:
     server_config_free(out);

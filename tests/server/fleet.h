@@ -15,6 +15,7 @@
 #include "engine/adapter.h"
 #include "engine/plan_spec.h"
 #include "privacy/account.h"
+#include "privacy/audit.h"
 #include "privacy/export.h"
 #include "proto/update.pb-c.h"
 #include "server/control.h"
@@ -215,6 +216,26 @@ static inline json_t *fleet_ask(fleet *f, const char *const *words)
 }
 
 #define FLEET_ASK(f, ...) fleet_ask(f, (const char *const[]){__VA_ARGS__, NULL})
+
+/* An auditor's view of the server's log. */
+static inline void fleet_expect_clean_audit(fleet *f, bool allow_non_private)
+{
+    char out[192], argument[200];
+    tacit_export log;
+    tacit_audit audit;
+    tacit_error err;
+    tacit_audit_options options = {.allow_non_private = allow_non_private};
+    snprintf(out, sizeof out, "%s/export", f->folder);
+    snprintf(argument, sizeof argument, "=%s", out);
+    json_decref(FLEET_ASK(f, "ledger export", argument));
+    fleet_must(tacit_export_read(&log, out, &err), &err, "export");
+    fleet_must(tacit_audit_run(&audit, &log, &options, &err), &err, "audit");
+    for (size_t i = 0; i < audit.violation_count; i++)
+        print_error("%s: %s\n", audit.violations[i].kind, audit.violations[i].detail);
+    assert_int_equal(audit.violation_count, 0);
+    tacit_audit_free(&audit);
+    tacit_export_free(&log);
+}
 
 /* Runs the machine until nothing is due. */
 static inline void fleet_work(fleet *f)

@@ -38,24 +38,9 @@ static int teardown(void **state)
     return 0;
 }
 
-/* An auditor's view of the server's log. */
 static void expect_clean_audit(bool allow_non_private)
 {
-    char out[192], argument[200];
-    tacit_export log;
-    tacit_audit audit;
-    tacit_error err;
-    tacit_audit_options options = {.allow_non_private = allow_non_private};
-    snprintf(out, sizeof out, "%s/export", f.folder);
-    snprintf(argument, sizeof argument, "=%s", out);
-    json_decref(FLEET_ASK(&f, "ledger export", argument));
-    fleet_must(tacit_export_read(&log, out, &err), &err, "export");
-    fleet_must(tacit_audit_run(&audit, &log, &options, &err), &err, "audit");
-    for (size_t i = 0; i < audit.violation_count; i++)
-        print_error("%s: %s\n", audit.violations[i].kind, audit.violations[i].detail);
-    assert_int_equal(audit.violation_count, 0);
-    tacit_audit_free(&audit);
-    tacit_export_free(&log);
+    fleet_expect_clean_audit(&f, allow_non_private);
 }
 
 static json_t *adapter_list(void)

@@ -43,21 +43,7 @@ static int teardown(void **state)
 
 static void expect_clean_audit(void)
 {
-    char out[192], argument[200];
-    tacit_export log;
-    tacit_audit audit;
-    tacit_error err;
-    tacit_audit_options options = {0};
-    snprintf(out, sizeof out, "%s/export", f.folder);
-    snprintf(argument, sizeof argument, "=%s", out);
-    json_decref(FLEET_ASK(&f, "ledger export", argument));
-    fleet_must(tacit_export_read(&log, out, &err), &err, "export");
-    fleet_must(tacit_audit_run(&audit, &log, &options, &err), &err, "audit");
-    for (size_t i = 0; i < audit.violation_count; i++)
-        print_error("%s: %s\n", audit.violations[i].kind, audit.violations[i].detail);
-    assert_int_equal(audit.violation_count, 0);
-    tacit_audit_free(&audit);
-    tacit_export_free(&log);
+    fleet_expect_clean_audit(&f, false);
 }
 
 static void expect_frozen(const char *argument, bool frozen)

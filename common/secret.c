@@ -4,7 +4,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <sodium.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -46,6 +48,13 @@ void tacit_secret_free(tacit_secret *s)
     if (s->data)
         sodium_free(s->data);
     *s = (tacit_secret){0};
+}
+
+void tacit_wipe_free(void *data)
+{
+    if (data)
+        sodium_memzero(data, malloc_usable_size(data));
+    free(data);
 }
 
 static tacit_status check_secret_file(int fd, const char *path, size_t min, size_t max,

@@ -29,6 +29,10 @@ tacit_status tacit_secret_random(tacit_secret *s, size_t size, tacit_error *err)
 /* Wipes and frees; an empty one is fine; the struct is empty afterwards. */
 void tacit_secret_free(tacit_secret *s);
 
+/* For what tells about a person and lies in ordinary memory (pictures, tokens, gradients): zeroes
+ * the whole block of malloc, calloc or realloc, then frees it. NULL is fine. */
+void tacit_wipe_free(void *data);
+
 /* Reads a file of min to max bytes straight into guarded memory. TACIT_NOT_FOUND when it is
  * missing; TACIT_REFUSED when group or others may read or write it (the message says chmod 600);
  * TACIT_BAD_INPUT for another size or anything but a regular file. */

@@ -1,5 +1,6 @@
 #include "engine/context.h"
 
+#include "common/secret.h"
 #include "engine/adapter_parts.h"
 #include "engine/model_parts.h"
 #include "engine/text_forward.h"
@@ -78,8 +79,8 @@ void tacit_context_free(tacit_context *c)
     text_forward_fini(&c->forward);
     kv_cache_fini(&c->cache);
     free(c->pair);
-    free(c->logits);
-    free(c->x);
+    tacit_wipe_free(c->logits);
+    tacit_wipe_free(c->x);
     free(c->position);
     free(c);
 }

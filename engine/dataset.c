@@ -3,6 +3,7 @@
 #include "common/bytes.h"
 #include "common/file.h"
 #include "common/log.h"
+#include "common/secret.h"
 #include "common/text.h"
 
 #include <jansson.h>
@@ -247,7 +248,7 @@ tacit_status tacit_record_parse(tacit_record *out, const char *line, size_t size
 static void free_message(tacit_message *m)
 {
     for (size_t i = 0; i < m->n_content; i++)
-        free(m->content[i].text);
+        tacit_wipe_free(m->content[i].text);
     free(m->content);
 }
 
@@ -397,6 +398,6 @@ done:
         tacit_dataset_free(out);
     free(ids.slot);
     free(folder);
-    free(data);
+    tacit_wipe_free(data);
     return status;
 }

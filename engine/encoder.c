@@ -1,5 +1,6 @@
 #include "engine/encoder.h"
 
+#include "common/secret.h"
 #include "engine/model_parts.h"
 #include "engine/vision.h"
 
@@ -101,7 +102,7 @@ void encoder_train_free(encoder_train *e)
     free(e->weight);
     free(e->grad);
     free(e->pixels);
-    free(e->rows);
+    tacit_wipe_free(e->rows);
     free(e);
 }
 

@@ -5,6 +5,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/secret.h"
 #include "engine/example.h"
 
 #include <math.h>
@@ -314,7 +315,7 @@ tacit_status tacit_evaluate(tacit_evaluation *out, const tacit_model *model,
 done:
     tacit_context_free(e.context);
     tacit_row_cache_free(cache);
-    free(e.held);
+    tacit_wipe_free(e.held);
     free(e.held_media);
     return status;
 }

@@ -1,6 +1,7 @@
 #include "engine/image.h"
 
 #include "common/bytes.h"
+#include "common/secret.h"
 
 #include <png.h>
 #include <setjmp.h>
@@ -19,7 +20,7 @@
 
 void tacit_image_free(tacit_image *image)
 {
-    free(image->rgb);
+    tacit_wipe_free(image->rgb);
     *image = (tacit_image){0};
 }
 
@@ -251,7 +252,7 @@ tacit_status tacit_image_decode(tacit_image *out, const void *data, size_t size,
         if (size < decoders[i].size || memcmp(data, decoders[i].magic, decoders[i].size) != 0)
             continue;
         tacit_status status = decoders[i].decode(&d);
-        free(d.line);
+        tacit_wipe_free(d.line);
         if (status == TACIT_OK)
             *out = d.image;
         else

@@ -1,5 +1,6 @@
 #include "engine/kv_cache.h"
 
+#include "common/secret.h"
 #include "engine/kernels.h"
 
 #include <math.h>
@@ -31,7 +32,7 @@ void kv_cache_fini(kv_cache *c)
 {
     size_t pages = (c->max_rows + KV_PAGE_ROWS - 1) / KV_PAGE_ROWS;
     for (size_t i = 0; c->page && i < pages; i++)
-        free(c->page[i]);
+        tacit_wipe_free(c->page[i]);
     free(c->page);
     free(c->layer_at);
     memset(c, 0, sizeof *c);

@@ -1,0 +1,208 @@
+/* What is zeroed before it is freed, seen by a sodium_memzero of our own between the program and
+ * libsodium's (the linker's --wrap). */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "common/file.h"
+#include "engine/context.h"
+#include "engine/example.h"
+#include "engine/image.h"
+#include "engine/row_cache.h"
+#include "engine/trainer.h"
+
+#include "tiny_model.h"
+
+#include "../golden/pictures_pillow.h"
+
+#define MOST 4096
+
+static struct {
+    uintptr_t at;
+    size_t size;
+} wiped[MOST];
+static size_t n_wiped;
+
+void __real_sodium_memzero(void *at, size_t size);
+void __wrap_sodium_memzero(void *at, size_t size);
+
+void __wrap_sodium_memzero(void *at, size_t size)
+{
+    __real_sodium_memzero(at, size);
+    for (size_t i = 0; i < size; i++)
+        if (((const uint8_t *)at)[i])
+            fail_msg("byte %zu of %zu was not zeroed", i, size);
+    if (n_wiped < MOST) {
+        wiped[n_wiped].at = (uintptr_t)at;
+        wiped[n_wiped++].size = size;
+    }
+}
+
+/* The block at `at`, as an address that was noted before it was freed, was zeroed in whole. */
+static void assert_wiped(uintptr_t at, size_t size)
+{
+    for (size_t i = 0; i < n_wiped; i++)
+        if (at >= wiped[i].at && at + size <= wiped[i].at + wiped[i].size)
+            return;
+    fail_msg("%zu bytes were freed as they were", size);
+}
+
+static tacit_record picture_record(const tiny_model *t)
+{
+    static const char line[] =
+        "{\"id\":\"a\",\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image\",\"image\":"
+        "\"p.jpg\"},{\"type\":\"text\",\"text\":\"what?\"}]},{\"role\":\"assistant\",\"content\":"
+        "\"seen\"}]}";
+    char path[128];
+    tacit_record r;
+    tacit_error err;
+    snprintf(path, sizeof path, "%s/p.jpg", t->folder);
+    assert_int_equal(tacit_file_write(path, jpeg_plain, sizeof jpeg_plain, 0600, &err), TACIT_OK);
+    if (tacit_record_parse(&r, line, sizeof line - 1, t->folder, &err) != TACIT_OK)
+        fail_msg("%s", err.message);
+    return r;
+}
+
+static void test_records_and_inputs(void **state)
+{
+    tiny_model *t = *state;
+    tacit_input in;
+    tacit_error err;
+    tacit_record r = picture_record(t);
+    if (tacit_example_build(&in, t->model, &r, NULL, &err) != TACIT_OK)
+        fail_msg("%s", err.message);
+    uintptr_t row = (uintptr_t)in.row, pixels = (uintptr_t)in.media[0].pixels;
+    uintptr_t question = (uintptr_t)r.message[0].content[1].text;
+    size_t rows = in.count * sizeof *in.row;
+    size_t planes = (size_t)3 * in.media[0].width * in.media[0].height * sizeof(float);
+    n_wiped = 0;
+    tacit_input_free(&in);
+    tacit_record_free(&r);
+    assert_wiped(row, rows);
+    assert_wiped(pixels, planes);
+    assert_wiped(question, sizeof "what?");
+}
+
+static void test_pictures(void **state)
+{
+    (void)state;
+    tacit_image image;
+    assert_int_equal(tacit_image_decode(&image, jpeg_plain, sizeof jpeg_plain, "p", NULL),
+                     TACIT_OK);
+    uintptr_t at = (uintptr_t)image.rgb;
+    size_t size = (size_t)3 * image.width * image.height;
+    n_wiped = 0;
+    tacit_image_free(&image);
+    assert_wiped(at, size);
+}
+
+/* The pixels go as soon as there are rows; rows go with the cache and with the input. */
+static void test_row_cache(void **state)
+{
+    tiny_model *t = *state;
+    tacit_input in;
+    tacit_row_cache *cache;
+    tacit_error err;
+    tacit_record r = picture_record(t);
+    assert_int_equal(tacit_example_build(&in, t->model, &r, NULL, &err), TACIT_OK);
+    assert_int_equal(tacit_row_cache_new(&cache, t->model, 1 << 20, NULL, NULL, &err), TACIT_OK);
+    uintptr_t pixels = (uintptr_t)in.media[0].pixels;
+    size_t planes = (size_t)3 * in.media[0].width * in.media[0].height * sizeof(float);
+    n_wiped = 0;
+    assert_int_equal(tacit_row_cache_fill(cache, &in, &err), TACIT_OK);
+    assert_wiped(pixels, planes);
+    size_t held = tacit_row_cache_get_stats(cache).bytes, found = 0;
+    assert_true(held > 0);
+    n_wiped = 0;
+    tacit_row_cache_free(cache);
+    for (size_t i = 0; i < n_wiped; i++)
+        found += wiped[i].size >= held;
+    assert_int_equal(found, 1);
+    uintptr_t rows = (uintptr_t)in.media[0].rows;
+    tacit_input_free(&in);
+    assert_wiped(rows, held);
+    tacit_record_free(&r);
+}
+
+static tacit_status note_gradient(void *ctx, size_t unit, const float *grad, double loss)
+{
+    (void)unit;
+    (void)loss;
+    *(uintptr_t *)ctx = (uintptr_t)grad;
+    return TACIT_OK;
+}
+
+static void test_gradients(void **state)
+{
+    tiny_model *t = *state;
+    const tacit_trainable_spec spec = {.kind = TACIT_TRAIN_LORA_FFA,
+                                       .target = {"attn_output"},
+                                       .n_targets = 1,
+                                       .rank = 2,
+                                       .alpha = 4};
+    tacit_trainer *trainer;
+    tacit_input in;
+    tacit_error err;
+    uintptr_t grad = 0;
+    tacit_record r = picture_record(t);
+    assert_int_equal(tacit_example_build(&in, t->model, &r, NULL, &err), TACIT_OK);
+    assert_int_equal(tacit_trainer_new(&trainer, t->model, &spec, 256, NULL, &err), TACIT_OK);
+    const tacit_input *example = &in;
+    const tacit_unit unit = {&example, 1};
+    assert_int_equal(tacit_trainer_grads(trainer, &unit, 1, note_gradient, &grad, &err), TACIT_OK);
+    size_t values = tacit_trainer_layout(trainer)->values;
+    n_wiped = 0;
+    tacit_trainer_free(trainer);
+    assert_wiped(grad, values * sizeof(float));
+    tacit_input_free(&in);
+    tacit_record_free(&r);
+}
+
+static void test_context(void **state)
+{
+    tiny_model *t = *state;
+    tacit_context *c;
+    tacit_error err;
+    assert_int_equal(tacit_context_new(&c, t->model, NULL, NULL, &err), TACIT_OK);
+    assert_int_equal(tacit_context_feed_token(c, 'x', &err), TACIT_OK);
+    uintptr_t logits = (uintptr_t)tacit_context_logits(c);
+    n_wiped = 0;
+    tacit_context_free(c);
+    assert_wiped(logits, TINY_VOCAB * sizeof(float));
+    size_t page = 0; /* two layers of K and V, 64 rows of one head of 16 */
+    for (size_t i = 0; i < n_wiped; i++)
+        page += wiped[i].size >= 2 * 2 * 64 * 16 * sizeof(float);
+    assert_true(page >= 1);
+}
+
+static int setup(void **state)
+{
+    static tiny_model t;
+    t = tiny_load(true);
+    *state = &t;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    char path[128];
+    tiny_model *t = *state;
+    snprintf(path, sizeof path, "%s/p.jpg", t->folder);
+    unlink(path);
+    tiny_free(t);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_records_and_inputs),
+        cmocka_unit_test(test_pictures),
+        cmocka_unit_test(test_row_cache),
+        cmocka_unit_test(test_gradients),
+        cmocka_unit_test(test_context),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -34,8 +34,9 @@ tacit_status client_enrolment_get(tacit_database *db, client_enrolment *out,
 tacit_status client_enrolment_put(tacit_database *db, const client_enrolment *e,
                                   tacit_error *err) TACIT_MUST_CHECK;
 
-/* The next request counter, committed before it is returned. Matches tacit_caller_setup. */
-tacit_status client_counter_next(void *db, uint64_t *counter, tacit_error *err) TACIT_MUST_CHECK;
+/* The next request counter, committed before it is returned; `ctx` is the database. Matches
+ * tacit_caller_setup. */
+tacit_status client_counter_next(void *ctx, uint64_t *counter, tacit_error *err) TACIT_MUST_CHECK;
 
 /* Own entries up to this sequence have receipts; 0: none. */
 tacit_status client_receipts_get(tacit_database *db, uint64_t *sequence,

@@ -54,7 +54,7 @@ tacit_status reservation_sweep(const client *c, tacit_error *err)
         return status;
     DIR *dir = opendir(folder);
     for (struct dirent *e; dir && (e = readdir(dir)) != NULL;) {
-        size_t length = 2 * ROUND_STATE_ID_BYTES;
+        size_t length = (size_t)2 * ROUND_STATE_ID_BYTES;
         bool kept = e->d_name[0] == '.' || strncmp(e->d_name, names[0], length) == 0 ||
                     strncmp(e->d_name, names[1], length) == 0;
         if (!kept && client_path(c, path, "rounds", e->d_name, NULL) == TACIT_OK)

@@ -1,9 +1,10 @@
 #include "common/cpu_quota.h"
 
-#include <inttypes.h>
+#include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define PATH_SIZE 1024
@@ -30,26 +31,37 @@ static size_t processors(int64_t quota, int64_t period)
     return (size_t)n;
 }
 
+/* The next number of the line; false where there is none or it is beyond 64 bits. */
+static bool read_number(const char **at, int64_t *out)
+{
+    char *end;
+    errno = 0;
+    *out = strtoll(*at, &end, 10);
+    bool read = end != *at && errno == 0;
+    *at = end;
+    return read;
+}
+
 static size_t quota_v2(const char *folder)
 {
     char line[128];
     int64_t quota, period;
     if (!read_line(line, sizeof line, folder, "cpu.max"))
         return 0;
-    /* "max 100000" means no limit and does not scan as a number. */
-    return sscanf(line, "%" SCNd64 " %" SCNd64, &quota, &period) == 2 ? processors(quota, period)
-                                                                      : 0;
+    /* "max 100000" means no limit and does not read as a number. */
+    const char *at = line;
+    return read_number(&at, &quota) && read_number(&at, &period) ? processors(quota, period) : 0;
 }
 
 static size_t quota_v1(const char *folder)
 {
     char line[64];
     int64_t quota, period;
-    if (!read_line(line, sizeof line, folder, "cpu.cfs_quota_us") ||
-        sscanf(line, "%" SCNd64, &quota) != 1)
+    const char *at = line;
+    if (!read_line(line, sizeof line, folder, "cpu.cfs_quota_us") || !read_number(&at, &quota))
         return 0;
-    if (!read_line(line, sizeof line, folder, "cpu.cfs_period_us") ||
-        sscanf(line, "%" SCNd64, &period) != 1)
+    at = line;
+    if (!read_line(line, sizeof line, folder, "cpu.cfs_period_us") || !read_number(&at, &period))
         return 0;
     return processors(quota, period);
 }

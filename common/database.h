@@ -28,7 +28,7 @@ typedef struct tacit_statement tacit_statement;
 
 /* Opens `path`, creating it with mode 0600 when it is missing (its folder is fsynced then). Waits
  * at most 10 s for other processes' locks. */
-tacit_status tacit_database_open(tacit_database **db, const char *path,
+tacit_status tacit_database_open(tacit_database **out, const char *path,
                                  tacit_error *err) TACIT_MUST_CHECK;
 
 /* Rolls an open transaction back and frees everything. NULL is fine. Statements that are still

@@ -48,6 +48,7 @@ static tacit_status check_text(const ProtobufCFieldDescriptor *field, const void
     return tacit_fail(err, TACIT_BAD_INPUT, "%s: expected UTF-8 text", field->name);
 }
 
+/* NOLINTBEGIN(misc-no-recursion): at most TACIT_MESSAGE_DEPTH_MAX deep, see check_message */
 static tacit_status check_value(const ProtobufCFieldDescriptor *field, const void *value, int depth,
                                 tacit_error *err)
 {
@@ -116,6 +117,7 @@ static tacit_status check_message(const ProtobufCMessage *message, int depth, ta
     }
     return TACIT_OK;
 }
+/* NOLINTEND(misc-no-recursion) */
 
 tacit_status tacit_message_unpack(ProtobufCMessage **message,
                                   const ProtobufCMessageDescriptor *descriptor, const void *data,

@@ -12,7 +12,8 @@ static void replace_control_bytes(char *text)
             *c = '?';
 }
 
-tacit_status tacit_fail(tacit_error *err, tacit_status status, const char *format, ...)
+/* The name in parentheses: status.h may have a macro of it. */
+tacit_status(tacit_fail)(tacit_error *err, tacit_status status, const char *format, ...)
 {
     if (!err)
         return status;

@@ -321,7 +321,7 @@ static tacit_status report(const training *t, uint64_t epoch, tacit_error *err)
     json_t *o =
         json_pack("{s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:I}", "epoch", (json_int_t)epoch, "steps",
                   (json_int_t)t->steps, "examples", (json_int_t)t->data.count, "skipped",
-                  (json_int_t)(t->data.skipped + t->eval.skipped), "values",
+                  (json_int_t)t->data.skipped + (json_int_t)t->eval.skipped, "values",
                   (json_int_t)tacit_trainer_layout(t->trainer)->values, "loss", t->loss,
                   "train_tokens_per_s", rate, "peak_rss_bytes", (json_int_t)peak_rss_bytes());
     if (o && t->eval.count)

@@ -147,7 +147,7 @@ static fast_panel place_panel(float *memory, size_t blocks)
     uintptr_t skew = (uintptr_t)memory % 64;
     float *at = memory + (skew ? (64 - skew) / sizeof *at : 0);
     fast_panel p = {.d = at, .m = at + FAST_PANEL * blocks};
-    p.w = (uint8_t *)(at + 2 * FAST_PANEL * blocks);
+    p.w = (uint8_t *)(at + blocks * 2 * FAST_PANEL);
     return p;
 }
 

@@ -143,7 +143,7 @@ static inline void quantize_block(int8_t *q, float *meta, int32_t *total, const 
     __m256 v[4];
     __m256i most = _mm256_setzero_si256();
     for (int i = 0; i < 4; i++) {
-        v[i] = _mm256_loadu_ps(x + 8 * i);
+        v[i] = _mm256_loadu_ps(x + (size_t)8 * i);
         most = _mm256_max_epi32(most, _mm256_and_si256(_mm256_castps_si256(v[i]), magnitude));
     }
     __m128i m = _mm_max_epi32(_mm256_castsi256_si128(most), _mm256_extracti128_si256(most, 1));

@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define W KERNEL_WIDTH
+#define W ((size_t)KERNEL_WIDTH)
 #define DEPTH 256 /* of a panel of the matrix product */
 /* An optimizer flag of GCC; clang unrolls these constant loops by itself. */
 #define UNROLL _Pragma("GCC unroll 16")
@@ -324,20 +324,20 @@ typedef void tile_function(float *y, size_t y_stride, const float *x, size_t x_r
                                         bool accumulate)                                           \
     {                                                                                              \
         vec sum[ROWS][VECTORS];                                                                    \
-        UNROLL for (size_t r = 0; r < ROWS; r++) UNROLL for (size_t v = 0; v < VECTORS; v++)       \
+        UNROLL for (size_t r = 0; r < (ROWS); r++) UNROLL for (size_t v = 0; v < (VECTORS); v++)   \
             sum[r][v] = accumulate ? load(y + r * y_stride + v * W) : splat(0);                    \
         for (size_t j = 0; j < k; j++) {                                                           \
             vec column[VECTORS];                                                                   \
-            UNROLL for (size_t v = 0; v < VECTORS; v++) column[v] = load(w + v * W);               \
-            UNROLL for (size_t r = 0; r < ROWS; r++)                                               \
+            UNROLL for (size_t v = 0; v < (VECTORS); v++) column[v] = load(w + v * W);             \
+            UNROLL for (size_t r = 0; r < (ROWS); r++)                                             \
             {                                                                                      \
                 vec value = splat(x[r * x_row]);                                                   \
-                UNROLL for (size_t v = 0; v < VECTORS; v++) sum[r][v] += value * column[v];        \
+                UNROLL for (size_t v = 0; v < (VECTORS); v++) sum[r][v] += value * column[v];      \
             }                                                                                      \
             x += x_col;                                                                            \
             w += w_stride;                                                                         \
         }                                                                                          \
-        UNROLL for (size_t r = 0; r < ROWS; r++) UNROLL for (size_t v = 0; v < VECTORS; v++)       \
+        UNROLL for (size_t r = 0; r < (ROWS); r++) UNROLL for (size_t v = 0; v < (VECTORS); v++)   \
             store(y + r * y_stride + v * W, sum[r][v]);                                            \
     }
 

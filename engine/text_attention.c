@@ -25,7 +25,7 @@ typedef struct attention_block {
 
 size_t text_attention_scratch(size_t keys, size_t threads)
 {
-    return 2 * ATTENTION_BLOCK * keys * threads;
+    return keys * threads * 2 * ATTENTION_BLOCK;
 }
 
 static size_t visible_keys(const text_attention *s, size_t query)

@@ -26,7 +26,7 @@ tacit_status train_worker_new(train_worker **out, const train_setup *setup, taci
 void train_worker_free(train_worker *w);
 
 /* Refuses (TACIT_BAD_INPUT) an example that cannot be computed. */
-tacit_status train_worker_check(train_worker *w, const tacit_input *example,
+tacit_status train_worker_check(train_worker *w, const tacit_input *in,
                                 tacit_error *err) TACIT_MUST_CHECK;
 
 /* One example to compute. */

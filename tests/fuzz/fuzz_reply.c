@@ -113,19 +113,35 @@ static void take_reply(const ProtobufCMessageDescriptor *type, const void *messa
     }
 }
 
+/* Packed again it is as long (only the order of fields may differ), and reads the same again. */
+static void check_packing(const ProtobufCMessageDescriptor *type, const ProtobufCMessage *message,
+                          size_t size)
+{
+    ProtobufCMessage *again = NULL;
+    uint8_t *packed, *repacked;
+    size_t packed_size, repacked_size;
+    tacit_error err;
+    FUZZ_CHECK(tacit_message_pack(message, TACIT_MESSAGE_MAX, &packed, &packed_size, &err) ==
+               TACIT_OK);
+    FUZZ_CHECK(packed_size == size);
+    FUZZ_CHECK(tacit_message_unpack(&again, type, packed, packed_size, TACIT_MESSAGE_MAX, &err) ==
+               TACIT_OK);
+    FUZZ_CHECK(tacit_message_pack(again, TACIT_MESSAGE_MAX, &repacked, &repacked_size, &err) ==
+               TACIT_OK);
+    FUZZ_CHECK(repacked_size == packed_size && memcmp(repacked, packed, packed_size) == 0);
+    tacit_message_free(again);
+    free(packed);
+    free(repacked);
+}
+
 static void try_reply(const ProtobufCMessageDescriptor *type, tacit_span body)
 {
     ProtobufCMessage *message = NULL;
-    uint8_t *packed = NULL;
-    size_t packed_size;
     tacit_error err;
     if (tacit_message_unpack(&message, type, body.data, body.size, TACIT_MESSAGE_MAX, &err) !=
         TACIT_OK)
         return;
-    FUZZ_CHECK(tacit_message_pack(message, TACIT_MESSAGE_MAX, &packed, &packed_size, &err) ==
-               TACIT_OK);
-    FUZZ_CHECK(packed_size == body.size && memcmp(packed, body.data, body.size) == 0);
-    free(packed);
+    check_packing(type, message, body.size);
     take_reply(type, message);
     tacit_message_free(message);
 }

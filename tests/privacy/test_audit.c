@@ -4,74 +4,8 @@
 
 #include <cmocka.h>
 
-#include "privacy/audit.h"
+#include "audit_run.h"
 #include "privacy/receipt.h"
-#include "world.h"
-
-/* --- running the auditor over a world's log --- */
-
-typedef struct exported {
-    tacit_export e;
-    char note[TACIT_CHECKPOINT_MAX];
-} exported;
-
-static uint8_t *log_bytes(const world *w, size_t *size)
-{
-    tacit_buffer b = {0};
-    for (size_t i = 0; i < w->count; i++) {
-        uint8_t length[4];
-        tacit_store_u32(length, (uint32_t)w->entry[i].size);
-        OK(tacit_buffer_append(&b, length, sizeof length));
-        OK(tacit_buffer_append(&b, w->entry[i].bytes, w->entry[i].size));
-    }
-    *size = b.size;
-    return b.data;
-}
-
-static void export_of(world *w, exported *x)
-{
-    *x = (exported){0};
-    x->e.log = log_bytes(w, &x->e.log_size);
-    OK(tacit_export_split(x->e.log, x->e.log_size, &x->e.entries, &x->e.count, &w->err));
-    assert_int_equal(x->e.count, w->count);
-    world_checkpoint(w, w->count, x->note);
-    x->e.checkpoint = x->note;
-    x->e.checkpoint_size = strlen(x->note);
-    x->e.log_key = world_log_key(w);
-}
-
-static void export_done(exported *x)
-{
-    free(x->e.log);
-    free(x->e.entries);
-}
-
-static void run(const exported *x, const tacit_audit_options *options, tacit_audit *audit)
-{
-    static const tacit_audit_options plain;
-    tacit_error err;
-    tacit_status status = tacit_audit_run(audit, &x->e, options ? options : &plain, &err);
-    if (status != TACIT_OK)
-        print_error("%s\n", err.message);
-    assert_int_equal(status, TACIT_OK);
-}
-
-static bool has(const tacit_audit *audit, const char *kind)
-{
-    for (size_t i = 0; i < audit->violation_count; i++)
-        if (strcmp(audit->violations[i].kind, kind) == 0)
-            return true;
-    return false;
-}
-
-static void print_all(const char *what, const tacit_audit *audit)
-{
-    for (size_t i = 0; i < audit->violation_count; i++)
-        print_error("%s: %s at %lld: %s\n", what, audit->violations[i].kind,
-                    (long long)audit->violations[i].entry, audit->violations[i].detail);
-    if (!audit->violation_count)
-        print_error("%s: nothing was found\n", what);
-}
 
 /* --- the clean log --- */
 
@@ -104,16 +38,6 @@ static void test_a_clean_log_passes(void **state)
     tacit_audit_free(&audit);
     export_done(&x);
     world_free(&w);
-}
-
-static bool find_device(const tacit_audit *audit, const world *w, int d, tacit_audit_device *out)
-{
-    for (size_t i = 0; i < audit->device_count; i++)
-        if (memcmp(audit->devices[i].device, w->device[d].name, TACIT_DEVICE_BYTES) == 0) {
-            *out = audit->devices[i];
-            return true;
-        }
-    return false;
 }
 
 /* --- one fault at a time --- */
@@ -1297,8 +1221,6 @@ static void test_the_unit_reported_is_the_least(void **state)
     world w;
     exported x;
     tacit_audit audit;
-    tacit_audit_device d;
-    static const tacit_audit_options plain;
     world_init(&w);
     w.edit_schedule = subject_schedule;
     w.edit_plan = subject_plan;
@@ -1306,10 +1228,10 @@ static void test_the_unit_reported_is_the_least(void **state)
     world_plan_all(&w);
     world_log(&w);
     export_of(&w, &x);
-    run(&x, &plain, &audit);
+    run(&x, NULL, &audit);
     assert_int_equal(audit.violation_count, 0);
-    assert_true(find_device(&audit, &w, 0, &d) && d.unit == TACIT_UNIT_SUBJECT);
-    assert_true(find_device(&audit, &w, 1, &d) && d.unit == TACIT_UNIT_RECORD);
+    assert_int_equal(find_device(&audit, &w, 0).unit, TACIT_UNIT_SUBJECT);
+    assert_int_equal(find_device(&audit, &w, 1).unit, TACIT_UNIT_RECORD);
     tacit_audit_free(&audit);
     export_done(&x);
     world_free(&w);

@@ -14,6 +14,14 @@ tacit_status audit_find_device(audit_work *w, const tacit_entry *e, size_t *devi
                       tacit_entry_kind_name(e->entry->body_case));
 }
 
+static void pair_key(uint8_t out[TACIT_HASH_BYTES], size_t device, ProtobufCBinaryData other)
+{
+    uint8_t bytes[8 + TACIT_HASH_BYTES] = {0};
+    tacit_store_u64(bytes, device);
+    memcpy(bytes + 8, other.data, other.len < TACIT_HASH_BYTES ? other.len : TACIT_HASH_BYTES);
+    crypto_hash_sha256(out, bytes, sizeof bytes);
+}
+
 /* A new key gets an account; a known one goes on under a new pseudonym. */
 static tacit_status device_for_key(audit_work *w, const Tacit__Enrol *enrol, size_t *device,
                                    bool *fresh)
@@ -36,11 +44,28 @@ static tacit_status device_for_key(audit_work *w, const Tacit__Enrol *enrol, siz
     return TACIT_OK;
 }
 
-static tacit_status take_policy(audit_work *w, audit_device *d, const Tacit__Enrol *enrol,
-                                bool fresh)
+/* Whether the device is seen to declare these bytes for the first time. Its signature over them
+ * says nothing about when: a policy that was logged before may be an old one, logged anew by
+ * somebody else. */
+static tacit_status policy_is_new(audit_work *w, size_t device, ProtobufCBinaryData policy,
+                                  bool *fresh)
 {
+    uint8_t digest[TACIT_HASH_BYTES], key[TACIT_HASH_BYTES];
+    crypto_hash_sha256(digest, policy.data, policy.len);
+    pair_key(key, device, tacit_field_of(digest, sizeof digest));
+    return audit_map_add(&w->policies, key, sizeof key, device, fresh, w->err);
+}
+
+/* A later enrolment goes on under the policy in force unless it is one that is new, or stricter. */
+static tacit_status take_policy(audit_work *w, size_t device, const Tacit__Enrol *enrol, bool fresh)
+{
+    audit_device *d = &w->devices[device];
     tacit_policy policy;
     tacit_error reason;
+    bool first_time;
+    tacit_status status = policy_is_new(w, device, enrol->policy, &first_time);
+    if (status != TACIT_OK)
+        return status;
     if (tacit_policy_unpack(&policy, enrol->policy.data, enrol->policy.len, &reason) != TACIT_OK)
         return audit_note(w, "bad_policy", "%s", reason.message);
     if (!fresh && policy.delta != d->policy.delta)
@@ -50,13 +75,15 @@ static tacit_status take_policy(audit_work *w, audit_device *d, const Tacit__Enr
         d->unit = policy.minimum_unit;
         tacit_budget_open(&d->budget, policy.epsilon_cap, policy.delta);
     }
-    d->policy = policy;
+    if (fresh || first_time || !tacit_policy_weakens(&d->policy, &policy))
+        d->policy = policy;
     d->has_policy_key = enrol->policy_key.len == TACIT_SIGN_KEY_BYTES;
     if (d->has_policy_key)
         memcpy(d->policy_key, enrol->policy_key.data, TACIT_SIGN_KEY_BYTES);
-    if (!tacit_signature_holds(d->identity_key, TACIT_POLICY_DOMAIN, enrol->policy.data,
-                               enrol->policy.len, enrol->policy_signature.data))
-        return audit_note(w, "bad_policy", "the device did not sign its policy");
+    if (!tacit_policy_enrol_holds(d->identity_key, enrol->policy, enrol->policy_key,
+                                  enrol->policy_signature.data))
+        return audit_note(w, "bad_policy", "the device did not sign its policy%s",
+                          d->has_policy_key ? " and policy key" : "");
     return TACIT_OK;
 }
 
@@ -78,7 +105,7 @@ tacit_status audit_enrol(audit_work *w, const tacit_entry *e)
     if (d->revoked || d->frozen)
         return audit_note(w, d->revoked ? "after_revocation" : "after_clone",
                           "the key was enrolled again");
-    return take_policy(w, d, enrol, fresh);
+    return take_policy(w, device, enrol, fresh);
 }
 
 tacit_status audit_renew(audit_work *w, const tacit_entry *e)
@@ -127,7 +154,10 @@ tacit_status audit_policy_changed(audit_work *w, const tacit_entry *e)
     size_t device;
     tacit_policy to;
     tacit_error reason;
+    bool first_time;
     tacit_status status = audit_find_device(w, e, &device);
+    if (status == TACIT_OK && device != AUDIT_NONE)
+        status = policy_is_new(w, device, p->policy, &first_time);
     if (status != TACIT_OK || device == AUDIT_NONE)
         return status;
     audit_device *d = &w->devices[device];
@@ -138,6 +168,11 @@ tacit_status audit_policy_changed(audit_work *w, const tacit_entry *e)
                           d->policy.delta, to.delta);
     if (tacit_policy_weakens(&d->policy, &to) && !policy_signed(d, p))
         return audit_note(w, "policy_weakened", "cap %.6g to %.6g by '%.60s' without signature",
+                          d->policy.epsilon_cap, to.epsilon_cap, p->who);
+    if (tacit_policy_weakens(&d->policy, &to) && !first_time)
+        return audit_note(w, "policy_weakened",
+                          "cap %.6g to %.6g by '%.60s' with a policy that was logged before: its "
+                          "signature may be an old one",
                           d->policy.epsilon_cap, to.epsilon_cap, p->who);
     d->policy = to;
     return TACIT_OK;
@@ -168,14 +203,6 @@ static tacit_status check_chain(audit_work *w, const tacit_entry *e, audit_devic
         status = audit_note(w, "after_clone", "'%s' of a frozen device",
                             tacit_entry_kind_name(entry->body_case));
     return status;
-}
-
-static void pair_key(uint8_t out[TACIT_HASH_BYTES], size_t device, ProtobufCBinaryData other)
-{
-    uint8_t bytes[8 + TACIT_HASH_BYTES] = {0};
-    tacit_store_u64(bytes, device);
-    memcpy(bytes + 8, other.data, other.len < TACIT_HASH_BYTES ? other.len : TACIT_HASH_BYTES);
-    crypto_hash_sha256(out, bytes, sizeof bytes);
 }
 
 /* --- reserves --- */

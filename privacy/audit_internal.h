@@ -113,6 +113,7 @@ typedef struct audit_work {
     audit_map reserved;       /* hash of (device, plan) */
     audit_map device_lineage; /* hash of (device, lineage) of a schedule */
     audit_map local_lineage;  /* the same of local training */
+    audit_map policies;       /* hash of (device, policy) */
     audit_map digests;        /* update digest -> reserve */
 } audit_work;
 

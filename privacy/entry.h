@@ -15,6 +15,7 @@
 #define TACIT_ENTRY_SCHEMA 1
 #define TACIT_ENTRY_DOMAIN "tacit-entry-1"
 #define TACIT_POLICY_DOMAIN "tacit-policy-1"
+#define TACIT_POLICY_KEY_DOMAIN "tacit-policy-key-1" /* signs policy key || policy */
 #define TACIT_MANIFEST_DOMAIN "tacit-manifest-1"
 #define TACIT_ROTATE_DOMAIN "tacit-rotate-1" /* signs old key || new key */
 #define TACIT_ACCOUNTANT_VERSION "rdp-1"

@@ -31,6 +31,9 @@ static const char *const ledger_sql[] = {
     " decided INTEGER NOT NULL, accepted INTEGER NOT NULL, UNIQUE (identity_key, plan_hash))"
     " STRICT;"
     "CREATE INDEX ledger_reserve_lineage ON ledger_reserve (identity_key, lineage);",
+    "CREATE TABLE ledger_policy (identity_key BLOB NOT NULL, policy BLOB NOT NULL,"
+    " PRIMARY KEY (identity_key, policy)) STRICT;"
+    "INSERT INTO ledger_policy SELECT identity_key, policy FROM ledger_account;",
 };
 const tacit_migrations ledger_migrations = {"ledger", ledger_sql,
                                             sizeof ledger_sql / sizeof ledger_sql[0]};

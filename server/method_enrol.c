@@ -79,8 +79,8 @@ static tacit_status check_signatures(gate_call *call, const Tacit__EnrolRequest 
     if (!tacit_signature_holds(r->identity_key.data, TACIT_ENROL_DOMAIN, digest, sizeof digest,
                                r->signature.data))
         return tacit_fail(err, TACIT_INTEGRITY, "enrolment: the identity key's signature is wrong");
-    if (!tacit_signature_holds(r->identity_key.data, TACIT_POLICY_DOMAIN, r->policy.data,
-                               r->policy.len, r->policy_signature.data))
+    if (!tacit_policy_enrol_holds(r->identity_key.data, r->policy, r->policy_key,
+                                  r->policy_signature.data))
         return tacit_fail(err, TACIT_INTEGRITY, "enrolment: the policy's signature is wrong");
     return tacit_policy_unpack(&policy, r->policy.data, r->policy.len, err);
 }

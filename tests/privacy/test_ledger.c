@@ -443,6 +443,40 @@ static bool cap_lowered(world *w, Tacit__Entry *e, int round, int device)
     return true;
 }
 
+/* What the device signed once is logged again after the cap was lowered. */
+static bool old_policy_again(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (at(e, TACIT__ENTRY__BODY_PLAN, round, device, 1, -1)) {
+        push_policy(w, 0, 2.9, w->device[0].id);
+        push_policy(w, 0, 2.8, NULL);
+        push_policy(w, 0, 2.9, w->device[0].id);
+    }
+    return true;
+}
+
+/* A device whose update waits is revoked, and the update accepted all the same. */
+static bool accepted_though_revoked(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (at(e, TACIT__ENTRY__BODY_UPDATE, round, device, 1, 0)) {
+        Tacit__Entry r = TACIT__ENTRY__INIT;
+        Tacit__Revoke b = TACIT__REVOKE__INIT;
+        r.device = tacit_field_of(w->device[0].name, TACIT_DEVICE_BYTES);
+        r.body_case = TACIT__ENTRY__BODY_REVOKE;
+        r.revoke = &b;
+        b.reason = (char *)(uintptr_t) "stolen";
+        world_push(w, &r, w->log, NULL);
+    }
+    return true;
+}
+
+/* A server that names itself as the key that may raise caps. */
+static bool policy_key_swapped(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (at(e, TACIT__ENTRY__BODY_ENROL, round, device, -1, 0))
+        e->enrol->policy_key = tacit_field_of(tacit_identity_sign_key(w->stranger), 32);
+    return true;
+}
+
 static bool cap_raised_unsigned(world *w, Tacit__Entry *e, int round, int device)
 {
     if (at(e, TACIT__ENTRY__BODY_PLAN, round, device, 1, -1))
@@ -523,6 +557,10 @@ static const struct {
     {"accepted without spend", unspent_decision, NULL, 3, false, TACIT_NOT_FOUND, "no spend"},
     {"revoked device", revoked, NULL, 3, false, TACIT_REFUSED, "revoked"},
     {"frozen device", frozen, NULL, 3, false, TACIT_REFUSED, "clone"},
+    {"accepted though revoked", accepted_though_revoked, NULL, 3, false, TACIT_REFUSED, "revoked"},
+    {"an old policy again", old_policy_again, NULL, 3, false, TACIT_REFUSED, "logged before"},
+    {"another policy key", policy_key_swapped, NULL, 3, false, TACIT_INTEGRITY,
+     "did not sign its policy"},
     {"lost account", lost_account, NULL, 3, false, TACIT_REFUSED, "cap is 3"},
     {"cap lowered below", cap_lowered, NULL, 3, false, TACIT_REFUSED, "cap is 0.1"},
     {"cap raised unsigned", cap_raised_unsigned, NULL, 3, false, TACIT_REFUSED, "signed"},

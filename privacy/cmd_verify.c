@@ -18,6 +18,9 @@ static const char *const beyond_the_log[] = {
     "its noise can show that)",
     "that the data of a device is what its owner believes, or that one subject is on no more "
     "devices than the policy says",
+    "that a published file is what its aggregate amounts to (the updates are sealed; a receiver "
+    "can "
+    "check the file's digest alone)",
     "that a disk image was not rolled back in collusion with the server (a TPM counter would)",
     "that the server shows everybody this log: hold receipts of devices against it (--receipt); "
     "no witness has cosigned it",

@@ -455,6 +455,56 @@ static void push_policy(world *w, int d, double cap, double delta, const tacit_i
     free(bytes);
 }
 
+/* Device 1 agreed to 2.9 once; the cap was lowered; the same bytes and signature are logged again.
+ */
+static bool old_policy_again(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (AT(PLAN, 2, -1)) {
+        push_policy(w, 1, 2.9, 1e-5, w->device[1].id);
+        push_policy(w, 1, 2.8, 1e-5, NULL);
+        push_policy(w, 1, 2.9, 1e-5, w->device[1].id);
+    }
+    if (AT(RESERVE, 2, 1))
+        e->reserve->epsilon_cap = 2.8;
+    return true;
+}
+
+/* The key is enrolled again, as it was, after its cap was lowered: the lower one stays. */
+static void enrol_again(world *w, int d, uint8_t name)
+{
+    world_hook *hook = w->hook;
+    uint8_t kept[TACIT_DEVICE_BYTES];
+    memcpy(kept, w->device[d].name, sizeof kept);
+    memset(w->device[d].name, name, TACIT_DEVICE_BYTES);
+    w->hook = NULL;
+    world_enrol(w, d);
+    w->hook = hook;
+    memcpy(w->device[d].name, kept, sizeof kept);
+}
+
+static bool enrolled_again(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (AT(PLAN, 2, -1)) {
+        push_policy(w, 1, 2.9, 1e-5, NULL);
+        enrol_again(w, 1, 0xee);
+    }
+    if (AT(RESERVE, 2, 1))
+        e->reserve->epsilon_cap = 2.9;
+    return true;
+}
+
+static bool enrolled_again_to_raise(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (AT(PLAN, 2, -1)) {
+        push_policy(w, 1, 2.9, 1e-5, NULL);
+        enrol_again(w, 1, 0xee);
+    }
+    return true;
+}
+
+SPOIL(policy_key_swapped, ENROL, -1, 1,
+      e->enrol->policy_key = tacit_field_of(tacit_identity_sign_key(w->stranger), 32))
+
 static bool cap_raised(world *w, Tacit__Entry *e, int round, int device)
 {
     if (AT(PLAN, 2, -1))
@@ -671,6 +721,139 @@ static void subject_plan(Tacit__Plan *p, int round)
     p->mechanism->unit = TACIT__UNIT__UNIT_SUBJECT;
 }
 
+/* --- after a round ended --- */
+
+static void close_as_failed(world *w, int round)
+{
+    Tacit__Entry c = TACIT__ENTRY__INIT;
+    Tacit__RoundClosed b = TACIT__ROUND_CLOSED__INIT;
+    c.body_case = TACIT__ENTRY__BODY_ROUND_CLOSED;
+    c.round_closed = &b;
+    b.round_id = filled(scratch, 16, (uint8_t)(0xa0 + round));
+    b.reason = (char *)(uintptr_t) "gate";
+    world_push(w, &c, w->log, NULL);
+}
+
+/* Closed as failed before the given entry; its own closing is dropped. */
+#define CLOSED_BEFORE(name, kind, d)                                                               \
+    static bool name(world *w, Tacit__Entry *e, int round, int device)                             \
+    {                                                                                              \
+        if (AT(kind, 2, d))                                                                        \
+            close_as_failed(w, 2);                                                                 \
+        return !AT(ROUND_CLOSED, 2, -1);                                                           \
+    }
+CLOSED_BEFORE(closed_before_publication, PUBLISHED, -1)
+CLOSED_BEFORE(closed_before_aggregate, AGGREGATE, -1)
+CLOSED_BEFORE(closed_before_decision, UPDATE, 1)
+
+/* Device 1 reserved while it was offline; its chain reaches the log when the round is over. */
+static bool late_reserve(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (AT(RESERVE, 2, 1) || AT(SPEND, 2, 1) || AT(UPDATE, 2, 1))
+        return false;
+    if (AT(AGGREGATE, 2, -1)) {
+        size_t n = 0;
+        for (size_t i = 0; i < 3; i++)
+            if (memcmp(e->aggregate->reserve_hashes[i].data, w->device[1].reserve[2], 32) != 0)
+                e->aggregate->reserve_hashes[n++] = e->aggregate->reserve_hashes[i];
+        e->aggregate->n_reserve_hashes = n;
+    }
+    if (AT(ROUND_CLOSED, 2, -1)) {
+        w->hook = NULL;
+        world_push(w, e, w->log, NULL);
+        tacit_budget_open(&w->device[1].budget, w->policy.epsilon_cap, w->policy.delta);
+        tacit_event event = {TACIT_ADD_REMOVE, tacit_noise_multiplier(100000),
+                             tacit_sampling_rate(TACIT_Q_ONE / 20), 10 * (WORLD_ROUNDS - 1)};
+        OK(tacit_budget_add(&w->device[1].budget, &event, WORLD_VALUES, true, &w->err));
+        world_reserve(w, 2, 1);
+        return false;
+    }
+    return true;
+}
+
+static bool accepted_though_revoked(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (AT(UPDATE, 2, 1)) {
+        Tacit__Entry r = TACIT__ENTRY__INIT;
+        Tacit__Revoke b = TACIT__REVOKE__INIT;
+        r.body_case = TACIT__ENTRY__BODY_REVOKE;
+        r.revoke = &b;
+        b.reason = (char *)(uintptr_t) "stolen";
+        push_about(w, 1, &r);
+    }
+    return true;
+}
+
+/* A restore in the middle of a log, vouched for or not. */
+static bool restored_midway(world *w, Tacit__Entry *e, int round, int device)
+{
+    static char version[] = "0.1.0", origin[] = WORLD_ORIGIN;
+    if (AT(PLAN, 2, -1)) {
+        Tacit__Entry s = TACIT__ENTRY__INIT;
+        Tacit__ServerStart b = TACIT__SERVER_START__INIT;
+        s.body_case = TACIT__ENTRY__BODY_SERVER_START;
+        s.server_start = &b;
+        b.version = version;
+        b.origin = origin;
+        b.log_key = tacit_field_of(tacit_identity_sign_key(w->log), 32);
+        b.previous_checkpoint = tacit_field_of("old\n1\nx\n\nx\n", 11);
+        world_push(w, &s, w->log, NULL);
+    }
+    return true;
+}
+
+/* --- bytes that only somebody without this code would sign --- */
+
+/* The entry's own bytes, unchecked, with more behind them. */
+static void push_raw(world *w, const Tacit__Entry *e, const char *more, size_t more_size)
+{
+    uint8_t *inner, *all, *bytes, signature[TACIT_SIGNATURE_BYTES];
+    size_t inner_size, size;
+    Tacit__Entry copy = *e;
+    Tacit__SignedEntry envelope = TACIT__SIGNED_ENTRY__INIT;
+    copy.schema = TACIT_ENTRY_SCHEMA;
+    OK(tacit_message_pack(&copy, TACIT_MESSAGE_ENTRY_MAX, &inner, &inner_size, &w->err));
+    all = malloc(inner_size + more_size);
+    memcpy(all, inner, inner_size);
+    memcpy(all + inner_size, more, more_size);
+    OK(tacit_identity_sign(w->log, TACIT_ENTRY_DOMAIN, all, inner_size + more_size, signature,
+                           &w->err));
+    envelope.entry = tacit_field_of(all, inner_size + more_size);
+    envelope.signer = tacit_field_of(tacit_identity_sign_key(w->log), TACIT_SIGN_KEY_BYTES);
+    envelope.signature = tacit_field_of(signature, sizeof signature);
+    OK(tacit_message_pack(&envelope, TACIT_MESSAGE_ENTRY_MAX, &bytes, &size, &w->err));
+    world_push_bytes(w, bytes, size);
+    free(inner);
+    free(all);
+}
+
+/* A kind from the future: field 99 of the entry, with nothing else in it. */
+static bool unknown_kind(world *w, Tacit__Entry *e, int round, int device)
+{
+    Tacit__Entry nothing = TACIT__ENTRY__INIT;
+    if (AT(ROUND_CLOSED, 2, -1))
+        push_raw(w, &nothing, "\x9a\x06\x00", 3);
+    return true;
+}
+
+/* A known kind that carries more than this auditor reads. */
+static bool unknown_field(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (!AT(ROUND_CLOSED, 2, -1))
+        return true;
+    push_raw(w, e, "\x98\x06\x01", 3);
+    return false;
+}
+
+static bool update_listed_twice(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (!AT(AGGREGATE, 2, -1))
+        return true;
+    e->aggregate->reserve_hashes[2] = e->aggregate->reserve_hashes[1];
+    push_raw(w, e, "", 0);
+    return false;
+}
+
 /* Edits of schedule, plan and manifest. */
 static void plan_quieter(Tacit__Plan *p, int round)
 {
@@ -803,6 +986,13 @@ static const struct fault {
      "unknown_device decision_without_spend aggregate_mismatch", pseudonym, NULL, NULL, NULL, 3,
      false, ANY_UNIT},
     {"policy unsigned", "bad_policy", "", enrol_policy, NULL, NULL, NULL, 3, false, ANY_UNIT},
+    {"another policy key", "bad_policy", "", policy_key_swapped, NULL, NULL, NULL, 3, false,
+     ANY_UNIT},
+    {"an old policy again", "policy_weakened", "", old_policy_again, NULL, NULL, NULL, 3, false,
+     ANY_UNIT},
+    {"enrolled again", NULL, "", enrolled_again, NULL, NULL, NULL, 3, false, ANY_UNIT},
+    {"enrolled again to raise the cap", "cap_mismatch", "", enrolled_again_to_raise, NULL, NULL,
+     NULL, 3, false, ANY_UNIT},
     {"cap raised unsigned", "policy_weakened", "", cap_raised, NULL, NULL, NULL, 3, false,
      ANY_UNIT},
     {"cap raised by a stranger", "policy_weakened", "", cap_raised_by_stranger, NULL, NULL, NULL, 3,
@@ -949,6 +1139,20 @@ static const struct fault {
      false, ANY_UNIT},
     {"other delta published", "manifest_epsilon", "", NULL, NULL, manifest_delta, NULL, 3, false,
      ANY_UNIT},
+    {"published after it failed", "round_state", "", closed_before_publication, NULL, NULL, NULL, 3,
+     false, ANY_UNIT},
+    {"aggregated after it failed", "round_state", "", closed_before_aggregate, NULL, NULL, NULL, 3,
+     false, ANY_UNIT},
+    {"accepted after it failed", "round_state", "aggregate_mismatch", closed_before_decision, NULL,
+     NULL, NULL, 3, false, ANY_UNIT},
+    {"accepted though revoked", "after_revocation", "", accepted_though_revoked, NULL, NULL, NULL,
+     3, false, ANY_UNIT},
+    {"a late reserve", NULL, "", late_reserve, NULL, NULL, NULL, 3, false, ANY_UNIT},
+    {"restored midway", "wrong_start", "", restored_midway, NULL, NULL, NULL, 3, false, ANY_UNIT},
+    {"unknown kind", "malformed_entry", "", unknown_kind, NULL, NULL, NULL, 3, false, ANY_UNIT},
+    {"unknown field", "malformed_entry", "", unknown_field, NULL, NULL, NULL, 3, false, ANY_UNIT},
+    {"update listed twice", "malformed_entry", "manifest_without_aggregate", update_listed_twice,
+     NULL, NULL, NULL, 3, false, ANY_UNIT},
     {"rollback", NULL, "", rollback_known, NULL, NULL, NULL, 3, false, ANY_UNIT},
     {"rollback to nothing", "rollback_unknown", "", rollback_unknown, NULL, NULL, NULL, 3, false,
      ANY_UNIT},
@@ -1070,6 +1274,22 @@ static void test_the_checkpoint_binds_the_entries(void **state)
     expect(&w, &x, NULL, NULL);
     x.note[4] ^= 1;
     expect(&w, &x, NULL, "bad_checkpoint");
+    export_done(&x);
+    world_free(&w);
+}
+
+static void test_an_empty_log_is_no_log(void **state)
+{
+    (void)state;
+    world w;
+    exported x;
+    tacit_audit audit;
+    world_init(&w);
+    export_of(&w, &x);
+    run(&x, NULL, &audit);
+    assert_int_equal(audit.violation_count, 1);
+    assert_string_equal(audit.violations[0].kind, "wrong_start");
+    tacit_audit_free(&audit);
     export_done(&x);
     world_free(&w);
 }
@@ -1315,6 +1535,7 @@ int main(void)
         cmocka_unit_test(test_every_fault_is_caught_as_what_it_is),
         cmocka_unit_test(test_every_kind_has_a_fault),
         cmocka_unit_test(test_the_checkpoint_binds_the_entries),
+        cmocka_unit_test(test_an_empty_log_is_no_log),
         cmocka_unit_test(test_the_log_key_can_be_pinned),
         cmocka_unit_test(test_receipts_hold_the_log_to_its_word),
         cmocka_unit_test(test_a_receipt_for_another_place_is_caught),

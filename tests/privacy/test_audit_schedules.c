@@ -352,6 +352,91 @@ static void test_rounds_that_did_not_run_count_for_admission(void **state)
     done(&w, &audit, &x);
 }
 
+/* --- where a second lineage starts from --- */
+
+static bool says_initial;
+static uint8_t first_adapter[TACIT_HASH_BYTES];
+
+static void start_schedule(Tacit__Schedule *s)
+{
+    edit_schedule(s);
+    if (says_initial)
+        s->initial_adapter = tacit_field_of(first_adapter, sizeof first_adapter);
+}
+
+static void start_plan(Tacit__Plan *p, int round)
+{
+    edit_plan(p, round);
+    p->parent_version = 1;
+    p->parent_digest = tacit_field_of(first_adapter, sizeof first_adapter);
+}
+
+static void start_manifest(world *w, Tacit__AdapterManifest *m, int round)
+{
+    (void)w;
+    (void)round;
+    memset(m->lineage.data, lineage_now, 16);
+    memset(m->round_id.data, round_now, 16);
+    m->parent_version = 1;
+}
+
+/* The world numbers rounds and digests of one lineage; here they become the second one's. */
+static bool move_to_second(world *w, Tacit__Entry *e, int round, int device)
+{
+    (void)w;
+    (void)round;
+    if (e->body_case == TACIT__ENTRY__BODY_SPEND)
+        memset(e->spend->update_digest.data, 0x90 + device, TACIT_HASH_BYTES);
+    if (e->body_case == TACIT__ENTRY__BODY_UPDATE)
+        memset(e->update->round_id.data, round_now, 16);
+    if (e->body_case == TACIT__ENTRY__BODY_AGGREGATE)
+        memset(e->aggregate->round_id.data, round_now, 16);
+    return true;
+}
+
+/* A second lineage publishes an adapter whose parent is version 1 of the first one. */
+static void publish_second(world *w)
+{
+    w->edit_schedule = start_schedule;
+    w->edit_plan = start_plan;
+    w->edit_manifest = start_manifest;
+    w->hook = move_to_second;
+    memcpy(first_adapter, w->manifest_digest[0], sizeof first_adapter);
+    second_schedule(w, quiet, 0);
+    for (int d = 0; d < WORLD_DEVICES; d++)
+        if (d != DEVICE)
+            world_reserve(w, 0, d);
+    for (int d = 0; d < WORLD_DEVICES; d++)
+        world_spend(w, 0, d);
+    for (int d = 0; d < WORLD_DEVICES; d++)
+        world_decide(w, 0, d);
+    world_aggregate(w, 0);
+    memset(w->manifest_digest[0], 0xe0, TACIT_HASH_BYTES);
+    world_publish(w, 0);
+}
+
+/* An adapter of another lineage is a parent only where the schedule says so: else a server could
+ * begin again from what was published, with the epsilon of a lineage that knows nothing of it. */
+static void test_a_lineage_starts_from_what_its_schedule_says(void **state)
+{
+    (void)state;
+    for (int said = 0; said < 2; said++) {
+        world w;
+        exported x;
+        tacit_audit audit;
+        says_initial = said;
+        first_schedule(&w, 8, plain);
+        publish_second(&w);
+        audit_world(&w, &audit, &x);
+        if (audit.violation_count != (said ? 0u : 1u))
+            print_all("second lineage", &audit);
+        assert_int_equal(audit.violation_count, said ? 0 : 1);
+        if (!said)
+            assert_string_equal(audit.violations[0].kind, "manifest_chain");
+        done(&w, &audit, &x);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -361,6 +446,7 @@ int main(void)
         cmocka_unit_test(test_a_second_schedule_must_fit_as_a_whole),
         cmocka_unit_test(test_the_first_schedule_must_fit_at_the_fixed_order),
         cmocka_unit_test(test_the_lineages_must_fit_together),
+        cmocka_unit_test(test_a_lineage_starts_from_what_its_schedule_says),
         cmocka_unit_test(test_rounds_that_did_not_run_count_for_admission),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

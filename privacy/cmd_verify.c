@@ -278,8 +278,11 @@ tacit_status cmd_verify(int argc, char **argv, tacit_error *err)
     if (help)
         return TACIT_OK;
     TACIT_TRY(as_input(receipts_read(&files, &paths, err), err), done);
-    if (pinned_text)
-        TACIT_TRY(tacit_note_key_parse(&pinned, pinned_text, err), done);
+    if (pinned_text && tacit_note_key_parse(&pinned, pinned_text, err) != TACIT_OK) {
+        err->status = TACIT_USAGE; /* a word of the command line, like any other */
+        status = tacit_fail_context(err, "--log-key");
+        goto done;
+    }
     const tacit_audit_options options = {.allow_non_private = allow,
                                          .receipts = files.span,
                                          .receipt_names = paths.item,

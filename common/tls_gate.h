@@ -5,7 +5,7 @@
  * the socket. Each step ends by queueing a callback that does the next one. If the socket is closed
  * in between, the callback finds an operation that may not start (and is never called again), or
  * nobody to give the connection to; either way nng forgets the connection, and with it the dialer
- * or listener that it belongs to: about 60 KiB, and a busy machine makes it likely.
+ * or listener that it belongs to: about 90 KiB, and a busy machine makes it likely.
  *
  * nng calls the TLS engine at the start of each step, so the engine sees where each connection is.
  * A connection is *under way* from the moment the engine ends a step well until nng calls the

@@ -392,6 +392,7 @@ tacit_status lineage_start(control_call *call, tacit_error *err)
     TACIT_TRY(fill_adapter(s, err), done);
     TACIT_TRY(count_values(s, &values, err), done);
     TACIT_TRY(fill_limits(s, values, err), done);
+    TACIT_TRY(round_check_room(call->server, &s->common, err), done);
     TACIT_TRY(fill_schedule(s, err), done);
     TACIT_TRY(tacit_schedule_validate(&s->schedule, err), done);
     TACIT_TRY(pack(s, err), done);

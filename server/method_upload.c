@@ -63,14 +63,35 @@ static tacit_status stored_size(const char *path, uint64_t *size, tacit_error *e
 
 /* --- begin --- */
 
-static tacit_status check_begin(const Tacit__UploadBeginRequest *r, tacit_error *err)
+/* The most that an update of the row's plan can have. */
+static tacit_status largest_update(gate_call *call, const update_row *row, uint64_t *most,
+                                   tacit_error *err)
 {
+    Tacit__Plan *plan = NULL;
+    uint8_t *bytes = NULL;
+    size_t size = 0;
+    tacit_status status = round_plan_get(call->server->db, row->round_id, &bytes, &size, err);
+    if (status == TACIT_OK)
+        status = TACIT_UNPACK(&plan, tacit__plan, bytes, size, TACIT_MESSAGE_ENTRY_MAX, err);
+    if (status == TACIT_OK)
+        *most = intake_sealed_bound(plan);
+    tacit_message_free(plan);
+    free(bytes);
+    return status;
+}
+
+static tacit_status check_begin(gate_call *call, const Tacit__UploadBeginRequest *r,
+                                const update_row *row, tacit_error *err)
+{
+    uint64_t most = 0;
     if (r->digest.len != TACIT_DIGEST_BYTES)
         return tacit_fail(err, TACIT_BAD_INPUT, "upload: the digest has the wrong size");
-    if (r->size == 0 || r->size > SERVER_UPLOAD_MAX)
-        return tacit_fail(err, TACIT_BAD_INPUT, "upload: expected 1 to %llu bytes, found %llu",
-                          (unsigned long long)SERVER_UPLOAD_MAX, (unsigned long long)r->size);
-    return TACIT_OK;
+    tacit_status status = largest_update(call, row, &most, err);
+    if (status == TACIT_OK && (r->size == 0 || r->size > most))
+        status = tacit_fail(err, TACIT_BAD_INPUT,
+                            "upload: an update of this plan has 1 to %llu bytes, found %llu",
+                            (unsigned long long)most, (unsigned long long)r->size);
+    return status;
 }
 
 static tacit_status log_spend(gate_call *call, const Tacit__UploadBeginRequest *r,
@@ -133,8 +154,8 @@ tacit_status method_upload_begin_act(gate_call *call, tacit_error *err)
         TACIT_UNPACK(&request, tacit__upload_begin_request, call->received.request.body.data,
                      call->received.request.body.size, TACIT_MESSAGE_ENTRY_MAX, err);
     TACIT_TRY(status, done);
-    TACIT_TRY(check_begin(request, err), done);
     TACIT_TRY(own_update(call, request->reserve_hash, &row, err), done);
+    TACIT_TRY(check_begin(call, request, &row, err), done);
     TACIT_TRY(begin(call, request, &row, err), done);
     TACIT_TRY(is_wanted(call, &row, &wanted, err), done);
     TACIT_TRY(round_upload_path(call->server, row.reserve_hash, path, err), done);

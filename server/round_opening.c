@@ -15,8 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define OVER_SELECTION 1.3
-
 typedef struct opening {
     server *server;
     const lineage_row *lineage;
@@ -122,7 +120,7 @@ static tacit_status open_round(void *ctx, tacit_error *err)
     tacit_status status = device_each(db, take_active, o, err);
     if (status != TACIT_OK || o->devices < o->plan->cohort || o->devices == 0)
         return status;
-    size_t asked = (size_t)ceil(OVER_SELECTION * (double)o->plan->cohort);
+    size_t asked = round_asks(o->plan->cohort);
     if (asked > o->devices)
         asked = o->devices;
     shuffle(o, asked);
@@ -148,6 +146,8 @@ static tacit_status prepare(opening *o, tacit_error *err)
                               TACIT_MESSAGE_ENTRY_MAX, err);
     if (status == TACIT_OK)
         status = round_check_base(o->server, o->plan, err);
+    if (status == TACIT_OK)
+        status = round_check_room(o->server, o->plan, err);
     if (status == TACIT_OK && l->next_round >= o->schedule->n_rounds)
         status = tacit_fail(err, TACIT_CONFLICT, "the lineage has no round %u", l->next_round);
     if (status == TACIT_OK) /* lent; taken out again before the plan is freed */

@@ -5,6 +5,7 @@
 #include "common/log.h"
 #include "common/message.h"
 #include "common/seal.h"
+#include "common/text.h"
 #include "privacy/entry.h"
 #include "server/device_store.h"
 #include "server/registry_store.h"
@@ -169,14 +170,17 @@ static tacit_status prepare(opening *o, tacit_error *err)
 static void tell_waiting(const opening *o)
 {
     server *s = o->server;
+    char lineage[2 * LINEAGE_BYTES + 1];
     if (s->told.waiting)
         return;
     s->told.waiting = true;
     tacit_log_info("waiting: the next round asks for %u devices; %zu are active and take its plan, "
                    "%zu refuse it by their policy",
                    o->plan->cohort, o->devices, o->unwilling);
+    tacit_hex(lineage, o->lineage->lineage, LINEAGE_BYTES);
     server_events_add(s->events,
-                      json_pack("{s:s, s:I, s:I, s:I}", "kind", "waiting", "devices",
+                      json_pack("{s:s, s:s, s:I, s:I, s:I, s:I}", "kind", "waiting", "lineage",
+                                lineage, "round", (json_int_t)o->lineage->next_round + 1, "devices",
                                 (json_int_t)o->devices, "unwilling", (json_int_t)o->unwilling,
                                 "cohort", (json_int_t)o->plan->cohort));
 }

@@ -63,6 +63,11 @@ static tacit_status stored_size(const char *path, uint64_t *size, tacit_error *e
 
 /* --- begin --- */
 
+typedef struct begin_work {
+    Tacit__UploadBeginRequest *request;
+    tacit_entry spend; /* empty when the request brings none */
+} begin_work;
+
 /* The most that an update of the row's plan can have. */
 static tacit_status largest_update(gate_call *call, const update_row *row, uint64_t *most,
                                    tacit_error *err)
@@ -94,36 +99,29 @@ static tacit_status check_begin(gate_call *call, const Tacit__UploadBeginRequest
     return status;
 }
 
-static tacit_status log_spend(gate_call *call, const Tacit__UploadBeginRequest *r,
-                              const update_row *row, tacit_error *err)
+static tacit_status log_spend(gate_call *call, const begin_work *w, const update_row *row,
+                              tacit_error *err)
 {
-    tacit_entry entry = {0};
-    tacit_status status = own_entry_open(call, r->spend_entry, TACIT__ENTRY__BODY_SPEND,
-                                         TACIT__ENTRY__BODY_SPEND, &entry, err);
-    if (status != TACIT_OK)
-        return status;
-    const Tacit__Spend *spend = entry.entry->spend;
+    if (!w->spend.entry)
+        return tacit_fail(err, TACIT_BAD_INPUT, "upload: the spend entry is missing");
+    const Tacit__Spend *spend = w->spend.entry->spend;
     bool same = memcmp(spend->reserve_hash.data, row->reserve_hash, TACIT_DIGEST_BYTES) == 0 &&
-                memcmp(spend->update_digest.data, r->digest.data, TACIT_DIGEST_BYTES) == 0;
-    if (same)
-        status = own_entry_append(call, r->spend_entry, NULL, err);
-    else
-        status = tacit_fail(err, TACIT_BAD_INPUT,
-                            "upload: the spend entry is not of this reserve and digest");
-    tacit_entry_close(&entry);
-    return status;
+                memcmp(spend->update_digest.data, w->request->digest.data, TACIT_DIGEST_BYTES) == 0;
+    return same ? own_entry_append(call, &w->spend, w->request->spend_entry, NULL, err)
+                : tacit_fail(err, TACIT_BAD_INPUT,
+                             "upload: the spend entry is not of this reserve and digest");
 }
 
 /* Logs the spend and fixes size and digest, once; the same begin again only tells the offset. */
-static tacit_status begin(gate_call *call, const Tacit__UploadBeginRequest *r, update_row *row,
-                          tacit_error *err)
+static tacit_status begin(gate_call *call, const begin_work *w, update_row *row, tacit_error *err)
 {
+    const Tacit__UploadBeginRequest *r = w->request;
     bool same = row->size == r->size && memcmp(row->digest, r->digest.data, r->digest.len) == 0;
     if (row->state != UPDATE_RESERVED)
         return same ? TACIT_OK
                     : tacit_fail(err, TACIT_CONFLICT,
                                  "upload: other bytes were announced for this reserve before");
-    tacit_status status = log_spend(call, r, row, err);
+    tacit_status status = log_spend(call, w, row, err);
     if (status != TACIT_OK)
         return status;
     row->size = r->size;
@@ -143,20 +141,32 @@ static tacit_status is_wanted(gate_call *call, const update_row *row, bool *want
     return status;
 }
 
+tacit_status method_upload_begin_prepare(gate_call *call, tacit_error *err)
+{
+    begin_work *w = calloc(1, sizeof *w);
+    if (!w)
+        return tacit_fail(err, TACIT_NO_MEMORY, "upload: no memory");
+    call->own = w;
+    tacit_status status =
+        TACIT_UNPACK(&w->request, tacit__upload_begin_request, call->received.request.body.data,
+                     call->received.request.body.size, TACIT_MESSAGE_ENTRY_MAX, err);
+    if (status != TACIT_OK || w->request->spend_entry.len == 0)
+        return status;
+    return own_entry_open(call, w->request->spend_entry, TACIT__ENTRY__BODY_SPEND,
+                          TACIT__ENTRY__BODY_SPEND, &w->spend, err);
+}
+
 tacit_status method_upload_begin_act(gate_call *call, tacit_error *err)
 {
-    Tacit__UploadBeginRequest *request = NULL;
+    begin_work *w = call->own;
     Tacit__UploadBeginReply reply = TACIT__UPLOAD_BEGIN_REPLY__INIT;
     update_row row;
     bool wanted;
     char path[SERVER_PATH_MAX];
-    tacit_status status =
-        TACIT_UNPACK(&request, tacit__upload_begin_request, call->received.request.body.data,
-                     call->received.request.body.size, TACIT_MESSAGE_ENTRY_MAX, err);
-    TACIT_TRY(status, done);
-    TACIT_TRY(own_update(call, request->reserve_hash, &row, err), done);
-    TACIT_TRY(check_begin(call, request, &row, err), done);
-    TACIT_TRY(begin(call, request, &row, err), done);
+    tacit_status status;
+    TACIT_TRY(own_update(call, w->request->reserve_hash, &row, err), done);
+    TACIT_TRY(check_begin(call, w->request, &row, err), done);
+    TACIT_TRY(begin(call, w, &row, err), done);
     TACIT_TRY(is_wanted(call, &row, &wanted, err), done);
     TACIT_TRY(round_upload_path(call->server, row.reserve_hash, path, err), done);
     TACIT_TRY(stored_size(path, &reply.offset, err), done);
@@ -165,8 +175,17 @@ tacit_status method_upload_begin_act(gate_call *call, tacit_error *err)
     reply.chunk_bytes = SERVER_CHUNK_BYTES;
     status = gate_reply_with(call, &reply, err);
 done:
-    tacit_message_free(request);
     return status;
+}
+
+void method_upload_begin_release(gate_call *call)
+{
+    begin_work *w = call->own;
+    if (!w)
+        return;
+    tacit_entry_close(&w->spend);
+    tacit_message_free(w->request);
+    free(w);
 }
 
 /* --- chunk --- */

@@ -234,6 +234,29 @@ static tacit_status sync_chunk(const server *s, int fd, bool first, tacit_error 
     return status == TACIT_OK ? tacit_file_sync_dir(folder, err) : status;
 }
 
+/* A chunk that fails leaves no trace: what was written beyond the acknowledged bytes is cut off,
+ * for a full disk must not hold them as well. After a failed fsync nobody knows what reached the
+ * disk, and a later one would say nothing about it: the whole file goes, and the device begins
+ * anew. */
+static tacit_status write_chunk(const server *s, const char *path,
+                                const Tacit__UploadChunkRequest *r, uint64_t stored,
+                                tacit_error *err)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return fail_errno(err, "open its file");
+    tacit_status status = write_at(fd, r->data.data, r->data.len, r->offset, err);
+    bool keep = status == TACIT_OK || (stored > 0 && ftruncate(fd, (off_t)stored) == 0);
+    if (status == TACIT_OK) {
+        status = sync_chunk(s, fd, stored == 0, err);
+        keep = status == TACIT_OK;
+    }
+    if (!keep)
+        unlink(path);
+    close(fd);
+    return status;
+}
+
 static tacit_status store_chunk(const server *s, const chunk_look *look, uint64_t *offset,
                                 tacit_error *err)
 {
@@ -253,13 +276,7 @@ static tacit_status store_chunk(const server *s, const chunk_look *look, uint64_
                           "upload: expected the chunk at offset %llu, found "
                           "%llu",
                           (unsigned long long)stored, (unsigned long long)r->offset);
-    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0)
-        return fail_errno(err, "open its file");
-    status = write_at(fd, r->data.data, r->data.len, r->offset, err);
-    if (status == TACIT_OK)
-        status = sync_chunk(s, fd, stored == 0, err);
-    close(fd);
+    status = write_chunk(s, path, r, stored, err);
     *offset = end > stored ? end : stored;
     return status;
 }

@@ -213,16 +213,26 @@ static tacit_status serve(gate_call *call, tacit_error *err)
     return run_method(call, method, err);
 }
 
+/* "UPLOAD_CHUNK", ... */
+static const char *name_of(uint32_t method)
+{
+    const ProtobufCEnumValue *value =
+        protobuf_c_enum_descriptor_get_value(&tacit__method__descriptor, (int)method);
+    return value ? value->name + strlen("METHOD_") : "a request";
+}
+
 /* A line for the operator about a request that was not served. */
 static void log_refusal(const gate_call *call, tacit_status status, const tacit_error *err)
 {
     char device[2 * TACIT_DEVICE_BYTES + 1] = "somebody";
     if (call->received.request.has_device)
         tacit_hex(device, call->received.request.device, TACIT_DEVICE_BYTES);
+    const char *name = name_of(call->received.request.method);
     bool is_news = status != TACIT_AGAIN && status != TACIT_NOT_FOUND; /* a receipt not there yet */
-    if (is_news)
-        tacit_log_warn("refused request %u of %s: %s", call->received.request.method, device,
-                       err->message);
+    if (status == TACIT_IO || status == TACIT_NO_MEMORY || status == TACIT_FAILED)
+        tacit_log_error("%s of %s failed here: %s", name, device, err->message);
+    else if (is_news)
+        tacit_log_warn("refused %s of %s: %s", name, device, err->message);
 }
 
 bool gate_serve(server *s, gate_listener listener, const uint8_t *bytes, size_t size,

@@ -13,8 +13,8 @@
 #include <dirent.h>
 #include <malloc.h>
 
-#if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/allocator_interface.h>
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+size_t __sanitizer_get_current_allocated_bytes(void); /* sanitizer/allocator_interface.h */
 static size_t live_bytes(void)
 {
     return __sanitizer_get_current_allocated_bytes();

@@ -115,7 +115,10 @@ static tacit_status accept_plan(agent *a, const client_checkin *in, tacit_error 
     checked_plan plan = {0};
     round_state round = {0};
     uint8_t base[TACIT_DIGEST_BYTES];
-    plan_terms terms = {.log = &c->enrolment.log, .policy = &c->config.policy, .base_digest = base};
+    plan_terms terms = {.log = &c->enrolment.log,
+                        .policy = &c->config.policy,
+                        .minimum_pad_seconds = c->config.minimum_pad_seconds,
+                        .base_digest = base};
     tacit_status status;
     TACIT_TRY(client_base_digest(c, base, err), done);
     TACIT_TRY(plan_check(&plan, &in->offer, &terms, err), done);

@@ -78,6 +78,7 @@ typedef struct fake_server {
 static fake_server *fake_now; /* for the world's hooks, which take no context */
 static size_t fake_values;
 static uint64_t fake_deadline_ms = 4000000000000; /* far away */
+static uint32_t fake_pad_seconds;                 /* of the plan */
 
 /* --- the plan --- */
 
@@ -119,7 +120,7 @@ static void fake_edit_plan(Tacit__Plan *p, int round)
     p->optimizer->beta2 = 0.99;
     p->optimizer->epsilon = 1e-8;
     p->deadline_ms = fake_deadline_ms;
-    p->pad_seconds = 0;
+    p->pad_seconds = fake_pad_seconds;
     p->aggregator_key = tacit_field_of(fake_now->seal_public, sizeof fake_now->seal_public);
 }
 
@@ -697,6 +698,7 @@ static tacit_status fake_device_try_enrol(fake_device *d, fake_server *f)
         .server = url, .token = token, .name = "device", .patience_ms = 20000};
     snprintf(url, sizeof url, "tls+tcp://127.0.0.1:%u", tacit_listener_port(f->devices));
     tacit_token_write(&f->token, token);
+    fake_device_set(d, "minimum_pad_seconds", "0"); /* uploads of these tests do not wait */
     fake_device_open(d, CLIENT_WORKS);
     tacit_status status = client_enroll(d->client, &request, &d->err);
     fake_device_close(d);

@@ -53,6 +53,7 @@ static void the_written_configuration_has_the_defaults(void **state)
     assert_true(c.policy.minimum_noise_multiplier == 0.5);
     assert_int_equal(c.policy.minimum_cohort, 2);
     assert_int_equal(c.policy.minimum_quorum, 2);
+    assert_int_equal(c.minimum_pad_seconds, 60);
     assert_false(c.policy.allow_non_private);
     assert_int_equal(c.policy.devices_per_subject, 1);
     client_config_free(&c);
@@ -75,6 +76,9 @@ static void wrong_configuration_is_named(void **state)
         {"unit", "  unit: patient", "policy.unit"},
         {"minimum_quorum", "  minimum_quorum: 010", "policy.minimum_quorum"},
         {"minimum_cohort", "  minimum_cohorts: 2", "minimum_cohorts"},
+        {"minimum_pad_seconds", "  minimum_pad_seconds: -1", "policy.minimum_pad_seconds"},
+        {"minimum_pad_seconds", "  minimum_pad_seconds: 1.5", "policy.minimum_pad_seconds"},
+        {"minimum_pad_seconds", "  minimum_pad_seconds: 2592001", "policy.minimum_pad_seconds"},
         {"allow_non_private", "  allow_non_private: yes", "policy.allow_non_private"},
     };
     (void)state;

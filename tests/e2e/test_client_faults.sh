@@ -26,6 +26,15 @@ lineage
 expect 4 'noise multiplier 20 is below this device.s minimum 30' once van
 [ "$(status_of van reserves)" = 0 ] || fail "a refused plan was reserved"
 
+# A plan whose uploads would show how long training takes.
+sed -i 's/^  minimum_noise_multiplier:.*/  minimum_noise_multiplier: 0.5/; s/^  minimum_pad_seconds:.*/  minimum_pad_seconds: 60/' \
+    "$work/van/client.yaml"
+expect 4 'pad of 0 seconds .* minimum_pad_seconds 60' once van
+[ "$(status_of van minimum_pad_seconds)" = 60 ] || fail "status does not show the least pad"
+expect 0 'at least 60 s after the reserve' "$client" status --dir "$work/van"
+[ "$(status_of van reserves)" = 0 ] || fail "a refused plan was reserved"
+sed -i 's/^  minimum_pad_seconds:.*/  minimum_pad_seconds: 0/' "$work/van/client.yaml"
+
 # A policy that allows more than was declared.
 sed -i 's/^  minimum_noise_multiplier:.*/  minimum_noise_multiplier: 0.4/' "$work/van/client.yaml"
 expect 4 'allows more than this device declared' once van

@@ -124,6 +124,45 @@ static void one_process_works_on_a_folder(void **state)
     fake_device_drop(&d);
 }
 
+/* True when the script succeeds in the device's folder. */
+static bool shell(const fake_device *d, const char *script)
+{
+    char command[512];
+    snprintf(command, sizeof command, "cd %s && %s", d->dir, script);
+    return system(command) == 0;
+}
+
+/* Who only looks leaves the folder as it is: a new one, one whose database is gone or empty (its
+ * account counts as lost, in the copy), a damaged one. */
+static void looking_writes_nothing(void **state)
+{
+    fake_device d;
+    tacit_account_status a;
+    (void)state;
+    fake_device_make(&d, &tiny, 0);
+    fake_device_open(&d, CLIENT_READS);
+    assert_null(d.client->account);
+    fake_device_close(&d);
+    assert_true(shell(&d, "test \"$(ls -A)\" = client.yaml"));
+    fake_device_open(&d, CLIENT_WORKS);
+    OK(client_make_account(d.client, &d.err));
+    fake_device_close(&d);
+    static const char *const spoils[] = {"true", "rm client.db", ": >client.db"};
+    for (size_t i = 0; i < 3; i++) {
+        assert_true(shell(&d, spoils[i]));
+        assert_true(shell(&d, "find . -type f -exec cksum {} + | sort >../before"));
+        fake_device_open(&d, CLIENT_READS);
+        OK(tacit_account_status_get(d.client->account, &a, &d.err));
+        assert_int_equal(a.lost, i > 0);
+        fake_device_close(&d);
+        assert_true(shell(&d, "find . -type f -exec cksum {} + | sort | cmp - ../before"));
+    }
+    assert_true(shell(&d, "yes | head -c 8192 >client.db"));
+    assert_int_equal(client_open(&d.client, d.dir, CLIENT_READS, &d.err), TACIT_BAD_INPUT);
+    assert_non_null(strstr(d.err.message, "client.db"));
+    fake_device_drop(&d);
+}
+
 /* --- plans of its own --- */
 
 typedef struct made_plan {
@@ -545,6 +584,7 @@ int main(void)
         cmocka_unit_test(wrong_configuration_is_named),
         cmocka_unit_test(the_server_is_written_once),
         cmocka_unit_test(one_process_works_on_a_folder),
+        cmocka_unit_test(looking_writes_nothing),
         cmocka_unit_test(keys_without_an_account_have_no_budget),
         cmocka_unit_test(a_lost_account_is_declared_once),
         cmocka_unit_test(counters_never_repeat),

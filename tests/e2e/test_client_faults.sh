@@ -14,7 +14,7 @@ status_of() { "$client" status --dir "$work/$1" --json | json "$2"; }
 once() { "$client" run --dir "$work/$1" --once --patience "${2:-20}"; }
 
 # Before enrolment.
-expect 1 'client.yaml' "$client" run --dir "$work/nobody"
+expect 3 'client.yaml' "$client" run --dir "$work/nobody"
 expect 2 'dir' "$client" run
 expect 2 'tls\+tcp://' "$client" enroll --server http://127.0.0.1 --token "$(token)" --dir "$work/x"
 

@@ -421,8 +421,8 @@ static void test_a_damaged_file_is_noticed(void **state)
     assert_int_equal(status, TACIT_BAD_INPUT);
 }
 
-/* With the file open elsewhere and its last commits in the WAL; what is done to the copy stays there.
- * A file that is not there is an empty one and does not come to be. */
+/* With the file open elsewhere and its last commits in the WAL; what is done to the copy stays
+ * there. A file that is not there is an empty one and does not come to be. */
 static void test_a_copy_reads_all_and_writes_nothing(void **state)
 {
     fixture *f = *state;

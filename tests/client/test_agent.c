@@ -763,7 +763,8 @@ static uint64_t watching_clock(void *ctx)
                 break;
             tacit_clock_sleep_ms(10);
         }
-        atomic_store(&shifted_ms, 16 * 86400000);
+        /* A second past a multiple of the pad: the upload has to wait for most of another. */
+        atomic_store(&shifted_ms, 16 * 86400000 + 1000);
     }
     return shifted_clock(ctx);
 }

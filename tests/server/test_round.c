@@ -152,6 +152,19 @@ static void start(const char *option, const char *value)
     fleet_work(&f);
 }
 
+/* No upload would leave before the round is over. */
+static void test_a_pad_as_long_as_the_round_is_refused(void **state)
+{
+    tacit_error err;
+    (void)state;
+    assert_int_equal(FLEET_VERB(&f, NULL, &err, "round start", "deadline-seconds", "60"),
+                     TACIT_USAGE);
+    assert_non_null(strstr(err.message, "pad-seconds 60"));
+    assert_int_equal(
+        FLEET_VERB(&f, NULL, &err, "round start", "deadline-seconds", "600", "pad-seconds", "600"),
+        TACIT_USAGE);
+}
+
 static void test_waits_for_devices(void **state)
 {
     (void)state;
@@ -563,6 +576,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_two_rounds, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_pad_as_long_as_the_round_is_refused, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(test_waits_for_devices, setup, teardown),
         cmocka_unit_test_setup_teardown(test_unwilling_devices_are_not_asked, setup, teardown),
         cmocka_unit_test_setup_teardown(test_quorum_missed_at_deadline, setup, teardown),

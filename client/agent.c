@@ -276,8 +276,8 @@ static bool is_past_deadline(const round_state *r)
     return end < UINT64_MAX - CLOCK_SLACK_MS && tacit_clock_wall_ms() > end + CLOCK_SLACK_MS;
 }
 
-/* Whatever kept the round from ending, it is given up: what it reserved stays spent, the log is
- * told by the next check-in, and later rounds find the device free. */
+/* Whatever kept the round from ending, it is given up: what it reserved stays spent, the next
+ * check-in tells the log, and later rounds find the device free. */
 static tacit_status give_up(agent *a, round_state *r, const char *why, tacit_error *err)
 {
     tacit_log_warn("round given up, its deadline has passed: %s", why);

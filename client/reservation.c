@@ -213,13 +213,17 @@ tacit_status reservation_acknowledge(client *c, client_session *s, round_state *
     return TACIT_OK;
 }
 
+/* Sealed bytes have a signed spend, and perhaps the server accepted them and its answer was lost: a
+ * log does not take an abandon of an accepted update, and nothing after that. Their round ends with
+ * the spend, which receipts_sync brings into the log. */
 tacit_status reservation_abandon(client *c, round_state *r, const char *reason, tacit_error *err)
 {
     tacit_reservation entry = {0};
     tacit_status status = tacit_database_begin(c->db, err);
     if (status != TACIT_OK)
         return status;
-    status = tacit_account_abandon(c->account, r->reserve_hash, reason, &entry, err);
+    if (r->state != ROUND_SEALED)
+        status = tacit_account_abandon(c->account, r->reserve_hash, reason, &entry, err);
     if (status == TACIT_OK)
         status = move(c, r, ROUND_ABANDONED, reason, err);
     if (status == TACIT_OK)

@@ -72,6 +72,7 @@ typedef struct fake_server {
     uint64_t reserve_index;
     uint8_t *upload;
     size_t upload_size, upload_have;
+    bool accepted; /* the newest upload: its reserve cannot be abandoned any more */
     /* A published adapter. */
     uint8_t *adapter, *manifest;
     size_t adapter_size, manifest_size, manifest_index;
@@ -398,7 +399,9 @@ static void fake_abandon(fake_server *f, const tacit_received *in, fake_answer *
     Tacit__AbandonReply r = TACIT__ABANDON_REPLY__INIT;
     OK(TACIT_UNPACK(&q, tacit__abandon_request, in->request.body.data, in->request.body.size, 65536,
                     &f->err));
-    if (fake_continues_chain(f, q->entry, a))
+    if (f->accepted)
+        a->status = TACIT_CONFLICT;
+    else if (fake_continues_chain(f, q->entry, a))
         r.index = fake_push_copy(f, q->entry);
     fake_pack(a, &r);
     tacit_message_free(q);
@@ -414,6 +417,7 @@ static void fake_upload_begin(fake_server *f, const tacit_received *in, fake_ans
         fake_push_copy(f, q->spend_entry);
         free(f->upload);
         f->upload_have = 0;
+        f->accepted = false;
         f->upload = calloc(1, q->size);
         f->upload_size = q->size;
     }
@@ -449,7 +453,7 @@ static void fake_commit(fake_server *f, fake_answer *a)
         a->status = TACIT_CONFLICT;
         return;
     }
-    r.accepted = f->upload_have == f->upload_size;
+    r.accepted = f->accepted = f->upload_have == f->upload_size;
     r.reason = empty;
     fake_pack(a, &r);
 }

@@ -41,6 +41,7 @@ policy="  epsilon: 8
   minimum_noise_multiplier: 0.5
   minimum_cohort: 2
   minimum_quorum: 2
+  minimum_pad_seconds: 0
   allow_non_private: false"
 started=$(date +%s)
 before=$(loss_of base)

@@ -11,7 +11,7 @@ export TACIT_BIN=${TACIT_BIN:-$root/build/bin}
 
 dir=$root/build/demo json=no seed=1 devices=8 split=F only=both shuffle=()
 rounds=5 steps=20 q=0.08 noise=0.9 clip=5.2 divisor=48 rate=0.05 rank=8 alpha=8
-targets=ffn_down pad=0 optimizer=adam nano=$root/tests/nano
+targets=ffn_down pad=0 optimizer=adam nano=$root/tests/nano print=no
 usage() {
     cat <<'TEXT'
 usage: ./run demo [options]
@@ -23,7 +23,8 @@ usage: ./run demo [options]
 for measurements:
   --split H|F --devices N --rounds N --steps N --q Q --noise-multiplier Z --clip C --divisor D
   --learning-rate R --rank R --alpha A --targets A,B --optimizer adam|sgd --only dp|plain
-  --shuffle-pictures --nano DIR
+  --shuffle-pictures --nano DIR --pad-seconds S
+  --print-local-options   the same training as options of 'tacit-client train', one a line
 TEXT
 }
 while [ $# -gt 0 ]; do
@@ -48,11 +49,20 @@ while [ $# -gt 0 ]; do
     --only) only=$2 && shift ;;
     --nano) nano=$2 && shift ;;
     --shuffle-pictures) shuffle=(--shuffle-pictures) ;;
+    --print-local-options) print=yes ;;
     --help) usage && exit 0 ;;
     *) usage >&2 && exit 2 ;;
     esac
     shift
 done
+
+if [ "$print" = yes ]; then
+    printf '%s\n' --steps $((rounds * steps)) --q "$q" --noise-multiplier "$noise" --clip "$clip" \
+        --divisor "$divisor" --unit record --unit-examples 1 --learning-rate "$rate" \
+        --optimizer "$optimizer" --rank "$rank" --alpha "$alpha" --targets "$targets" \
+        --delta 1e-5 --max-tokens 128
+    exit 0
+fi
 
 model=$nano/nano.gguf mmproj=$nano/mmproj-nano.gguf
 started=$(date +%s)

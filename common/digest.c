@@ -26,15 +26,21 @@ void tacit_digest_parts(uint8_t out[TACIT_DIGEST_BYTES], const char *domain,
     crypto_hash_sha256_final(&state, out);
 }
 
+tacit_status tacit_digest_large(uint8_t out[TACIT_DIGEST_BYTES], const void *data, size_t size,
+                                tacit_error *err)
+{
+    if (EVP_Digest(data, size, out, NULL, EVP_sha256(), NULL) != 1)
+        return tacit_fail(err, TACIT_FAILED, "cannot compute SHA-256 of %zu bytes", size);
+    return TACIT_OK;
+}
+
 tacit_status tacit_digest_file(uint8_t out[TACIT_DIGEST_BYTES], const char *path, tacit_error *err)
 {
     tacit_file_map map;
     tacit_status status = tacit_file_map_open(&map, path, err);
     if (status != TACIT_OK)
         return status;
-    /* Model files are large, and OpenSSL uses the processor's SHA instructions. */
-    if (EVP_Digest(map.data, map.size, out, NULL, EVP_sha256(), NULL) != 1)
-        status = tacit_fail(err, TACIT_FAILED, "%s: cannot compute SHA-256", path);
+    status = tacit_digest_large(out, map.data, map.size, err);
     tacit_file_map_close(&map);
-    return status;
+    return status == TACIT_OK ? status : tacit_fail_context(err, "%s", path);
 }

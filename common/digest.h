@@ -14,7 +14,11 @@ void tacit_digest(uint8_t out[TACIT_DIGEST_BYTES], const void *data, size_t size
 void tacit_digest_parts(uint8_t out[TACIT_DIGEST_BYTES], const char *domain,
                         const tacit_span *parts, size_t count);
 
-/* Digest of a whole regular file, streamed. */
+/* As tacit_digest, by the processor's SHA instructions: for model files. */
+tacit_status tacit_digest_large(uint8_t out[TACIT_DIGEST_BYTES], const void *data, size_t size,
+                                tacit_error *err) TACIT_MUST_CHECK;
+
+/* Digest of a whole regular file. */
 tacit_status tacit_digest_file(uint8_t out[TACIT_DIGEST_BYTES], const char *path,
                                tacit_error *err) TACIT_MUST_CHECK;
 

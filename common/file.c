@@ -1,5 +1,7 @@
 #include "common/file.h"
 
+#include "common/map_guard.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -181,16 +183,20 @@ tacit_status tacit_file_map_open(tacit_file_map *map, const char *path, tacit_er
     void *data = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
     if (data == MAP_FAILED)
         status = fail_errno(err, "map", path);
-    else
+    else {
         *map = (tacit_file_map){data, size};
+        map_guard_add(data, size, path);
+    }
     close(fd);
     return status;
 }
 
 void tacit_file_map_close(tacit_file_map *map)
 {
-    if (map->data)
+    if (map->data) {
+        map_guard_remove(map->data);
         munmap((void *)(uintptr_t)map->data, map->size);
+    }
     *map = (tacit_file_map){0};
 }
 

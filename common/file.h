@@ -24,7 +24,7 @@ tacit_status tacit_file_make_dir(const char *path, unsigned mode,
 tacit_status tacit_file_sync_dir(const char *path, tacit_error *err) TACIT_MUST_CHECK;
 
 /* A read-only private map of a regular file. The whole size is checked at opening; a file that
- * another process truncates later is that process's fault (SIGBUS). */
+ * another process truncates later ends this one with a line that names it (map_guard.h). */
 typedef struct tacit_file_map {
     const uint8_t *data;
     size_t size;

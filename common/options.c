@@ -1,5 +1,6 @@
 #include "common/options.h"
 
+#include "common/map_guard.h"
 #include "common/text.h"
 
 #include <stdio.h>
@@ -187,6 +188,7 @@ int tacit_commands_main(const char *program, const char *summary, const tacit_co
         fprintf(stderr, "%s: unknown command '%s'; see '%s --help'\n", program, argv[1], program);
         return tacit_exit_code(TACIT_USAGE);
     }
+    map_guard_start(program);
     tacit_error err = {0};
     tacit_status status = row->run(argc - words, argv + words, &err);
     if (status != TACIT_OK && err.message[0])

@@ -280,7 +280,7 @@ tacit_status tacit_adapter_load(tacit_adapter **out, const tacit_model *model, c
     if (status != TACIT_OK)
         return status;
     TACIT_TRY(adapter_from_file(&a, model, file, err), out);
-    TACIT_TRY(tacit_digest_file(a->digest, path, err), out);
+    TACIT_TRY(gguf_digest(file, a->digest, err), out);
     *out = a;
     a = NULL;
 out:

@@ -73,18 +73,21 @@ tacit_status cmd_session_raw(const cmd_session *s, const char *prompt, bool spec
     const tacit_tokenizer *tokenizer = tacit_model_tokenizer(s->model);
     tacit_tokens tokens = {0};
     tacit_status status = TACIT_OK;
+    int32_t bos = tacit_tokenizer_bos(tokenizer);
     *out = (tacit_input){0};
-    if (tacit_tokenizer_bos(tokenizer) >= 0)
-        TACIT_TRY(tacit_tokens_push(&tokens, tacit_tokenizer_bos(tokenizer)), done);
+    if (bos >= 0)
+        TACIT_TRY(tacit_tokens_push(&tokens, bos), done);
     TACIT_TRY(tacit_tokenize(tokenizer, prompt, strlen(prompt), special, &tokens, err), done);
+    /* A prompt may spell the BOS that the model asks for: one stays. */
+    size_t skipped = bos >= 0 && tokens.count > 1 && tokens.id[1] == bos;
     out->row = calloc(tokens.count ? tokens.count : 1, sizeof *out->row);
     if (!out->row) {
         status = tacit_fail(err, TACIT_NO_MEMORY, "no memory for %zu tokens", tokens.count);
         goto done;
     }
-    out->count = tokens.count;
-    for (size_t i = 0; i < tokens.count; i++) {
-        out->row[i].token = tokens.id[i];
+    out->count = tokens.count - skipped;
+    for (size_t i = 0; i < out->count; i++) {
+        out->row[i].token = tokens.id[i + skipped];
         out->row[i].position = (uint32_t)i;
     }
 done:

@@ -54,7 +54,7 @@ void cmd_session_close(cmd_session *s);
 tacit_status cmd_session_chat(const cmd_session *s, const cmd_session_options *o,
                               const char *prompt, tacit_input *out,
                               tacit_error *err) TACIT_MUST_CHECK;
-/* The prompt as it is: BOS where the model wants one, then its tokens; with `special` text that
+/* The prompt as it is: one BOS where the model wants one, then its tokens; with `special` text that
  * spells a control token becomes it. */
 tacit_status cmd_session_raw(const cmd_session *s, const char *prompt, bool special,
                              tacit_input *out, tacit_error *err) TACIT_MUST_CHECK;

@@ -8,6 +8,7 @@
 #ifndef TACIT_ENGINE_GGUF_H
 #define TACIT_ENGINE_GGUF_H
 
+#include "common/digest.h"
 #include "common/status.h"
 #include "engine/types.h"
 
@@ -62,6 +63,9 @@ tacit_status gguf_open_memory(gguf_file **out, const void *data, size_t size, co
 void gguf_close(gguf_file *file);
 
 const char *gguf_name(const gguf_file *file); /* path, for errors */
+/* SHA-256 of the bytes that are open here, whatever lies under the path by now. */
+tacit_status gguf_digest(const gguf_file *file, uint8_t out[TACIT_DIGEST_BYTES],
+                         tacit_error *err) TACIT_MUST_CHECK;
 size_t gguf_tensor_count(const gguf_file *file);
 const gguf_tensor *gguf_tensor_at(const gguf_file *file, size_t i);
 const gguf_tensor *gguf_tensor_find(const gguf_file *file, const char *name); /* or NULL */

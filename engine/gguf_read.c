@@ -25,6 +25,7 @@ typedef struct gguf_key {
 struct gguf_file {
     char *name;
     tacit_file_map map; /* empty when opened over memory */
+    tacit_span bytes;   /* the whole file */
     gguf_key *key;
     size_t n_keys;
     gguf_tensor *tensor;
@@ -386,6 +387,7 @@ static tacit_status read_file(gguf_file *file, const void *data, size_t size, ta
 {
     gguf_reader r = {.file = file, .at = tacit_cursor_over(data, size), .err = err};
     tacit_status status;
+    file->bytes = (tacit_span){data, size};
     TACIT_TRY(read_header(&r), cleanup);
     TACIT_TRY(read_keys(&r), cleanup);
     TACIT_TRY(read_tensors(&r), cleanup);
@@ -464,6 +466,11 @@ void gguf_close(gguf_file *file)
 const char *gguf_name(const gguf_file *file)
 {
     return file->name;
+}
+
+tacit_status gguf_digest(const gguf_file *file, uint8_t out[TACIT_DIGEST_BYTES], tacit_error *err)
+{
+    return tacit_digest_large(out, file->bytes.data, file->bytes.size, err);
 }
 
 size_t gguf_tensor_count(const gguf_file *file)

@@ -26,23 +26,20 @@ static tacit_status load_encoder(tacit_model *m, const char *path, tacit_error *
     return TACIT_OK;
 }
 
-static tacit_status set_digest(tacit_model *m, const char *text, const char *const *mmproj,
-                               size_t n_mmproj, const uint8_t *known, tacit_error *err)
+/* Of the bytes that are open: a file that is put under the path meanwhile is not this model's. */
+static tacit_status set_digest(tacit_model *m, const uint8_t *known, tacit_error *err)
 {
-    uint8_t digest[1 + MAX_MMPROJ][TACIT_DIGEST_BYTES];
-    tacit_span part[1 + MAX_MMPROJ];
+    uint8_t digest[2][TACIT_DIGEST_BYTES] = {{0}};
+    const tacit_span part[2] = {{digest[0], TACIT_DIGEST_BYTES}, {digest[1], TACIT_DIGEST_BYTES}};
     if (known) {
         memcpy(m->base_digest, known, TACIT_DIGEST_BYTES);
         return TACIT_OK;
     }
-    for (size_t i = 0; i <= n_mmproj; i++) {
-        tacit_status status = tacit_digest_file(digest[i], i == 0 ? text : mmproj[i - 1], err);
-        if (status != TACIT_OK)
-            return status;
-        part[i] = (tacit_span){digest[i], TACIT_DIGEST_BYTES};
-    }
-    tacit_digest_parts(m->base_digest, "tacit-base-1", part, 1 + n_mmproj);
-    return TACIT_OK;
+    tacit_status status = gguf_digest(m->text_file, digest[0], err);
+    if (status == TACIT_OK && m->vision_file)
+        status = gguf_digest(m->vision_file, digest[1], err);
+    tacit_digest_parts(m->base_digest, "tacit-base-1", part, m->vision_file ? 2 : 1);
+    return status;
 }
 
 tacit_status tacit_model_load(tacit_model **out, const char *text, const char *const *mmproj,
@@ -61,7 +58,7 @@ tacit_status tacit_model_load(tacit_model **out, const char *text, const char *c
     TACIT_TRY(tacit_tokenizer_load(&m->tokenizer, m->text_file, err), failed);
     for (size_t i = 0; i < n_mmproj; i++)
         TACIT_TRY(load_encoder(m, mmproj[i], err), failed);
-    TACIT_TRY(set_digest(m, text, mmproj, n_mmproj, base_digest, err), failed);
+    TACIT_TRY(set_digest(m, base_digest, err), failed);
     *out = m;
     return TACIT_OK;
 failed:

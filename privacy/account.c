@@ -438,30 +438,6 @@ done:
     return status;
 }
 
-/* Adds every private round of the schedule: what it can cost at most. */
-static tacit_status add_schedule(tacit_budget *b, const reserve_work *w, bool *any,
-                                 tacit_error *err)
-{
-    *any = false;
-    for (size_t i = 0; i < w->schedule->n_rounds; i++) {
-        tacit_mechanism m;
-        tacit_event event;
-        tacit_status status =
-            tacit_mechanism_from_message(&m, w->schedule->rounds[i]->mechanism, err);
-        if (status != TACIT_OK)
-            return status;
-        if (m.kind == TACIT_MECHANISM_NONE)
-            continue;
-        status = tacit_event_from_mechanism(&event, &m, 1, err);
-        if (status == TACIT_OK)
-            status = tacit_budget_add(b, &event, w->plan->trainable_values, !*any, err);
-        if (status != TACIT_OK)
-            return status;
-        *any = true;
-    }
-    return TACIT_OK;
-}
-
 static tacit_status refuse_cap(double epsilon, const char *what, double cap,
                                const account_terms *terms, tacit_error *err)
 {
@@ -492,14 +468,15 @@ static tacit_status lineage_admit(tacit_account *account, const account_terms *t
                                   const reserve_work *w, const account_lineage *row, bool has_cap,
                                   tacit_error *err)
 {
-    bool any;
-    tacit_budget alone, all = terms->budget;
-    tacit_budget_open(&alone, terms->opening_cap, terms->policy.delta);
-    tacit_status status = add_schedule(&alone, w, &any, err);
+    bool unprotected;
+    tacit_budget alone = tacit_budget_empty_like(&terms->budget), all = terms->budget;
+    tacit_status status = tacit_budget_add_schedule(&alone, w->schedule, w->schedule->n_rounds,
+                                                    w->plan->trainable_values, &unprotected, err);
     if (status == TACIT_OK)
-        status = add_schedule(&all, w, &any, err);
+        status = tacit_budget_join(&all, &alone, err);
     if (status != TACIT_OK)
         return status;
+    bool any = alone.schedules > 0;
     account_lineage admitted = {
         .epsilon_cap = has_cap ? row->epsilon_cap : tacit_budget_epsilon(&alone), .reserved = true};
     memcpy(admitted.schedule_hash, w->schedule_hash, TACIT_HASH_BYTES);

@@ -42,7 +42,10 @@ const tacit_audit_kind tacit_audit_kinds[] = {
     {"reserve_without_plan", "a reserve's plan is not logged before it"},
     {"reserve_off_plan", "a reserve is not what its plan says"},
     {"duplicate_reserve", "a device reserved a plan twice"},
-    {"under_policy", "a device took a plan that its policy forbids"},
+    {"local_mechanism", "a local reserve's unit, noise or sampling is none that runs"},
+    {"local_schedule", "a local reserve is not a schedule of its own"},
+    {"local_update", "an update was signed for local training"},
+    {"under_policy", "a device took a plan, or trained alone, as its policy forbids"},
     {"non_private", "an event of mechanism none: epsilon is infinite"},
     {"insecure_seed", "a test-only seed replaced the device's randomness"},
     {"epsilon_mismatch", "a logged epsilon is not what the events amount to"},
@@ -291,6 +294,7 @@ static void work_free(audit_work *w)
                          &w->reserve_by_leaf,
                          &w->reserved,
                          &w->device_lineage,
+                         &w->local_lineage,
                          &w->digests};
     for (size_t i = 0; i < sizeof maps / sizeof maps[0]; i++)
         audit_map_free(maps[i]);

@@ -180,69 +180,115 @@ static void pair_key(uint8_t out[TACIT_HASH_BYTES], size_t device, ProtobufCBina
 
 /* --- reserves --- */
 
+static bool is_local(const Tacit__Reserve *r)
+{
+    return r->round_id.len == 0;
+}
+
+/* Local training has no plan in the log: its reserve alone must be one that the device may make. */
+static tacit_status check_local(audit_work *w, const Tacit__Reserve *r, const audit_device *d)
+{
+    tacit_error reason;
+    tacit_status found = tacit_policy_check_reserve(&d->policy, r, &reason);
+    if (found == TACIT_REFUSED)
+        return audit_note(w, "under_policy", "%s", reason.message);
+    return found == TACIT_OK ? TACIT_OK : audit_note(w, "local_mechanism", "%s", reason.message);
+}
+
 static tacit_status reserve_plan(audit_work *w, const Tacit__Reserve *r, audit_device *d,
                                  size_t *plan)
 {
     tacit_error reason;
     *plan = AUDIT_NONE;
-    if (r->round_id.len == 0)
-        return TACIT_OK;
+    if (is_local(r))
+        return check_local(w, r, d);
     if (!audit_map_find(&w->plan_by_hash, r->plan_hash.data, r->plan_hash.len, plan))
         return audit_note(w, "reserve_without_plan", "its plan is not logged before it");
     const audit_plan *p = &w->plans[*plan];
     if (tacit_reserve_follows_plan(r, p->plan, p->hash, &reason) != TACIT_OK)
         return audit_note(w, "reserve_off_plan", "%s", reason.message);
-    if (p->aggregated)
-        return audit_note(w, "reserve_off_plan", "the round was aggregated before");
     if (tacit_policy_check(&d->policy, p->plan, &reason) != TACIT_OK)
         return audit_note(w, "under_policy", "%s", reason.message);
     return TACIT_OK;
 }
 
-/* A first reserve admits the whole schedule (privacy/budget.h): it must have fitted, and beside it,
- * for a second schedule, the whole of the first at the fixed order. */
-static tacit_status check_schedule_fits(audit_work *w, audit_device *d, size_t plan)
+/* The whole that a first reserve admits: its schedule, or itself when it is local. */
+static tacit_status whole_budget(audit_work *w, const Tacit__Reserve *r, size_t plan,
+                                 tacit_budget *whole, tacit_error *reason)
 {
-    if (plan == AUDIT_NONE)
-        return TACIT_OK;
-    const audit_plan *p = &w->plans[plan];
-    const Tacit__Schedule *schedule = w->schedules[p->schedule].schedule;
-    tacit_budget all = d->budget;
-    bool first = true;
-    for (size_t i = 0; i < schedule->n_rounds; i++) {
-        tacit_mechanism m;
-        tacit_event event;
-        tacit_error reason;
-        if (tacit_mechanism_from_message(&m, schedule->rounds[i]->mechanism, &reason) != TACIT_OK ||
-            tacit_event_from_mechanism(&event, &m, 1, &reason) != TACIT_OK ||
-            tacit_budget_add(&all, &event, p->plan->trainable_values, first, &reason) != TACIT_OK)
-            return audit_note(w, "schedule_over_cap", "%s", reason.message);
-        first = false;
+    tacit_event event;
+    bool unprotected;
+    if (plan != AUDIT_NONE) {
+        const audit_plan *p = &w->plans[plan];
+        const Tacit__Schedule *s = w->schedules[p->schedule].schedule;
+        return tacit_budget_add_schedule(whole, s, s->n_rounds, p->plan->trainable_values,
+                                         &unprotected, reason);
     }
-    double epsilon = tacit_budget_epsilon(&all);
+    tacit_status status = tacit_budget_event(&event, r, reason);
+    if (status == TACIT_OK)
+        status = tacit_budget_add(whole, &event, r->values, true, reason);
+    return status;
+}
+
+/* A first reserve admits the whole schedule (privacy/budget.h): it must have fitted, and beside it,
+ * for a second schedule, the whole of the first at the fixed order. The lineages, each alone, must
+ * fit together as well: their sub-caps add up to at most the cap. */
+static tacit_status check_schedule_fits(audit_work *w, audit_device *d, const Tacit__Reserve *r,
+                                        size_t plan)
+{
+    tacit_error reason;
+    tacit_budget whole = tacit_budget_empty_like(&d->budget), all = d->budget;
+    if (whole_budget(w, r, plan, &whole, &reason) != TACIT_OK ||
+        tacit_budget_join(&all, &whole, &reason) != TACIT_OK)
+        return audit_note(w, "schedule_over_cap", "%s", reason.message);
+    double epsilon = tacit_budget_epsilon(&all), cap = d->policy.epsilon_cap;
     if (d->budget.schedules == 0)
-        d->first_schedule = tacit_budget_filter_epsilon(&all);
+        d->first_schedule = tacit_budget_filter_epsilon(&whole);
     else
         epsilon = fmax(epsilon, d->first_schedule);
-    if (epsilon <= d->policy.epsilon_cap)
-        return TACIT_OK;
-    return audit_note(w, "schedule_over_cap", "the whole schedule brings epsilon to %.6g of %.6g",
-                      epsilon, d->policy.epsilon_cap);
+    d->lineages += tacit_budget_epsilon(&whole);
+    if (!(epsilon <= cap))
+        return audit_note(w, "schedule_over_cap",
+                          "the whole schedule brings epsilon to %.6g of %.6g", epsilon, cap);
+    if (!(d->lineages <= cap))
+        return audit_note(w, "schedule_over_cap",
+                          "with it the lineages need %.6g of %.6g, each whole and alone",
+                          d->lineages, cap);
+    return TACIT_OK;
+}
+
+/* Local training makes a lineage of its own for every reserve; one that a schedule has, or that is
+ * used again, would be priced as what it is not. */
+static tacit_status enter_lineage(audit_work *w, const Tacit__Reserve *r, size_t device,
+                                  bool *first)
+{
+    uint8_t key[TACIT_HASH_BYTES];
+    bool local = is_local(r), added;
+    audit_map *own = local ? &w->local_lineage : &w->device_lineage,
+              *other = local ? &w->device_lineage : &w->local_lineage;
+    pair_key(key, device, r->lineage);
+    tacit_status status = audit_map_add(own, key, sizeof key, device, &added, w->err);
+    if (status != TACIT_OK)
+        return status;
+    *first = local || added;
+    bool shared = audit_map_find(other, key, sizeof key, NULL);
+    bool planned = audit_map_find(&w->schedule_by_lineage, r->lineage.data, r->lineage.len, NULL) ||
+                   audit_map_find(&w->plan_by_hash, r->plan_hash.data, r->plan_hash.len, NULL);
+    if (shared || (local && (!added || planned)))
+        return audit_note(w, "local_schedule", "the lineage or plan is not local training's alone");
+    return TACIT_OK;
 }
 
 static tacit_status charge(audit_work *w, const tacit_entry *e, size_t device, size_t plan)
 {
     const Tacit__Reserve *r = e->entry->reserve;
     audit_device *d = &w->devices[device];
-    uint8_t key[TACIT_HASH_BYTES];
     bool first;
     tacit_event event;
     tacit_error reason;
-    pair_key(key, device, r->lineage);
-    tacit_status status =
-        audit_map_add(&w->device_lineage, key, sizeof key, device, &first, w->err);
+    tacit_status status = enter_lineage(w, r, device, &first);
     if (status == TACIT_OK && first)
-        status = check_schedule_fits(w, d, plan);
+        status = check_schedule_fits(w, d, r, plan);
     if (status != TACIT_OK)
         return status;
     if (tacit_budget_event(&event, r, &reason) != TACIT_OK ||
@@ -286,14 +332,26 @@ static tacit_status take_reserve(audit_work *w, const tacit_entry *e, size_t dev
                                &added, w->err);
     if (status != TACIT_OK)
         return status;
-    w->reserves[w->reserve_count++] =
-        (audit_reserve){.entry = w->at, .device = device, .plan = plan};
+    w->reserves[w->reserve_count++] = (audit_reserve){
+        .entry = w->at, .device = device, .plan = plan, .local = is_local(e->entry->reserve)};
     w->devices[device].reserves++;
     pair_key(key, device, e->entry->reserve->plan_hash);
     status = audit_map_add(&w->reserved, key, sizeof key, device, &added, w->err);
     if (status == TACIT_OK && !added)
         status = audit_note(w, "duplicate_reserve", "the device reserved this plan before");
     return status;
+}
+
+/* Nothing is charged for it: the account is marked, and the audit fails unless it is allowed. */
+static tacit_status take_unprotected(audit_work *w, const Tacit__Reserve *r, size_t device)
+{
+    bool first;
+    tacit_budget_add_unprotected(&w->devices[device].budget);
+    tacit_status status = enter_lineage(w, r, device, &first);
+    if (status != TACIT_OK || w->options->allow_non_private)
+        return status;
+    return audit_note(w, "non_private", "%s without noise; epsilon is infinite",
+                      is_local(r) ? "local training" : "a round");
 }
 
 static tacit_status audit_reserve_entry(audit_work *w, const tacit_entry *e, size_t device)
@@ -307,13 +365,13 @@ static tacit_status audit_reserve_entry(audit_work *w, const tacit_entry *e, siz
         status = take_reserve(w, e, device, plan);
     if (status != TACIT_OK)
         return status;
-    if (r->kind == TACIT_MECHANISM_NONE) {
-        tacit_budget_add_unprotected(&w->devices[device].budget);
-        return w->options->allow_non_private
-                   ? TACIT_OK
-                   : audit_note(w, "non_private", "a round without noise; epsilon is infinite");
-    }
-    w->devices[device].unit = (tacit_privacy_unit)r->unit;
+    if (r->kind == TACIT_MECHANISM_NONE)
+        return take_unprotected(w, r, device);
+    audit_device *d = &w->devices[device];
+    d->unit = d->private_reserve && d->unit < (tacit_privacy_unit)r->unit
+                  ? d->unit
+                  : (tacit_privacy_unit)r->unit;
+    d->private_reserve = true;
     return charge(w, e, device, plan);
 }
 
@@ -343,6 +401,8 @@ static tacit_status audit_spend(audit_work *w, const tacit_entry *e, size_t devi
     if (r->spent || r->abandoned)
         return audit_note(w, "duplicate_spend", "the reserve was %s before",
                           r->spent ? "spent" : "abandoned");
+    if (r->local)
+        return audit_note(w, "local_update", "nothing of local training leaves a device");
     r->spent = true;
     memcpy(r->digest, s->update_digest.data, sizeof r->digest);
     w->devices[device].spends++;

@@ -24,7 +24,8 @@ typedef struct tacit_entry {
     Tacit__SignedEntry *envelope;
     Tacit__Entry *entry; /* body_case says the kind */
     uint8_t leaf[TACIT_HASH_BYTES];
-    bool device_signed; /* the kind is one that devices sign and chain */
+    bool device_signed;   /* the kind is one that devices sign and chain */
+    bool signature_holds; /* it was checked: tacit_entry_open gave it */
 } tacit_entry;
 
 /* Parses and validates the bytes and checks the signature by the signer they name. TACIT_BAD_INPUT

@@ -147,6 +147,32 @@ tacit_status tacit_policy_check(const tacit_policy *policy, const Tacit__Plan *p
     return TACIT_OK;
 }
 
+/* What a reserve does not log has no bearing on its cost. */
+static tacit_mechanism reserve_mechanism(const Tacit__Reserve *r)
+{
+    return (tacit_mechanism){
+        .kind = (tacit_mechanism_kind)r->kind,
+        .unit = (tacit_privacy_unit)r->unit,
+        .neighbours = (tacit_neighbours)r->neighbours,
+        .clip_norm = r->clip_norm,
+        .b = r->b,
+        .q_num = r->q_num,
+        .steps = r->steps,
+        .divisor = 1,
+        .unit_examples = 1,
+    };
+}
+
+tacit_status tacit_policy_check_reserve(const tacit_policy *policy, const Tacit__Reserve *reserve,
+                                        tacit_error *err)
+{
+    tacit_mechanism m = reserve_mechanism(reserve);
+    tacit_status status = tacit_mechanism_validate(&m, err);
+    if (status == TACIT_OK)
+        status = check_protection(policy, &m, reserve->delta, err);
+    return status;
+}
+
 /* --- structure --- */
 
 static const char *adapter_complaint(const Tacit__AdapterSpec *a)

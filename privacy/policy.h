@@ -42,6 +42,11 @@ tacit_status tacit_policy_sign(const void *bytes, size_t size, const tacit_ident
 tacit_status tacit_policy_check(const tacit_policy *policy, const Tacit__Plan *plan,
                                 tacit_error *err) TACIT_MUST_CHECK;
 
+/* The same of a reserve by itself, for local training, whose plan is not in the log: what it logs
+ * is a mechanism that runs (TACIT_BAD_INPUT) and one that the policy allows (TACIT_REFUSED). */
+tacit_status tacit_policy_check_reserve(const tacit_policy *policy, const Tacit__Reserve *reserve,
+                                        tacit_error *err) TACIT_MUST_CHECK;
+
 /* True when `to` allows anything that `from` does not: only the device itself or its pinned policy
  * key may sign such a change. Another delta always counts. */
 bool tacit_policy_weakens(const tacit_policy *from, const tacit_policy *to);

@@ -2,6 +2,7 @@
  * socket, the answer as JSON or as a table for people. */
 #include "server/commands_server.h"
 
+#include "common/clock.h"
 #include "common/config.h"
 #include "common/envelope.h"
 #include "common/link.h"
@@ -235,13 +236,13 @@ static void print_event(json_t *event)
                (long long)whole(event, "round"), state, (long long)whole(event, "asked"),
                (long long)whole(event, "reserved"), (long long)whole(event, "accepted"),
                (long long)whole(event, "rejected"));
-        if (accuracy)
+        if (json_is_real(accuracy))
             printf("  accuracy %.3f  loss %.3f", json_real_value(accuracy),
                    json_real_value(json_object_get(event, "loss")));
         printf("%s%s\n", reason && *reason ? "  " : "", reason ? reason : "");
     } else if (kind && strcmp(kind, "adapter") == 0) {
         printf("adapter version %lld published", (long long)whole(event, "version"));
-        if (epsilon)
+        if (json_is_real(epsilon))
             printf("  epsilon %.3f\n", json_real_value(epsilon));
         else
             printf("  epsilon infinite\n");
@@ -275,6 +276,8 @@ static void note_lineage(json_t *event, bool *ended)
         *ended = strcmp(state, "running") != 0;
 }
 
+#define WATCH_PAUSE_MS 250 /* the server lets only a few wait for events; the others ask again */
+
 static tacit_status watch(operator_call *o, tacit_error *err)
 {
     char after[32];
@@ -296,6 +299,8 @@ static tacit_status watch(operator_call *o, tacit_error *err)
             last = whole(event, "number");
             note_lineage(event, &ended);
         }
+        if (json_array_size(events) == 0)
+            tacit_clock_sleep_ms(WATCH_PAUSE_MS);
         json_decref(events);
         if (ended && o->until_done)
             return TACIT_OK;

@@ -586,6 +586,95 @@ static void training_starts_at_the_parent(void **state)
     run_end(&r);
 }
 
+/* --- the adapter that leaves --- */
+
+typedef struct loss_sum {
+    double loss;
+    size_t records;
+} loss_sum;
+
+static tacit_status add_loss(void *ctx, size_t unit, const float *grad, double loss)
+{
+    loss_sum *s = ctx;
+    (void)unit;
+    (void)grad;
+    s->loss += loss;
+    s->records++;
+    return TACIT_OK;
+}
+
+/* The trainer's mean loss over the records of the data file, at these values. */
+static double trainers_loss(const tacit_model *model, const float *values, size_t n)
+{
+    char line[4096];
+    tacit_trainer *t;
+    tacit_error err;
+    loss_sum sum = {0};
+    FILE *f = fopen(data_path, "r");
+    assert_non_null(f);
+    OK(tacit_trainer_new(&t, model, &spec, 256, NULL, &err));
+    if (values)
+        memcpy(tacit_trainer_values(t), values, n * sizeof *values);
+    while (fgets(line, sizeof line, f)) {
+        tacit_record record;
+        tacit_input input;
+        line[strcspn(line, "\n")] = '\0';
+        OK(tacit_record_parse(&record, line, strlen(line), folder, &err));
+        OK(tacit_example_build(&input, model, &record, NULL, &err));
+        const tacit_input *example = &input;
+        tacit_unit unit = {&example, 1};
+        OK(tacit_trainer_grads(t, &unit, 1, add_loss, &sum, &err));
+        tacit_input_free(&input);
+        tacit_record_free(&record);
+    }
+    tacit_trainer_free(t);
+    fclose(f);
+    return sum.loss / (double)sum.records;
+}
+
+/* What the program `tacit eval` says about the data file under an adapter. */
+static double evaluated_loss(const char *adapter)
+{
+    char command[600], text[2048] = "";
+    snprintf(command, sizeof command,
+             TACIT_BINARY_DIR "/bin/tacit eval -m %s --adapter %s --data %s -n 1 -t 1 --json",
+             tiny.text, adapter, data_path);
+    FILE *f = popen(command, "r");
+    assert_non_null(f);
+    size_t n = fread(text, 1, sizeof text - 1, f);
+    text[n] = '\0';
+    assert_int_equal(pclose(f), 0);
+    const char *loss = strstr(text, "\"loss\":");
+    assert_non_null(loss);
+    return strtod(loss + 7, NULL);
+}
+
+/* The noised values as the device exports them, judged by inference in another program: the file's
+ * loss is the trainer's, which noise has moved far from the base's. */
+static void an_exported_adapter_infers_what_was_trained(void **state)
+{
+    run r;
+    char path[128];
+    tacit_adapter_info info = {.version = 1, .has_base_digest = true};
+    (void)state;
+    write_records(6);
+    run_begin(&r, tiny.model, private_steps(8));
+    r.optimizer.learning_rate = 0.05;
+    run_go(&r);
+    OK(r.status);
+    memcpy(info.base_digest, tacit_model_base_digest(tiny.model), sizeof info.base_digest);
+    snprintf(path, sizeof path, "%s/out.gguf", folder);
+    OK(tacit_adapter_save(path, tiny.model, &spec, r.result.trained, &info, &r.err));
+    double base = trainers_loss(tiny.model, NULL, 0);
+    double trained = trainers_loss(tiny.model, r.result.trained, r.job.values);
+    double inferred = evaluated_loss(path);
+    if (!(fabs(inferred - trained) <= 2e-5 * fabs(trained)) ||
+        !(fabs(trained - base) > 1e-3 * fabs(base)))
+        fail_msg("base %.9g, trainer %.9g, tacit eval %.9g", base, trained, inferred);
+    unlink(path);
+    run_end(&r);
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -625,6 +714,7 @@ int main(void)
         cmocka_unit_test(torn_checkpoints_begin_anew),
         cmocka_unit_test(checkpoints_of_other_plans_are_refused),
         cmocka_unit_test(training_starts_at_the_parent),
+        cmocka_unit_test(an_exported_adapter_infers_what_was_trained),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

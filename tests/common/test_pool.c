@@ -8,11 +8,13 @@
 #include "common/file.h"
 #include "common/pool.h"
 
+#include <spawn.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define TASKS 1000
@@ -82,6 +84,39 @@ static void test_writes_are_visible(void **state)
         tacit_pool_run(p, 64, fill_task, &shared);
         if (job % 100 == 0)
             usleep(300); /* lets the workers fall asleep: both ways of waiting are used */
+        assert_memory_equal(&serial, &shared, sizeof serial);
+    }
+    tacit_pool_free(p);
+}
+
+static pid_t spawn(const char *script)
+{
+    pid_t child;
+    char *words[] = {"sh", "-c", (char *)(uintptr_t)script, NULL};
+    assert_int_equal(posix_spawn(&child, "/bin/sh", NULL, NULL, words, environ), 0);
+    return child;
+}
+
+/* Programs started between and during jobs, with workers spinning and asleep: each one runs, and
+ * the pool keeps computing what one thread computes. */
+static void test_programs_start_beside_a_pool(void **state)
+{
+    (void)state;
+    slots serial = {{0}}, shared = {{0}};
+    tacit_pool *p = NULL;
+    tacit_error err = {0};
+    assert_int_equal(tacit_pool_new(&p, 3, &err), TACIT_OK);
+    for (int i = 0; i < 10; i++) {
+        int status = 0;
+        tacit_pool_run(NULL, 64, fill_task, &serial);
+        tacit_pool_run(p, 64, fill_task, &shared);
+        if (i % 2)
+            usleep(300);
+        pid_t child = spawn("exit 7");
+        tacit_pool_run(NULL, 64, fill_task, &serial);
+        tacit_pool_run(p, 64, fill_task, &shared);
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 7);
         assert_memory_equal(&serial, &shared, sizeof serial);
     }
     tacit_pool_free(p);
@@ -157,6 +192,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_task_once),
         cmocka_unit_test(test_writes_are_visible),
+        cmocka_unit_test(test_programs_start_beside_a_pool),
         cmocka_unit_test(test_bounds),
         cmocka_unit_test(test_cgroup_quota),
     };

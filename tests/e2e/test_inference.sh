@@ -46,6 +46,18 @@ expect 0 '^\{"tokens":\[[0-9, ]+\],"logits":\[\{"id":[0-9]+,"logit":-?[0-9.]+' \
 expect 0 '"tokens":\[[0-9]+\]' logits -m "$text" -p "<end_of_utterance>" --special --json
 expect 0 '"tokens":\[[0-9]+,[0-9]+,' logits -m "$text" -p "<end_of_utterance>" --json
 
+# A file that asks for a BOS gets one, whether prompt or template spell it too or not; another text
+# in that place is text.
+bos=257
+expect 0 "^\{\"tokens\":\[$bos, ?120\]" logits -m "$dir/bos.gguf" -p x --json
+expect 0 "^\{\"tokens\":\[$bos, ?120\]" logits -m "$dir/bos.gguf" -p "<|im_start|>x" --special --json
+expect 0 "^\{\"tokens\":\[$bos, ?60, ?124" logits -m "$dir/bos.gguf" -p "<|im_start|>x" --json
+expect 0 "^\{\"tokens\":\[$bos, ?120, ?$bos\]" \
+    logits -m "$dir/bos.gguf" -p "x<|im_start|>" --special --json
+expect 0 "^\{\"tokens\":\[$bos\]" logits -m "$dir/bos.gguf" -p "" --json
+same "$("$tacit" logits -m "$dir/bos.gguf" -p "What?" --chat --exact)" \
+    "$("$tacit" logits -m "$text" -p "What?" --chat --exact)" "the template's BOS and the file's"
+
 # Answers: greedy ones repeat on any number of threads, sampled ones with their seed.
 answer() { "$tacit" run -m "$text" -p "What?" -n 24 "$@" --json | sed 's/,"prompt_rows".*//'; }
 same "$(answer --exact -t 1)" "$(answer --exact -t 2)" "greedy answers"

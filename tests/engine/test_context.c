@@ -4,6 +4,7 @@
 
 #include <cmocka.h>
 
+#include "engine/adapter_parts.h"
 #include "engine/context.h"
 #include "random_llama.h"
 #include "reference_llama.h"
@@ -287,6 +288,33 @@ static void test_truncate(void **state)
     random_file_close(&f);
 }
 
+static const tacit_trainable_spec small_lora = {.kind = TACIT_TRAIN_LORA,
+                                                .target = {"attn_output", "ffn_down"},
+                                                .n_targets = 2,
+                                                .rank = 3,
+                                                .alpha = 6};
+
+/* Publishes an adapter of random values under `path`, over whatever is there. */
+static void write_adapter(const char *path, const tacit_model *model, uint64_t seed)
+{
+    tacit_error err = {0};
+    tacit_layout layout;
+    const tacit_adapter_info info = {.version = seed};
+    check(tacit_layout_make(&layout, model, &small_lora, &err), &err);
+    float *values = numbers_new(layout.values, 0.3f, seed);
+    check(tacit_adapter_save(path, model, &small_lora, values, &info, &err), &err);
+    free(values);
+    tacit_layout_free(&layout);
+}
+
+static tacit_adapter *load_adapter(const char *path, const tacit_model *model)
+{
+    tacit_adapter *a;
+    tacit_error err = {0};
+    check(tacit_adapter_load(&a, model, path, &err), &err);
+    return a;
+}
+
 /* W + scale B A of every adapted linear, in `m`, which then owns nothing of it: free with merged.
  */
 static void merge_pairs(tacit_model *m, const tacit_layout *l, const float *values, float scale,
@@ -323,23 +351,14 @@ static void test_adapter(void **state)
     random_llama m = random_llama_usual();
     random_file f = random_llama_open(random_llama_writer(&m));
     tacit_model *model = random_model(&f, true), *other = random_model(&f, true);
-    const tacit_trainable_spec spec = {.kind = TACIT_TRAIN_LORA,
-                                       .target = {"attn_output", "ffn_down"},
-                                       .n_targets = 2,
-                                       .rank = 3,
-                                       .alpha = 6};
-    const tacit_adapter_info info = {.version = 1};
     char path[] = "/tmp/tacit-context-XXXXXX";
-    int fd = mkstemp(path);
-    assert_true(fd >= 0);
-    close(fd);
+    close(mkstemp(path));
     tacit_error err = {0};
     tacit_layout layout;
-    check(tacit_layout_make(&layout, model, &spec, &err), &err);
+    check(tacit_layout_make(&layout, model, &small_lora, &err), &err);
     float *values = numbers_new(layout.values, 0.3f, 91), *merged[4];
-    check(tacit_adapter_save(path, model, &spec, values, &info, &err), &err);
-    tacit_adapter *adapter = NULL;
-    check(tacit_adapter_load(&adapter, model, path, &err), &err);
+    write_adapter(path, model, 91);
+    tacit_adapter *adapter = load_adapter(path, model);
     merge_pairs(other, &layout, values, 2, merged);
     sequence s = new_sequence(&m, 30);
     float *base = logits_of(model, &s, TACIT_EXACT, 0, 1);
@@ -369,6 +388,58 @@ static void test_adapter(void **state)
     tacit_layout_free(&layout);
     assert_int_equal(unlink(path), 0);
     random_model_free(other);
+    random_model_free(model);
+    random_file_close(&f);
+}
+
+/* An adapter replaced under its name: what is bound goes on as it was, and the new one, once bound,
+ * computes as if the context had never held a row. */
+static void test_adapter_replaced_under_its_name(void **state)
+{
+    (void)state;
+    random_llama m = random_llama_usual();
+    random_file f = random_llama_open(random_llama_writer(&m));
+    tacit_model *model = random_model(&f, true);
+    sequence s = new_sequence(&m, 40);
+    size_t bytes = m.vocab * sizeof(float);
+    char path[] = "/tmp/tacit-context-XXXXXX";
+    tacit_error err = {0};
+    close(mkstemp(path));
+    write_adapter(path, model, 5);
+    tacit_adapter *before = load_adapter(path, model), *twin = load_adapter(path, model);
+    tacit_context *c = new_context(model, TACIT_EXACT, 8, NULL);
+    tacit_context *alone = new_context(model, TACIT_EXACT, 8, NULL);
+    check(tacit_context_bind(c, before, &err), &err);
+    check(tacit_context_bind(alone, twin, &err), &err);
+    check(tacit_context_feed(c, s.row, 30, &s.media, 1, &err), &err);
+    write_adapter(path, model, 6);
+    check(tacit_context_feed(c, s.row + 30, 10, &s.media, 1, &err), &err);
+    check(tacit_context_feed(alone, s.row, 30, &s.media, 1, &err), &err);
+    check(tacit_context_feed(alone, s.row + 30, 10, &s.media, 1, &err), &err);
+    assert_memory_equal(tacit_context_logits(c), tacit_context_logits(alone), bytes);
+
+    tacit_adapter *after = load_adapter(path, model);
+    assert_memory_equal(adapter_digest(before), adapter_digest(twin), TACIT_DIGEST_BYTES);
+    assert_memory_not_equal(adapter_digest(before), adapter_digest(after), TACIT_DIGEST_BYTES);
+    tacit_context *fresh = new_context(model, TACIT_EXACT, 8, NULL);
+    check(tacit_context_bind(fresh, after, &err), &err);
+    check(tacit_context_bind(c, after, &err), &err);
+    assert_int_equal(tacit_context_rows(c), 0);
+    tacit_context_truncate(c, 30); /* asking for the old prefix brings no row back */
+    assert_int_equal(tacit_context_rows(c), 0);
+    check(tacit_context_feed(fresh, s.row, 40, &s.media, 1, &err), &err);
+    check(tacit_context_feed(c, s.row, 40, &s.media, 1, &err), &err);
+    assert_memory_equal(tacit_context_logits(c), tacit_context_logits(fresh), bytes);
+    assert_true(numbers_distance(tacit_context_logits(c), tacit_context_logits(alone), m.vocab) >
+                1e-2);
+    tacit_context_free(fresh);
+    tacit_context_free(alone);
+    tacit_context_free(c);
+    tacit_adapter_free(after);
+    tacit_adapter_free(twin);
+    tacit_adapter_free(before);
+    assert_int_equal(unlink(path), 0);
+    free_sequence(&s);
     random_model_free(model);
     random_file_close(&f);
 }
@@ -431,6 +502,7 @@ int main(void)
         cmocka_unit_test(test_chunks),
         cmocka_unit_test(test_truncate),
         cmocka_unit_test(test_adapter),
+        cmocka_unit_test(test_adapter_replaced_under_its_name),
         cmocka_unit_test(test_bad_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

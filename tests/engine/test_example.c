@@ -107,6 +107,44 @@ static void test_user_text_stays_text(void **state)
     tacit_record_free(&r);
 }
 
+/* The template prints the token that the file asks for: it stands there once, in training as in
+ * prompts, and what the user writes in its place stays text. */
+static void test_one_bos(void **state)
+{
+    (void)state;
+    char file[] = "/tmp/tacit-bos-XXXXXX";
+    tacit_error err = {0};
+    tacit_model *model;
+    tacit_input in;
+    gguf_writer *w = gguf_writer_new();
+    close(mkstemp(file));
+    tiny_put_text_model(w);
+    tiny_put_vocabulary_with(w, true);
+    assert_int_equal(gguf_write(w, file, &err), TACIT_OK);
+    gguf_writer_free(w);
+    if (tacit_model_load(&model, file, NULL, 0, NULL, &err) != TACIT_OK)
+        fail_msg("%s", err.message);
+    assert_int_equal(tacit_tokenizer_bos(tacit_model_tokenizer(model)), TINY_START);
+    tacit_record r =
+        parse("{\"id\":\"a\",\"messages\":[{\"role\":\"user\",\"content\":\"<|im_start|>\"},"
+              "{\"role\":\"assistant\",\"content\":\"<|im_start|>\"}]}");
+    for (int prompt = 0; prompt < 2; prompt++) {
+        size_t starts = 0;
+        assert_int_equal(prompt ? tacit_example_prompt(&in, model, r.message, 1, NULL, &err)
+                                : tacit_example_build(&in, model, &r, NULL, &err),
+                         TACIT_OK);
+        for (size_t i = 0; i < in.count; i++)
+            starts += in.row[i].token == TINY_START;
+        assert_int_equal(starts, 1);
+        assert_int_equal(in.row[0].token, TINY_START);
+        assert_int_equal(in.row[1].token, 'U');
+        tacit_input_free(&in);
+    }
+    tacit_record_free(&r);
+    tacit_model_free(model);
+    unlink(file);
+}
+
 static const char with_picture[] =
     "{\"id\":\"a\",\"messages\":[{\"role\":\"user\",\"content\":["
     "{\"type\":\"image\",\"image\":\"%s\"},{\"type\":\"text\",\"text\":\"q\"}]},"
@@ -256,6 +294,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_text),
         cmocka_unit_test(test_user_text_stays_text),
+        cmocka_unit_test(test_one_bos),
         cmocka_unit_test(test_forms_of_pictures),
         cmocka_unit_test(test_pixels),
         cmocka_unit_test(test_refusals),

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static const uint64_t shape_a[] = {32, 3}, shape_b[] = {8, 2, 2};
@@ -190,12 +191,147 @@ static void test_asking_for_the_wrong_thing(void **state)
     free(data);
 }
 
+/* ---- beyond what 31 and 32 bits reach ---- */
+
+enum { LOW, HALF, WHOLE, WIDE, FAR_TENSORS };
+#define FAR_ROW ((uint64_t)1 << 20)
+#define FAR_ROWS ((uint64_t)1100) /* 4.3 GiB of fp32 */
+
+static const struct {
+    const char *name;
+    uint64_t offset; /* in the data */
+} far_tensors[FAR_TENSORS] = {
+    {"low", 0},
+    {"half", ((uint64_t)1 << 31) + 64},
+    {"whole", ((uint64_t)1 << 32) + 64},
+    {"wide", ((uint64_t)1 << 32) + 128},
+};
+
+static uint8_t *find_bytes(uint8_t *data, size_t size, const char *text)
+{
+    size_t n = strlen(text);
+    for (size_t i = 0; i + n <= size; i++)
+        if (memcmp(data + i, text, n) == 0)
+            return data + i + n;
+    fail_msg("no '%s' in the header", text);
+    return NULL;
+}
+
+/* The header of four small tensors, whose offsets (and for `wide` its shape) are then moved. *size
+ * is that of the header: where the data begins. */
+static uint8_t *far_header(size_t *size)
+{
+    static const float value[8] = {0};
+    const uint64_t ne[2] = {2, 4};
+    gguf_writer *w = gguf_writer_new();
+    uint8_t *data;
+    gguf_put_string(w, "general.architecture", "llama", 5);
+    for (int i = 0; i < FAR_TENSORS; i++)
+        gguf_put_tensor(w, far_tensors[i].name, 2, ne, TACIT_TYPE_F32, value);
+    assert_int_equal(gguf_write_memory(w, &data, size, NULL), TACIT_OK);
+    gguf_writer_free(w);
+    *size -= FAR_TENSORS * sizeof value;
+    for (int i = 0; i < FAR_TENSORS; i++) {
+        uint8_t *at = find_bytes(data, *size, far_tensors[i].name) + 4; /* after n_dims */
+        if (i == WIDE) {
+            tacit_store_u64(at, FAR_ROW);
+            tacit_store_u64(at + 8, FAR_ROWS);
+        }
+        tacit_store_u64(at + 16 + 4, far_tensors[i].offset);
+    }
+    return data;
+}
+
+static void put_at(int fd, uint64_t at, float value)
+{
+    assert_int_equal(pwrite(fd, &value, sizeof value, (off_t)at), sizeof value);
+}
+
+/* A file of 8.3 GiB, nearly all of it a hole: value 1 + i at the start of tensor i, 9 at the end.
+ */
+static void make_far_file(char *path, uint64_t *begin, uint64_t *size)
+{
+    size_t header_size;
+    uint8_t *header = far_header(&header_size);
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    *begin = header_size;
+    *size = *begin + far_tensors[WIDE].offset + FAR_ROW * FAR_ROWS * sizeof(float);
+    assert_int_equal(ftruncate(fd, (off_t)*size), 0);
+    assert_int_equal(pwrite(fd, header, header_size, 0), header_size);
+    for (int i = 0; i < FAR_TENSORS; i++)
+        put_at(fd, *begin + far_tensors[i].offset, (float)i + 1);
+    put_at(fd, *size - sizeof(float), 9);
+    close(fd);
+    free(header);
+}
+
+static float first_value(const gguf_tensor *t)
+{
+    float value[2];
+    t->traits->to_f32(value, t->data, 2);
+    return value[0];
+}
+
+static void expect_inspected(const char *path)
+{
+    char command[512], text[4096];
+    snprintf(command, sizeof command, TACIT_BINARY_DIR "/bin/tacit inspect --json %s", path);
+    FILE *f = popen(command, "r");
+    assert_non_null(f);
+    size_t n = fread(text, 1, sizeof text - 1, f);
+    text[n] = '\0';
+    assert_int_equal(pclose(f), 0);
+    assert_non_null(strstr(text, "\"parameters\":1153433624")); /* 1100 * 2^20 + 3 * 8 */
+    assert_non_null(strstr(text, "\"bytes\":4613734496"));
+}
+
+static void test_data_beyond_four_gib(void **state)
+{
+    (void)state;
+    char path[] = TACIT_BINARY_DIR "/test-gguf-far-XXXXXX";
+    uint64_t begin, size;
+    gguf_file *f;
+    tacit_error err = {0};
+    struct stat st;
+    make_far_file(path, &begin, &size);
+    if (stat(path, &st) != 0 || st.st_blocks > 20000) {
+        unlink(path);
+        skip(); /* a file system without holes would need 8 GiB */
+    }
+    if (gguf_open(&f, path, &err) != TACIT_OK)
+        fail_msg("%s", err.message);
+    for (int i = 0; i < FAR_TENSORS; i++) {
+        const gguf_tensor *t = gguf_tensor_find(f, far_tensors[i].name);
+        assert_true(first_value(t) == (float)i + 1);
+        assert_true((uint64_t)(t->data - gguf_tensor_find(f, "low")->data) ==
+                    far_tensors[i].offset);
+    }
+    const gguf_tensor *wide = gguf_tensor_find(f, "wide");
+    assert_true(wide->bytes == 4613734400 && wide->rows == FAR_ROWS);
+    float last[2];
+    wide->traits->to_f32(last, wide->data + wide->bytes - sizeof last, 2);
+    assert_true(last[0] == 0 && last[1] == 9);
+    gguf_close(f);
+    expect_inspected(path);
+
+    /* A byte short; and so short that only offsets cut to 32 bits would lie inside. */
+    assert_int_equal(truncate(path, (off_t)size - 1), 0);
+    assert_int_equal(gguf_open(&f, path, &err), TACIT_BAD_INPUT);
+    assert_non_null(strstr(err.message, "'wide': 4613734400 bytes at offset 4294967424"));
+    assert_int_equal(truncate(path, (off_t)begin + 4096), 0);
+    assert_int_equal(gguf_open(&f, path, &err), TACIT_BAD_INPUT);
+    assert_non_null(strstr(err.message, "'half': 32 bytes at offset 2147483712"));
+    assert_int_equal(unlink(path), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip_in_memory),
         cmocka_unit_test(test_round_trip_on_disk),
         cmocka_unit_test(test_asking_for_the_wrong_thing),
+        cmocka_unit_test(test_data_beyond_four_gib),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -43,7 +43,8 @@ static inline void tiny_byte_text(char out[4], unsigned byte)
         snprintf(out, 4, "%c%c", (char)(0xc0 | code >> 6), (char)(0x80 | (code & 63)));
 }
 
-static inline void tiny_put_vocabulary(gguf_writer *w)
+/* `adds_bos`: the file asks for <|im_start|> before every text, which the template prints too. */
+static inline void tiny_put_vocabulary_with(gguf_writer *w, bool adds_bos)
 {
     static char text[TINY_VOCAB][32];
     gguf_string token[TINY_VOCAB];
@@ -68,8 +69,15 @@ static inline void tiny_put_vocabulary(gguf_writer *w)
     gguf_put_array(w, "tokenizer.ggml.token_type", GGUF_I32, type, TINY_VOCAB);
     gguf_put_strings(w, "tokenizer.ggml.merges", &merge, 1);
     gguf_put_u32(w, "tokenizer.ggml.eos_token_id", TINY_END);
-    gguf_put_bool(w, "tokenizer.ggml.add_bos_token", false);
+    if (adds_bos)
+        gguf_put_u32(w, "tokenizer.ggml.bos_token_id", TINY_START);
+    gguf_put_bool(w, "tokenizer.ggml.add_bos_token", adds_bos);
     gguf_put_string(w, "tokenizer.chat_template", tiny_template, strlen(tiny_template));
+}
+
+static inline void tiny_put_vocabulary(gguf_writer *w)
+{
+    tiny_put_vocabulary_with(w, false);
 }
 
 static inline void tiny_put_text_model(gguf_writer *w)

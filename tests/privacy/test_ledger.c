@@ -180,6 +180,44 @@ static void test_a_rollback_takes_the_log_back(void **state)
                      TACIT_USAGE);
 }
 
+/* Entries that were opened before: the same log as by their bytes. One that was only read, or is of
+ * other bytes, is taken for nothing. */
+static void test_opened_entries(void **state)
+{
+    fixture *f = *state;
+    uint64_t index, size;
+    uint8_t by_bytes[TACIT_HASH_BYTES], opened[TACIT_HASH_BYTES];
+    tacit_entry e, read;
+    standard(f);
+    append_until(f, 9);
+    OK(tacit_database_begin(f->db, &f->err));
+    OK(tacit_entry_open(&e, f->w.entry[9].bytes, f->w.entry[9].size, &f->err));
+    OK(tacit_entry_read(&read, f->w.entry[9].bytes, f->w.entry[9].size, &f->err));
+    assert_int_equal(tacit_ledger_append_opened(f->ledger, &read, f->w.entry[9].bytes,
+                                                f->w.entry[9].size, &index, &f->err),
+                     TACIT_USAGE);
+    assert_int_equal(tacit_ledger_append_opened(f->ledger, &e, f->w.entry[10].bytes,
+                                                f->w.entry[10].size, &index, &f->err),
+                     TACIT_USAGE);
+    OK(tacit_ledger_size(f->ledger, &size, &f->err));
+    assert_int_equal(size, 9);
+    for (int again = 0; again < 2; again++) {
+        OK(tacit_ledger_append_opened(f->ledger, &e, f->w.entry[9].bytes, f->w.entry[9].size,
+                                      &index, &f->err));
+        assert_int_equal(index, 9);
+    }
+    OK(tacit_ledger_root(f->ledger, 10, opened, &f->err));
+    tacit_database_rollback(f->db);
+    assert_int_equal(tacit_ledger_append_opened(f->ledger, &e, f->w.entry[9].bytes,
+                                                f->w.entry[9].size, &index, &f->err),
+                     TACIT_USAGE); /* no transaction */
+    append_until(f, 10);
+    OK(tacit_ledger_root(f->ledger, 10, by_bytes, &f->err));
+    assert_memory_equal(by_bytes, opened, sizeof opened);
+    tacit_entry_close(&e);
+    tacit_entry_close(&read);
+}
+
 static void test_a_device_is_what_its_entries_say(void **state)
 {
     fixture *f = *state;
@@ -677,6 +715,7 @@ int main(void)
         WITH(test_checkpoints_and_proofs_verify),
         WITH(test_the_same_bytes_again_change_nothing),
         WITH(test_a_rollback_takes_the_log_back),
+        WITH(test_opened_entries),
         WITH(test_a_device_is_what_its_entries_say),
         cmocka_unit_test(test_faulty_entries_are_refused),
         WITH(test_caps_are_raised_by_the_right_keys),

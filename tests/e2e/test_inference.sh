@@ -73,7 +73,7 @@ expect 0 . run -m "$text" --mmproj "$mmproj" --image "$dir/picture.png" -p "What
 
 expect 0 'prefill [0-9.]+ tokens/s, decode [0-9.]+ tokens/s, 2 threads' \
     bench -m "$text" -p 20 -n 4 -r 1 -t 2
-expect 0 '"prefill_tokens_per_s":[0-9.]+,"decode_tokens_per_s":[0-9.]+.*"peak_rss_bytes":[0-9]+' \
+expect 0 '"prefill_tokens_per_s":[0-9.]+,"decode_tokens_per_s":[0-9.]+,"prefill_tokens_per_cpu_s":[0-9.]+,"decode_tokens_per_cpu_s":[0-9.]+.*"peak_rss_bytes":[0-9]+' \
     bench -m "$text" -p 20 -n 4 -r 1 --exact --json
 
 # What goes wrong says what, with the design's exit codes.

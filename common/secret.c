@@ -4,7 +4,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <sodium.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -106,6 +108,13 @@ done:
 tacit_status tacit_secret_store(const tacit_secret *s, const char *path, tacit_error *err)
 {
     return tacit_file_write(path, s->data, s->size, 0600, err);
+}
+
+void tacit_wipe_free(void *memory)
+{
+    if (memory)
+        sodium_memzero(memory, malloc_usable_size(memory));
+    free(memory);
 }
 
 bool tacit_secret_equal(const tacit_secret *a, const tacit_secret *b)

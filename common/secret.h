@@ -39,6 +39,10 @@ tacit_status tacit_secret_load(tacit_secret *s, const char *path, size_t min, si
 tacit_status tacit_secret_store(const tacit_secret *s, const char *path,
                                 tacit_error *err) TACIT_MUST_CHECK;
 
+/* Wipes what malloc gave, all of it, and frees it: for buffers of private data that are no keys.
+ * NULL is fine. */
+void tacit_wipe_free(void *memory);
+
 /* Constant-time comparison; false for different sizes. */
 bool tacit_secret_equal(const tacit_secret *a, const tacit_secret *b);
 

@@ -1,5 +1,7 @@
 #include "engine/chat.h"
 
+#include "common/secret.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -165,7 +167,7 @@ static tacit_status put_media(tacit_pieces *p, size_t media)
 void tacit_pieces_free(tacit_pieces *p)
 {
     for (size_t i = 0; i < p->count; i++)
-        free(p->piece[i].text);
+        tacit_wipe_free(p->piece[i].text);
     free(p->piece);
     *p = (tacit_pieces){0};
 }

@@ -3,6 +3,7 @@
 #include "common/bytes.h"
 #include "common/file.h"
 #include "common/log.h"
+#include "common/secret.h"
 #include "common/text.h"
 
 #include <jansson.h>
@@ -247,7 +248,7 @@ tacit_status tacit_record_parse(tacit_record *out, const char *line, size_t size
 static void free_message(tacit_message *m)
 {
     for (size_t i = 0; i < m->n_content; i++)
-        free(m->content[i].text);
+        tacit_wipe_free(m->content[i].text);
     free(m->content);
 }
 
@@ -256,8 +257,8 @@ void tacit_record_free(tacit_record *r)
     for (size_t i = 0; i < r->n_messages; i++)
         free_message(&r->message[i]);
     free(r->message);
-    free(r->id);
-    free(r->subject);
+    tacit_wipe_free(r->id);
+    tacit_wipe_free(r->subject);
     memset(r, 0, sizeof *r);
 }
 

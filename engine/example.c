@@ -1,6 +1,7 @@
 #include "engine/example.h"
 
 #include "common/file.h"
+#include "common/secret.h"
 #include "engine/chat.h"
 #include "engine/media_frames.h"
 #include "engine/model_parts.h"
@@ -79,7 +80,7 @@ static tacit_status add_media(example_builder *b, const tacit_image *frame, uint
         i++;
     *index = (uint16_t)i;
     if (i < in->n_media) {
-        free(media.pixels);
+        tacit_wipe_free(media.pixels);
         return TACIT_OK;
     }
     if (in->n_media == b->media_capacity) {
@@ -87,7 +88,7 @@ static tacit_status add_media(example_builder *b, const tacit_image *frame, uint
         tacit_media *grown =
             capacity <= MAX_MEDIA ? realloc(in->media, capacity * sizeof *grown) : NULL;
         if (!grown) {
-            free(media.pixels);
+            tacit_wipe_free(media.pixels);
             return tacit_fail(b->err, TACIT_NO_MEMORY, "no room for %zu pictures", capacity);
         }
         in->media = grown;
@@ -169,7 +170,7 @@ static tacit_status push_media(example_builder *b, size_t index)
     status = push_picture(b, &picture);
 done:
     tacit_image_free(&picture);
-    free(data);
+    tacit_wipe_free(data);
     return status;
 }
 

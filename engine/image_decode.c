@@ -1,6 +1,7 @@
 #include "engine/image.h"
 
 #include "common/bytes.h"
+#include "common/secret.h"
 
 #include <png.h>
 #include <setjmp.h>
@@ -19,7 +20,7 @@
 
 void tacit_image_free(tacit_image *image)
 {
-    free(image->rgb);
+    tacit_wipe_free(image->rgb);
     *image = (tacit_image){0};
 }
 

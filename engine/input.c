@@ -1,14 +1,16 @@
 #include "engine/input.h"
 
+#include "common/secret.h"
+
 #include <stdlib.h>
 
 void tacit_input_free(tacit_input *in)
 {
     for (size_t i = 0; i < in->n_media; i++) {
-        free(in->media[i].pixels);
-        free(in->media[i].rows);
+        tacit_wipe_free(in->media[i].pixels);
+        tacit_wipe_free(in->media[i].rows);
     }
     free(in->media);
-    free(in->row);
+    tacit_wipe_free(in->row);
     *in = (tacit_input){0};
 }

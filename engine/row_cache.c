@@ -8,6 +8,7 @@
 
 #include "common/bytes.h"
 #include "common/log.h"
+#include "common/secret.h"
 #include "engine/model_parts.h"
 #include "engine/vision.h"
 
@@ -118,7 +119,7 @@ static void link_rows(tacit_row_cache *c, cache_entry *e)
 static void drop_rows(tacit_row_cache *c, cache_entry *e)
 {
     unlink_rows(c, e);
-    free(e->rows);
+    tacit_wipe_free(e->rows);
     e->rows = NULL;
     c->stats.bytes -= c->row_bytes;
     if (e->at == 0)
@@ -297,7 +298,7 @@ void tacit_row_cache_free(tacit_row_cache *c)
     for (size_t i = 0; c->bucket && i < c->buckets; i++)
         for (cache_entry *e = c->bucket[i], *next; e; e = next) {
             next = e->chain;
-            free(e->rows);
+            tacit_wipe_free(e->rows);
             free(e);
         }
     if (c->fd >= 0)
@@ -364,11 +365,11 @@ tacit_status tacit_row_cache_fill(tacit_row_cache *c, tacit_input *input, tacit_
             return tacit_fail(err, TACIT_NO_MEMORY, "no memory for the rows of a picture");
         tacit_status status = obtain(c, media, media->rows, err);
         if (status != TACIT_OK) {
-            free(media->rows);
+            tacit_wipe_free(media->rows);
             media->rows = NULL;
             return status;
         }
-        free(media->pixels);
+        tacit_wipe_free(media->pixels);
         media->pixels = NULL;
     }
     return TACIT_OK;

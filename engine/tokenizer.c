@@ -1,5 +1,6 @@
 #include "engine/tokenizer.h"
 
+#include "common/secret.h"
 #include "engine/bpe.h"
 #include "engine/pretokenize.h"
 
@@ -552,7 +553,7 @@ tacit_status tacit_tokenize(const tacit_tokenizer *t, const char *text, size_t s
         status = tacit_fail(err, TACIT_NO_MEMORY, "no memory for a text of %zu bytes", size);
     }
     bpe_scratch_free(&e.scratch);
-    free(e.symbol);
+    tacit_wipe_free(e.symbol);
     free(at);
     return status;
 }
@@ -619,7 +620,7 @@ const char *tacit_tokenizer_chat_template(const tacit_tokenizer *t)
 
 void tacit_tokens_free(tacit_tokens *t)
 {
-    free(t->id);
+    tacit_wipe_free(t->id);
     *t = (tacit_tokens){0};
 }
 

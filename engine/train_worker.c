@@ -1,5 +1,6 @@
 #include "engine/train_worker.h"
 
+#include "common/secret.h"
 #include "engine/model_parts.h"
 #include "engine/ops.h"
 
@@ -56,7 +57,7 @@ void train_worker_free(train_worker *w)
     encoder_train_free(w->encoder);
     free(w->position);
     free(w->predictor);
-    free(w->target);
+    tacit_wipe_free(w->target);
     free(w->media_row);
     free(w->media);
     free(w);

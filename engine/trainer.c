@@ -6,6 +6,7 @@
  * together, so that a dequantized layer serves them all, and the pool works inside the products. */
 #include "engine/trainer.h"
 
+#include "common/secret.h"
 #include "engine/layout.h"
 #include "engine/model_parts.h"
 #include "engine/ops.h"
@@ -176,7 +177,7 @@ void tacit_trainer_free(tacit_trainer *t)
         train_worker_free(t->worker[i]);
     free(t->worker);
     free(t->lane);
-    free(t->grads);
+    tacit_wipe_free(t->grads); /* of the last units, without noise */
     train_plan_free(&t->plan);
     train_model_unbind(&t->bound);
     free(t->values);

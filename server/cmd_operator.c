@@ -51,7 +51,7 @@ static tacit_status connect_control(operator_call *o, tacit_error *err)
 {
     char url[PATH_MAX + 32], real[PATH_MAX];
     if (!realpath(o->dir, real))
-        return tacit_fail(err, TACIT_NOT_FOUND, "%s: no such folder", o->dir);
+        return tacit_fail(err, TACIT_BAD_INPUT, "%s: no such folder", o->dir);
     snprintf(url, sizeof url, "ipc://%s/control.sock", real);
     tacit_link_setup setup = {.url = url, .connect_ms = 3000, .reply_ms = 120000};
     tacit_status status = tacit_link_open(&o->link, &setup, err);
@@ -317,7 +317,8 @@ static tacit_status read_plan(operator_call *o, const control_verb *verb, tacit_
         rows[i] = (tacit_config_row){.key = verb->options[i].name,
                                      .kind = TACIT_CONFIG_TEXT,
                                      .at = i * sizeof o->planned[0]};
-    tacit_status status = tacit_config_read(o->plan, rows, o->planned, err);
+    tacit_status status =
+        tacit_status_of_input(tacit_config_read(o->plan, rows, o->planned, err), err);
     for (size_t i = 0; status == TACIT_OK && i < CONTROL_OPTIONS_MAX; i++)
         if (!o->value[i])
             o->value[i] = o->planned[i];

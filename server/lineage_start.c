@@ -67,7 +67,10 @@ const control_option lineage_start_options[] = {
     [AT_QUORUM] = {"quorum", "N", "least accepted updates (60 % of the cohort)"},
     [AT_TARGET] = {"target", "N", "accepted updates that end collecting (all that are asked)"},
     [AT_DEADLINE] = {"deadline-seconds", "S", "of collecting (3600)"},
-    [AT_PAD] = {"pad-seconds", "S", "from a device's reserve to its upload (60)"},
+    [AT_PAD] = {"pad-seconds", "S",
+                "from a device's reserve to its upload, so that nobody sees how long "
+                "training took; devices refuse less than their own minimum, 60 "
+                "unless they changed it (60)"},
     [AT_NORM_BOUND] = {"norm-bound", "B", "most L2 norm of a device's delta (derived)"},
     [AT_MAX_TOKENS] = {"max-tokens", "N", "a longer example counts as a zero gradient (512)"},
     [AT_SEED] = {"lineage-seed", "HEX", "32 public bytes that A is drawn from (random)"},
@@ -234,6 +237,13 @@ static tacit_status fill_limits(starting *s, size_t values, tacit_error *err)
     TACIT_TRY(U64(AT_TARGET, UINT32_MAX, quorum, UINT32_MAX, &target), done);
     TACIT_TRY(U64(AT_DEADLINE, 3600, 1, 2592000, &s->row.deadline_s), done);
     TACIT_TRY(U64(AT_PAD, 60, 0, 604800, &pad), done);
+    if (pad >= s->row.deadline_s) {
+        status = tacit_fail(err, TACIT_USAGE,
+                            "pad-seconds %llu is not below deadline-seconds %llu: no update would "
+                            "arrive in time",
+                            (unsigned long long)pad, (unsigned long long)s->row.deadline_s);
+        goto done;
+    }
     TACIT_TRY(U64(AT_MAX_TOKENS, 512, 1, 65536, &tokens), done);
     TACIT_TRY(F64(AT_NORM_BOUND, derive_norm_bound(s, values), 1e-9, 1e9, &p->norm_bound), done);
     p->update_scale = scale_for(p->norm_bound);

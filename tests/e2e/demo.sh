@@ -11,7 +11,7 @@ export TACIT_BIN=${TACIT_BIN:-$root/build/bin}
 
 dir=$root/build/demo json=no seed=1 devices=8 split=F only=both shuffle=()
 rounds=5 steps=20 q=0.08 noise=0.9 clip=5.2 divisor=48 rate=0.05 rank=8 alpha=8
-targets=ffn_down pad=0 optimizer=adam nano=$root/tests/nano print=no
+targets=ffn_down pad=20 optimizer=adam nano=$root/tests/nano print=no
 usage() {
     cat <<'TEXT'
 usage: ./run demo [options]
@@ -80,11 +80,11 @@ evaluate() {
         fed_fail "evaluation of $name failed: $(tail -1 "$dir/eval-$name.log")"
 }
 
-# federate NAME ALLOW_NON_PRIVATE MECHANISM OPTIONS...: a whole federation in DIR/NAME, from tokens
-# to the adapter that every device has activated.
+# federate NAME ALLOW_NON_PRIVATE PAD_SECONDS MECHANISM OPTIONS...: a whole federation in DIR/NAME,
+# from tokens to the adapter that every device has activated.
 federate() {
-    local name=$1 allow=$2 k kind policy version
-    shift 2
+    local name=$1 allow=$2 pad=$3 k kind policy version
+    shift 3
     fed_server "$dir/$name/server" "$model" "$mmproj" "$dir/fleet/gate.jsonl"
     policy="  epsilon: 8
   delta: 1e-5
@@ -92,6 +92,7 @@ federate() {
   minimum_noise_multiplier: $([ "$allow" = true ] && echo 0 || echo 0.5)
   minimum_cohort: $devices
   minimum_quorum: 2
+  minimum_pad_seconds: $pad
   allow_non_private: $allow"
     for k in $(seq 1 "$devices"); do
         kind=$([ "$k" -le $((devices / 2)) ] && echo vehicle || echo cart)
@@ -141,7 +142,7 @@ fed_say "base model: $(percent "$base") of held-out answers are exact"
 
 dp= dp_epsilon=null plain= audit=skipped
 if [ "$only" != plain ]; then
-    federate dp false --noise-multiplier "$noise" --clip "$clip"
+    federate dp false "$pad" --noise-multiplier "$noise" --clip "$clip"
     evaluate dp "$(adapter_of dp)"
     dp=$(fed_json "$dir/eval-dp.json" accuracy)
     dp_epsilon=$(epsilon_max "$dir/dp/budget.json")
@@ -154,7 +155,7 @@ if [ "$only" != plain ]; then
     audit=ok
 fi
 if [ "$only" != dp ]; then
-    federate plain true --mechanism none
+    federate plain true 0 --mechanism none
     evaluate plain "$(adapter_of plain)"
     plain=$(fed_json "$dir/eval-plain.json" accuracy)
 fi

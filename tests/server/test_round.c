@@ -210,6 +210,19 @@ static void test_a_bad_update_is_left_out_alone(void **state)
     expect_clean_audit(false);
 }
 
+/* No upload would leave before the round is over. */
+static void test_a_pad_as_long_as_the_round_is_refused(void **state)
+{
+    tacit_error err;
+    (void)state;
+    assert_int_equal(FLEET_VERB(&f, NULL, &err, "round start", "deadline-seconds", "60"),
+                     TACIT_USAGE);
+    assert_non_null(strstr(err.message, "pad-seconds 60"));
+    assert_int_equal(
+        FLEET_VERB(&f, NULL, &err, "round start", "deadline-seconds", "600", "pad-seconds", "600"),
+        TACIT_USAGE);
+}
+
 static void test_waits_for_devices(void **state)
 {
     (void)state;
@@ -658,6 +671,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_two_rounds, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_bad_update_is_left_out_alone, setup, teardown),
         cmocka_unit_test_setup_teardown(test_absurd_costs, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_pad_as_long_as_the_round_is_refused, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(test_waits_for_devices, setup, teardown),
         cmocka_unit_test_setup_teardown(test_unwilling_devices_are_not_asked, setup, teardown),
         cmocka_unit_test_setup_teardown(test_quorum_missed_at_deadline, setup, teardown),

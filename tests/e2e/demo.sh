@@ -10,7 +10,7 @@ export TACIT_BIN=${TACIT_BIN:-$root/build/bin}
 . "$here/federation_lib.sh"
 
 dir=$root/build/demo json=no seed=1 devices=8 split=F only=both shuffle=()
-rounds=5 steps=20 q=0.08 noise=0.9 clip=5.2 divisor=48 rate=0.05 rank=8 alpha=8
+rounds=5 steps=20 q=0.12 noise=1.11 clip=4 divisor=72 rate=0.05 rank=8 alpha=8
 targets=ffn_down pad=20 optimizer=adam nano=$root/tests/nano print=no
 usage() {
     cat <<'TEXT'

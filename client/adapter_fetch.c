@@ -32,6 +32,12 @@ static bool has_digest(const char *path, const uint8_t *digest)
            memcmp(found, digest, sizeof found) == 0;
 }
 
+static tacit_status begin_anew(const fetching *f, uint64_t *offset, tacit_error *err)
+{
+    *offset = 0;
+    return ftruncate(f->fd, 0) == 0 ? TACIT_OK : fail_errno(f, "empty", err);
+}
+
 /* What an earlier fetch left; more than the file can have begins anew. */
 static tacit_status open_part(fetching *f, uint64_t *offset, tacit_error *err)
 {
@@ -40,12 +46,7 @@ static tacit_status open_part(fetching *f, uint64_t *offset, tacit_error *err)
     if (f->fd < 0 || fstat(f->fd, &st) != 0)
         return fail_errno(f, "open", err);
     *offset = (uint64_t)st.st_size;
-    if (*offset > f->size) {
-        *offset = 0;
-        if (ftruncate(f->fd, 0) != 0)
-            return fail_errno(f, "empty", err);
-    }
-    return TACIT_OK;
+    return *offset > f->size ? begin_anew(f, offset, err) : TACIT_OK;
 }
 
 static tacit_status fetch_chunk(const fetching *f, uint64_t *offset, tacit_error *err)
@@ -72,6 +73,30 @@ static tacit_status fetch_chunk(const fetching *f, uint64_t *offset, tacit_error
     return status;
 }
 
+static tacit_status fetch_rest(const fetching *f, uint64_t offset, tacit_error *err)
+{
+    tacit_status status = TACIT_OK;
+    while (status == TACIT_OK && offset < f->size)
+        status = fetch_chunk(f, &offset, err);
+    return status;
+}
+
+/* Chunks of an earlier fetch are not fsynced, so a power cut may have damaged them: then the server
+ * is asked for the whole file, once. What it sends in one go is its own. */
+static tacit_status fetch_whole(fetching *f, tacit_error *err)
+{
+    uint64_t offset = 0;
+    tacit_status status = open_part(f, &offset, err);
+    bool resumed = status == TACIT_OK && offset > 0;
+    if (status == TACIT_OK)
+        status = fetch_rest(f, offset, err);
+    if (status != TACIT_OK || !resumed || has_digest(f->part, f->digest))
+        return status;
+    tacit_log_warn("%s: what an earlier run fetched is damaged; fetching it anew", f->part);
+    status = begin_anew(f, &offset, err);
+    return status == TACIT_OK ? fetch_rest(f, offset, err) : status;
+}
+
 static tacit_status publish(const fetching *f, const char *path, const char *folder,
                             tacit_error *err)
 {
@@ -93,7 +118,6 @@ tacit_status adapter_fetch(client *c, client_session *s, const uint8_t digest[TA
 {
     fetching f = {.session = s, .digest = digest, .size = size, .fd = -1};
     char folder[CLIENT_PATH_MAX];
-    uint64_t offset = 0;
     tacit_status status;
     TACIT_TRY(client_hex_path(c, path, "adapters", digest, TACIT_DIGEST_BYTES, "gguf", err), done);
     if (has_digest(path, digest))
@@ -101,9 +125,7 @@ tacit_status adapter_fetch(client *c, client_session *s, const uint8_t digest[TA
     TACIT_TRY(client_path(c, folder, NULL, "adapters", err), done);
     TACIT_TRY(client_hex_path(c, f.part, "adapters", digest, TACIT_DIGEST_BYTES, "part", err),
               done);
-    TACIT_TRY(open_part(&f, &offset, err), done);
-    while (offset < size)
-        TACIT_TRY(fetch_chunk(&f, &offset, err), done);
+    TACIT_TRY(fetch_whole(&f, err), done);
     TACIT_TRY(publish(&f, path, folder, err), done);
     tacit_log_info("adapter fetched: %llu bytes", (unsigned long long)size);
 done:

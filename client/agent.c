@@ -25,15 +25,16 @@ enum {
     POLL_DEFAULT_MS = 30000,
     HOLD_MS = 5000,          /* a longer pause gives the connection back */
     GRACE_MS = 60000,        /* for an adapter after its round's deadline */
-    CLOCK_SLACK_MS = 3600000 /* by which own and server's clock may differ */
+    CLOCK_SLACK_MS = 3600000 /* by which own and server's clock may differ; also the grace of a
+                              * round that cannot be ended */
 };
 
 /* What one turn of the loop came to. */
 typedef enum agent_outcome {
     AGENT_IDLE,    /* nothing to do */
     AGENT_WORKED,  /* something was done: look again at once */
-    AGENT_WAITING, /* the round's sealed bytes wait for their time */
-    AGENT_REFUSED  /* a plan was refused; *err says why */
+    AGENT_WAITING, /* the round's sealed bytes wait for their time; nothing is connected */
+    AGENT_REFUSED  /* a plan or a reserve was refused; *err says why */
 } agent_outcome;
 
 typedef struct agent {
@@ -43,6 +44,7 @@ typedef struct agent {
     uint64_t poll_ms;
     uint8_t refused_plan[TACIT_DIGEST_BYTES]; /* logged once, not at every check-in */
     uint8_t bad_adapter[TACIT_DIGEST_BYTES];  /* not fetched again in this run */
+    bool entries_refused;                     /* logged once */
     uint64_t wait_until_ms;                   /* wall clock, with AGENT_WAITING */
     /* The round that this run has taken part in, until its adapter came. */
     bool awaiting;
@@ -115,7 +117,10 @@ static tacit_status accept_plan(agent *a, const client_checkin *in, tacit_error 
     checked_plan plan = {0};
     round_state round = {0};
     uint8_t base[TACIT_DIGEST_BYTES];
-    plan_terms terms = {.log = &c->enrolment.log, .policy = &c->config.policy, .base_digest = base};
+    plan_terms terms = {.log = &c->enrolment.log,
+                        .policy = &c->config.policy,
+                        .minimum_pad_seconds = c->config.minimum_pad_seconds,
+                        .base_digest = base};
     tacit_status status;
     TACIT_TRY(client_base_digest(c, base, err), done);
     TACIT_TRY(plan_check(&plan, &in->offer, &terms, err), done);
@@ -193,6 +198,18 @@ static void take_poll(agent *a, uint32_t server_ms)
     a->poll_ms = ms > POLL_MOST_MS ? POLL_MOST_MS : ms;
 }
 
+/* Adapters are followed whatever becomes of the own entries; a plan is refused (accept_plan asks
+ * again) as long as the log does not take them. */
+static tacit_status sync_entries(agent *a, tacit_error *err)
+{
+    tacit_status status = receipts_sync(a->client, a->session, err);
+    bool refused = status == TACIT_REFUSED;
+    if (refused && !a->entries_refused)
+        tacit_log_error("%s", err->message);
+    a->entries_refused = refused;
+    return refused ? TACIT_OK : status;
+}
+
 static tacit_status check_in(agent *a, agent_outcome *outcome, tacit_error *err)
 {
     client_checkin in;
@@ -203,7 +220,7 @@ static tacit_status check_in(agent *a, agent_outcome *outcome, tacit_error *err)
     tacit_log_debug("checked in: log of %" PRIu64 " entries, %s", in.checkpoint.size,
                     in.has_plan ? "a plan" : "no plan");
     take_poll(a, in.reply->poll_after_ms);
-    status = receipts_sync(a->client, a->session, err);
+    status = sync_entries(a, err);
     if (status == TACIT_OK)
         status = follow_adapter(a, &in, &switched, err);
     if (status == TACIT_OK && switched) {
@@ -235,14 +252,8 @@ static void begin_awaiting(agent *a, const round_state *r)
     checked_plan_free(&plan);
 }
 
-static tacit_status send_when_due(agent *a, round_state *r, agent_outcome *outcome,
-                                  tacit_error *err)
+static tacit_status send_sealed(agent *a, round_state *r, tacit_error *err)
 {
-    if (tacit_clock_wall_ms() < r->upload_ms) {
-        a->wait_until_ms = r->upload_ms;
-        *outcome = AGENT_WAITING;
-        return TACIT_OK;
-    }
     tacit_status status = receipts_sync(a->client, a->session, err);
     if (status == TACIT_OK)
         status = upload_send(a->client, a->session, r, err);
@@ -251,51 +262,85 @@ static tacit_status send_when_due(agent *a, round_state *r, agent_outcome *outco
     return status;
 }
 
-/* A device that was off while its round ended would train for nothing: it gives up instead, by the
- * clock alone. */
+/* Whether nothing can come of the round any more, by the clock alone. A stored plan that this
+ * program cannot read never ends by itself: that round is over as well. */
 static bool is_past_deadline(const round_state *r)
 {
     checked_plan plan;
-    if (plan_open(&plan, (tacit_span){r->plan, r->plan_size},
-                  (tacit_span){r->schedule, r->schedule_size}, NULL) != TACIT_OK)
-        return false;
+    tacit_status status = plan_open(&plan, (tacit_span){r->plan, r->plan_size},
+                                    (tacit_span){r->schedule, r->schedule_size}, NULL);
+    if (status != TACIT_OK)
+        return status != TACIT_NO_MEMORY;
     uint64_t end = plan.plan->deadline_ms;
     checked_plan_free(&plan);
     return end < UINT64_MAX - CLOCK_SLACK_MS && tacit_clock_wall_ms() > end + CLOCK_SLACK_MS;
 }
 
-static tacit_status train_in_time(agent *a, round_state *r, tacit_error *err)
+/* Whatever kept the round from ending, it is given up: what it reserved stays spent, the next
+ * check-in tells the log, and later rounds find the device free. */
+static tacit_status give_up(agent *a, round_state *r, const char *why, tacit_error *err)
 {
-    if (!is_past_deadline(r))
-        return round_train_and_seal(a->client, r, err);
-    tacit_log_warn("the round's deadline passed while this device was off");
+    tacit_log_warn("round given up, its deadline has passed: %s", why);
     tacit_status status = reservation_abandon(a->client, r, "deadline", err);
     a->finished_round |= status == TACIT_OK;
     return status;
 }
 
-/* One stage of the round; the next turn takes the next. */
-static tacit_status work_on(agent *a, round_state *r, agent_outcome *outcome, tacit_error *err)
+/* A reserve that the log refuses will not be acknowledged by asking again: the round ends here, the
+ * reserve stays spent, and receipts_sync goes on offering it in its place in the chain. */
+static tacit_status acknowledge(agent *a, round_state *r, agent_outcome *outcome, tacit_error *err)
 {
-    bool taken;
-    tacit_status status;
-    *outcome = AGENT_WORKED;
-    switch (r->state) {
-    case ROUND_RESERVED:
-        status = receipts_sync(a->client, a->session, err);
-        if (status == TACIT_OK)
-            status = reservation_acknowledge(a->client, a->session, r, &taken, err);
-        a->finished_round |= status == TACIT_OK && !taken;
-        return status;
-    case ROUND_ACKNOWLEDGED:
-        return train_in_time(a, r, err);
-    case ROUND_SEALED:
-        return send_when_due(a, r, outcome, err);
-    case ROUND_DONE:
-    case ROUND_ABANDONED:
-        break;
+    bool taken = false;
+    tacit_status status = receipts_sync(a->client, a->session, err);
+    if (status == TACIT_OK)
+        status = reservation_acknowledge(a->client, a->session, r, &taken, err);
+    if (status == TACIT_REFUSED) {
+        tacit_log_error("round given up, the log refuses its reserve: %s", err->message);
+        if (a->setup->json)
+            agent_event_refused(err->message);
+        *outcome = AGENT_REFUSED;
+        status = reservation_abandon(a->client, r, "cancelled", err);
     }
+    a->finished_round |= status == TACIT_OK && !taken;
+    return status;
+}
+
+/* From a round's acknowledgement to the time of its upload nothing is sent, opened or closed: when
+ * training ends follows from the data, and so would whatever followed from its end. */
+static bool is_silent(const round_state *r)
+{
+    return r->state == ROUND_ACKNOWLEDGED ||
+           (r->state == ROUND_SEALED && tacit_clock_wall_ms() < r->upload_ms);
+}
+
+static tacit_status work_silently(agent *a, round_state *r, agent_outcome *outcome,
+                                  tacit_error *err)
+{
+    close_session(a); /* before training, never after */
+    *outcome = AGENT_WORKED;
+    if (r->state == ROUND_ACKNOWLEDGED)
+        return is_past_deadline(r) ? give_up(a, r, "this device was off meanwhile", err)
+                                   : round_train_and_seal(a->client, r, err);
+    a->wait_until_ms = r->upload_ms;
+    *outcome = AGENT_WAITING;
     return TACIT_OK;
+}
+
+/* One stage of the round with the server; the next turn takes the next. Sealed bytes are sent even
+ * late, so that the log hears of the spend, but not for ever. */
+static tacit_status work_connected(agent *a, round_state *r, agent_outcome *outcome,
+                                   tacit_error *err)
+{
+    bool past = is_past_deadline(r);
+    *outcome = AGENT_WORKED;
+    if (r->state == ROUND_RESERVED)
+        return past ? give_up(a, r, "its reserve was never acknowledged", err)
+                    : acknowledge(a, r, outcome, err);
+    tacit_status status = send_sealed(a, r, err);
+    if (status == TACIT_OK || !past || client_stopped(a->client))
+        return status;
+    close_session(a); /* it may be in the middle of a request */
+    return give_up(a, r, err ? err->message : "its update cannot be sent", err);
 }
 
 /* --- the loop --- */
@@ -309,22 +354,30 @@ static tacit_status renew(agent *a, tacit_error *err)
     return status;
 }
 
-static tacit_status turn(agent *a, agent_outcome *outcome, tacit_error *err)
+/* With a fresh certificate and a connection: `r` is the open round, or NULL to check in. */
+static tacit_status turn_connected(agent *a, round_state *r, agent_outcome *outcome,
+                                   tacit_error *err)
 {
-    round_state round = {0};
-    *outcome = AGENT_IDLE;
     tacit_status status = renew(a, err);
     if (status == TACIT_OK)
         status = open_session(a, err);
     if (status != TACIT_OK)
         return status;
-    status = round_state_open(a->client->db, false, &round, err);
-    if (status == TACIT_OK) {
-        status = work_on(a, &round, outcome, err);
-        if (status == TACIT_OK && *outcome == AGENT_WORKED && a->setup->json)
-            agent_event_round(&round);
-    } else if (status == TACIT_NOT_FOUND)
-        status = check_in(a, outcome, err);
+    return r ? work_connected(a, r, outcome, err) : check_in(a, outcome, err);
+}
+
+static tacit_status turn(agent *a, agent_outcome *outcome, tacit_error *err)
+{
+    round_state round = {0};
+    *outcome = AGENT_IDLE;
+    tacit_status status = round_state_open(a->client->db, false, &round, err);
+    if (status == TACIT_NOT_FOUND)
+        return turn_connected(a, NULL, outcome, err);
+    if (status == TACIT_OK)
+        status = is_silent(&round) ? work_silently(a, &round, outcome, err)
+                                   : turn_connected(a, &round, outcome, err);
+    if (status == TACIT_OK && *outcome == AGENT_WORKED && a->setup->json)
+        agent_event_round(&round);
     round_state_free(&round);
     return status;
 }

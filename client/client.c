@@ -101,9 +101,21 @@ static tacit_status open_enrolment(client *c, client_need need, tacit_error *err
     return status;
 }
 
-tacit_status client_open(client **out, const char *dir, client_need need, tacit_error *err)
+/* Who only looks gets a copy in memory, on which opening may do all that it does. */
+static tacit_status open_database(client *c, client_need need, tacit_error *err)
 {
     char path[CLIENT_PATH_MAX];
+    tacit_status status = need == CLIENT_READS ? TACIT_OK : make_folders(c, err);
+    if (status == TACIT_OK)
+        status = client_path(c, path, NULL, "client.db", err);
+    if (status == TACIT_OK)
+        status = need == CLIENT_READS ? tacit_database_open_copy(&c->db, path, err)
+                                      : tacit_database_open(&c->db, path, err);
+    return status == TACIT_OK ? client_store_open(c->db, err) : status;
+}
+
+tacit_status client_open(client **out, const char *dir, client_need need, tacit_error *err)
+{
     tacit_status status;
     *out = NULL;
     if (strlen(dir) >= CLIENT_PATH_MAX / 2)
@@ -113,13 +125,10 @@ tacit_status client_open(client **out, const char *dir, client_need need, tacit_
         return tacit_fail(err, TACIT_NO_MEMORY, "no memory");
     c->lock = -1;
     memcpy(c->dir, dir, strlen(dir) + 1);
-    TACIT_TRY(client_config_load(&c->config, dir, err), fail);
+    TACIT_TRY(tacit_status_of_input(client_config_load(&c->config, dir, err), err), fail);
     if (need != CLIENT_READS)
         TACIT_TRY(take_lock(c, err), fail);
-    TACIT_TRY(make_folders(c, err), fail);
-    TACIT_TRY(client_path(c, path, NULL, "client.db", err), fail);
-    TACIT_TRY(tacit_database_open(&c->db, path, err), fail);
-    TACIT_TRY(client_store_open(c->db, err), fail);
+    TACIT_TRY(open_database(c, need, err), fail);
     TACIT_TRY(open_keys(c, err), fail);
     TACIT_TRY(open_enrolment(c, need, err), fail);
     *out = c;

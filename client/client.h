@@ -35,7 +35,7 @@ typedef struct client {
 } client;
 
 typedef enum client_need {
-    CLIENT_READS,     /* only looks: no lock */
+    CLIENT_READS,     /* only looks: no lock, a copy of the database, nothing is written */
     CLIENT_WORKS,     /* takes the lock */
     CLIENT_FEDERATES, /* takes the lock and needs an enrolment (TACIT_CONFLICT without) */
 } client_need;

@@ -1,5 +1,6 @@
 #include "client/client_config.h"
 
+#include "client/plan_check.h"
 #include "common/file.h"
 
 #include <stdarg.h>
@@ -8,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+enum { PAD_SECONDS_DEFAULT = 60 };
 
 #define AT(field) offsetof(client_config, field)
 
@@ -70,6 +73,11 @@ static const tacit_config_row config_rows[] = {
      .required = true,
      .min = 1,
      .max = UINT32_MAX},
+    {.key = "policy.minimum_pad_seconds",
+     .kind = TACIT_CONFIG_U64,
+     .at = AT(minimum_pad_seconds),
+     .min = 0,
+     .max = PLAN_PAD_SECONDS_MAX},
     {.key = "policy.allow_non_private",
      .kind = TACIT_CONFIG_BOOL,
      .at = AT(policy.allow_non_private)},
@@ -92,7 +100,7 @@ static tacit_status anchor_paths(client_config *c, const char *dir, tacit_error 
 tacit_status client_config_load(client_config *out, const char *dir, tacit_error *err)
 {
     char path[4096];
-    config_file file = {.devices = 1};
+    config_file file = {.config.minimum_pad_seconds = PAD_SECONDS_DEFAULT, .devices = 1};
     *out = (client_config){0};
     tacit_status status = tacit_file_join(path, sizeof path, dir, "client.yaml", err);
     if (status == TACIT_OK)
@@ -190,6 +198,9 @@ static const char policy_text[] =
     "  minimum_noise_multiplier: 0.5\n"
     "  minimum_cohort: 2               # devices asked in a round\n"
     "  minimum_quorum: 2               # updates summed before anything is published\n"
+    "  minimum_pad_seconds: 60         # least wait from reserve to upload, so that the server "
+    "does\n"
+    "                                  # not see how long training took; 0 lets it see\n"
     "  allow_non_private: false        # true: take plans without noise (epsilon infinite)\n"
     "  devices_per_subject: 1          # most devices that one subject can appear on\n";
 

@@ -18,7 +18,8 @@ typedef struct client_config {
     uint64_t threads;      /* 0: all that the machine gives */
     uint64_t poll_seconds; /* between check-ins; 0: as the server says */
     tacit_policy policy;
-    int unit; /* index into the words record, subject, device */
+    uint64_t minimum_pad_seconds; /* least wait from reserve to upload of a plan with a guarantee */
+    int unit;                     /* index into the words record, subject, device */
 } client_config;
 
 /* Paths in the file are relative to `dir`; they come out absolute or as given. TACIT_NOT_FOUND when

@@ -2,6 +2,7 @@
 
 #include "client/training_checkpoint.h"
 #include "common/killpoint.h"
+#include "common/secret.h"
 #include "engine/adapter.h"
 
 #include <math.h>
@@ -51,7 +52,7 @@ static tacit_status add_zeros(training *t, size_t n)
 typedef struct unit_batch {
     snapshot_examples examples[UNITS_AT_ONCE];
     tacit_unit unit[UNITS_AT_ONCE];
-    size_t n_units, n_empty;
+    size_t n_units, n_taken; /* taken: with those that have no example */
 } unit_batch;
 
 static void batch_release(unit_batch *b)
@@ -70,23 +71,24 @@ static void keep_trainable(training *t, snapshot_examples *e)
     e->count = kept;
 }
 
+/* Takes as many units as there is memory for, one at least: the rest is for the next batch. */
 static tacit_status batch_prepare(training *t, unit_batch *b, const size_t *drawn, size_t n)
 {
     const training_job *job = t->job;
     *b = (unit_batch){.n_units = 0};
-    for (size_t i = 0; i < n; i++) {
+    for (; b->n_taken < n; b->n_taken++) {
         snapshot_examples *e = &b->examples[b->n_units];
-        tacit_status status =
-            snapshot_prepare(job->snapshot, drawn[i], job->mechanism->unit_examples, e, t->err);
+        tacit_status status = snapshot_prepare(job->snapshot, drawn[b->n_taken],
+                                               job->mechanism->unit_examples, e, t->err);
+        if (status == TACIT_NO_MEMORY && b->n_units)
+            return TACIT_OK;
         if (status != TACIT_OK)
             return status;
         keep_trainable(t, e);
-        if (e->count == 0) {
+        if (e->count)
+            b->unit[b->n_units++] = (tacit_unit){e->example, e->count};
+        else
             snapshot_release(e);
-            b->n_empty++;
-            continue;
-        }
-        b->unit[b->n_units++] = (tacit_unit){e->example, e->count};
     }
     return TACIT_OK;
 }
@@ -104,15 +106,16 @@ static void run_units(training *t, const unit_batch *b)
             local_log_add(t->job->log, "gradient: %s; the unit counts as zero", why.message);
 }
 
-static tacit_status run_batch(training *t, const size_t *drawn, size_t n)
+static tacit_status run_batch(training *t, const size_t *drawn, size_t n, size_t *taken)
 {
     unit_batch b;
     size_t before = t->units;
     tacit_status status = batch_prepare(t, &b, drawn, n);
+    *taken = b.n_taken;
     if (status == TACIT_OK && b.n_units)
         run_units(t, &b);
     if (status == TACIT_OK)
-        status = add_zeros(t, n - (t->units - before));
+        status = add_zeros(t, b.n_taken - (t->units - before));
     batch_release(&b);
     return status;
 }
@@ -120,13 +123,13 @@ static tacit_status run_batch(training *t, const size_t *drawn, size_t n)
 static tacit_status run_step(training *t)
 {
     const size_t *drawn;
-    size_t n;
+    size_t n, taken = 0;
     t->loss = 0;
     t->units = t->finite = 0;
     tacit_status status =
         tacit_dp_begin_step(t->dp, snapshot_units(t->job->snapshot), &drawn, &n, t->err);
-    for (size_t i = 0; i < n && status == TACIT_OK; i += UNITS_AT_ONCE)
-        status = run_batch(t, drawn + i, n - i < UNITS_AT_ONCE ? n - i : UNITS_AT_ONCE);
+    for (size_t i = 0; i < n && status == TACIT_OK; i += taken)
+        status = run_batch(t, drawn + i, n - i < UNITS_AT_ONCE ? n - i : UNITS_AT_ONCE, &taken);
     if (status == TACIT_OK)
         status = tacit_dp_end_step(t->dp, t->mean, t->err);
     if (status != TACIT_OK)
@@ -245,13 +248,13 @@ tacit_status local_training_run(const training_job *job, training_result *out, t
     tacit_optimizer_fini(&t.optimizer);
     tacit_trainer_free(t.trainer);
     free(t.parent);
-    free(t.mean);
+    tacit_wipe_free(t.mean);
     return status;
 }
 
 void training_result_free(training_result *r)
 {
     free(r->parent);
-    free(r->trained);
+    tacit_wipe_free(r->trained);
     *r = (training_result){0};
 }

@@ -46,8 +46,9 @@ typedef struct training_result {
 } training_result;
 
 /* TACIT_AGAIN when `stop` became true: call again to continue. A checkpoint that is torn or of
- * another size counts as none. TACIT_IO when a checkpoint cannot be written: nothing is lost, the
- * step is redone. */
+ * another size counts as none. TACIT_IO when a checkpoint cannot be written, TACIT_NO_MEMORY when
+ * there is none for the training itself: nothing is lost, the same call later redoes the step. A
+ * unit that there is no memory for counts as zero (snapshot.h). */
 tacit_status local_training_run(const training_job *job, training_result *out,
                                 tacit_error *err) TACIT_MUST_CHECK;
 void training_result_free(training_result *r);

@@ -16,8 +16,16 @@ void checked_plan_free(checked_plan *p)
 
 /* --- what the bytes say --- */
 
-static tacit_status check_limits(const Tacit__Plan *plan, tacit_error *err)
+/* How long training takes follows from how many units were drawn. An upload that leaves when it
+ * ends tells the server, so a guarantee needs a wait that training fits in. */
+static tacit_status check_pad(const checked_plan *p, uint64_t minimum, tacit_error *err)
 {
+    const Tacit__Plan *plan = p->plan;
+    if (p->mechanism.kind != TACIT_MECHANISM_NONE && plan->pad_seconds < minimum)
+        return tacit_fail(err, TACIT_REFUSED,
+                          "plan's pad of %u seconds from reserve to upload is below this device's "
+                          "minimum_pad_seconds %llu",
+                          plan->pad_seconds, (unsigned long long)minimum);
     if (plan->pad_seconds > PLAN_PAD_SECONDS_MAX)
         return tacit_fail(err, TACIT_REFUSED,
                           "plan's upload would wait %u seconds; this device waits at most %u",
@@ -108,7 +116,7 @@ tacit_status plan_check(checked_plan *out, const plan_offer *offer, const plan_t
     out->logged_ms = logged_ms;
     TACIT_TRY(check_base(out->plan, terms->base_digest, err), fail);
     TACIT_TRY(tacit_policy_check(terms->policy, out->plan, err), fail);
-    TACIT_TRY(check_limits(out->plan, err), fail);
+    TACIT_TRY(check_pad(out, terms->minimum_pad_seconds, err), fail);
     return TACIT_OK;
 fail:
     checked_plan_free(out);

@@ -22,7 +22,8 @@ typedef struct plan_offer {
 typedef struct plan_terms {
     const tacit_note_key *log; /* pinned */
     const tacit_policy *policy;
-    const uint8_t *base_digest; /* of this device's model */
+    uint64_t minimum_pad_seconds; /* the owner's; plans of mechanism none are free of it */
+    const uint8_t *base_digest;   /* of this device's model */
 } plan_terms;
 
 /* What a good offer says, opened. */
@@ -41,7 +42,8 @@ typedef struct checked_plan {
  *   TACIT_INTEGRITY  the entry is not signed by the log's key, logs other bytes, or is not in the
  *                    log; the plan is not the schedule's round
  *   TACIT_REFUSED    the plan is for a base that this device does not have; the policy (unit,
- *                    noise, delta, cohort, quorum, mechanism none)
+ *                    noise, delta, cohort, quorum, mechanism none); an upload that would leave too
+ *                    early to hide how long training took, or too late
  * The budget is the account's business, the shapes are plan_check_layout's. */
 tacit_status plan_check(checked_plan *out, const plan_offer *offer, const plan_terms *terms,
                         tacit_error *err) TACIT_MUST_CHECK;

@@ -1,6 +1,7 @@
 #include "client/receipts.h"
 
 #include "client/round_state_store.h"
+#include "client/upload.h"
 #include "common/file.h"
 #include "common/log.h"
 #include "common/message.h"
@@ -120,24 +121,45 @@ static tacit_status submit_abandon(client_session *s, const receipt_reply *r, ta
     return status;
 }
 
-/* Reserves, abandons and losses are sent (again, perhaps: that is free), so that the log has them
- * before anything later; a spend went with its upload. */
-static tacit_status submit(client *c, client_session *s, receipt_reply *r,
-                           Tacit__Entry__BodyCase kind, tacit_error *err)
-{
-    if (kind == TACIT__ENTRY__BODY_RESERVE)
-        return submit_reserve(c, s, r, err);
-    bool ends = kind == TACIT__ENTRY__BODY_ABANDON || kind == TACIT__ENTRY__BODY_ACCOUNT_LOST;
-    tacit_status status = ends ? submit_abandon(s, r, err) : TACIT_OK;
-    return status == TACIT_OK ? ask_receipt(c, s, r, err) : status;
-}
-
 /* What sync_one has to know about an entry; `reserve` is its own hash or that of the reserve it
  * ends. */
 typedef struct entry_kind {
     Tacit__Entry__BodyCase kind;
     uint8_t reserve[TACIT_HASH_BYTES];
 } entry_kind;
+
+/* A spend goes with its upload. One whose round was given up before that is announced alone: what
+ * the chain has after it cannot be logged before it. */
+static tacit_status submit_spend(client *c, client_session *s, receipt_reply *r,
+                                 const entry_kind *k, tacit_error *err)
+{
+    Tacit__UploadBeginReply *reply = NULL;
+    round_state round;
+    tacit_status status = ask_receipt(c, s, r, err);
+    if (status != TACIT_NOT_FOUND)
+        return status;
+    status = round_state_find(c->db, k->reserve, &round, err);
+    if (status != TACIT_OK)
+        return status;
+    status =
+        upload_announce(s, &round, (tacit_span){r->entry.entry, r->entry.entry_size}, &reply, err);
+    tacit_message_free(reply);
+    round_state_free(&round);
+    return status == TACIT_OK ? ask_receipt(c, s, r, err) : status;
+}
+
+/* Every kind is sent again until the log's receipt is here; the same bytes twice cost nothing. */
+static tacit_status submit(client *c, client_session *s, receipt_reply *r, const entry_kind *k,
+                           tacit_error *err)
+{
+    if (k->kind == TACIT__ENTRY__BODY_RESERVE)
+        return submit_reserve(c, s, r, err);
+    if (k->kind == TACIT__ENTRY__BODY_SPEND)
+        return submit_spend(c, s, r, k, err);
+    bool ends = k->kind == TACIT__ENTRY__BODY_ABANDON || k->kind == TACIT__ENTRY__BODY_ACCOUNT_LOST;
+    tacit_status status = ends ? submit_abandon(s, r, err) : TACIT_OK;
+    return status == TACIT_OK ? ask_receipt(c, s, r, err) : status;
+}
 
 static tacit_status kind_of(const tacit_reservation *r, entry_kind *out, tacit_error *err)
 {
@@ -183,6 +205,27 @@ static tacit_status write_file(client *c, const tacit_reservation *entry,
     return status;
 }
 
+/* What a server answers that was reached and does not take an entry; everything else is of the way
+ * there or of this machine. */
+static bool is_refusal(tacit_status status)
+{
+    return status == TACIT_REFUSED || status == TACIT_CONFLICT || status == TACIT_NOT_FOUND ||
+           status == TACIT_BAD_INPUT;
+}
+
+static tacit_status fail_refused(const tacit_reservation *entry, const entry_kind *k,
+                                 tacit_error *err)
+{
+    if (err)
+        err->status = TACIT_REFUSED;
+    tacit_fail_context(err,
+                       "the log does not take entry %" PRIu64
+                       " (%s) of this device, and none after "
+                       "it; nothing more is reserved before the operator has settled that",
+                       entry->sequence, tacit_entry_kind_name(k->kind));
+    return TACIT_REFUSED;
+}
+
 /* One entry: in the log with a stored receipt, or *later. */
 static tacit_status sync_one(client *c, client_session *s, receipt_reply *r, const entry_kind *k,
                              bool *later, tacit_error *err)
@@ -193,10 +236,10 @@ static tacit_status sync_one(client *c, client_session *s, receipt_reply *r, con
         *later = true;
         return TACIT_OK;
     }
-    tacit_status status = submit(c, s, r, k->kind, err);
+    tacit_status status = submit(c, s, r, k, err);
     if (status == TACIT_OK)
-        status = receipt_store(c, r->entry.hash, r, err);
-    return status;
+        return receipt_store(c, r->entry.hash, r, err);
+    return is_refusal(status) ? fail_refused(&r->entry, k, err) : status;
 }
 
 tacit_status receipts_sync(client *c, client_session *s, tacit_error *err)

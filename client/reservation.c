@@ -121,6 +121,12 @@ static void report(client *c, const tacit_reservation *reserved)
         tacit_log_info("reserved: no privacy is claimed for this round (mechanism none)");
 }
 
+/* The copy is durable before the reserve is, and the reserve before anybody is told. The other way
+ * round a power cut between the two would leave a reserve without its data: the round would be
+ * spent on a later state of the data file, or on none. What the reserve covers does not depend on
+ * the moment of the copy: it charges every unit of the store, present or not. A copy whose reserve
+ * is refused is removed here; one that a power cut left alone, by reservation_sweep at the next
+ * start; one whose round the server refuses, when the round is abandoned. */
 tacit_status reservation_make(client *c, const checked_plan *plan, tacit_span plan_bytes,
                               tacit_span schedule_bytes, bool local, round_state *out,
                               tacit_error *err)
@@ -207,13 +213,17 @@ tacit_status reservation_acknowledge(client *c, client_session *s, round_state *
     return TACIT_OK;
 }
 
+/* Sealed bytes have a signed spend, and perhaps the server accepted them and its answer was lost: a
+ * log does not take an abandon of an accepted update, and nothing after that. Their round ends with
+ * the spend, which receipts_sync brings into the log. */
 tacit_status reservation_abandon(client *c, round_state *r, const char *reason, tacit_error *err)
 {
     tacit_reservation entry = {0};
     tacit_status status = tacit_database_begin(c->db, err);
     if (status != TACIT_OK)
         return status;
-    status = tacit_account_abandon(c->account, r->reserve_hash, reason, &entry, err);
+    if (r->state != ROUND_SEALED)
+        status = tacit_account_abandon(c->account, r->reserve_hash, reason, &entry, err);
     if (status == TACIT_OK)
         status = move(c, r, ROUND_ABANDONED, reason, err);
     if (status == TACIT_OK)

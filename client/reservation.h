@@ -20,7 +20,8 @@ tacit_status reservation_make(client *c, const checked_plan *plan, tacit_span pl
 tacit_status reservation_acknowledge(client *c, client_session *s, round_state *r, bool *taken,
                                      tacit_error *err) TACIT_MUST_CHECK;
 
-/* Ends the round without a release; nothing comes back. `reason`: a word that no data decides. */
+/* Ends the round without a release; nothing comes back. `reason`: a word that no data decides. The
+ * log is told by an abandon entry unless the spend is signed already. */
 tacit_status reservation_abandon(client *c, round_state *r, const char *reason,
                                  tacit_error *err) TACIT_MUST_CHECK;
 

@@ -1,6 +1,7 @@
 #include "client/snapshot.h"
 
 #include "common/file.h"
+#include "common/secret.h"
 #include "engine/dataset.h"
 #include "engine/example.h"
 #include "engine/row_cache.h"
@@ -34,6 +35,7 @@ struct client_snapshot {
     size_t *order; /* memory of the units */
     tacit_row_cache *rows;
     size_t kept_bytes;
+    size_t held; /* sets of examples that callers have */
 };
 
 /* --- taking the copy --- */
@@ -68,6 +70,20 @@ static tacit_status copy_bytes(int from, int to, const char *path, bool *readabl
     return status;
 }
 
+/* The name must survive a power cut as well as the bytes: without it the round would see no data.
+ */
+static tacit_status sync_folder(const char *path, tacit_error *err)
+{
+    char folder[4096];
+    const char *slash = strrchr(path, '/');
+    size_t n = slash ? (size_t)(slash - path) + 1 : 0;
+    if (n >= sizeof folder)
+        return tacit_fail(err, TACIT_USAGE, "%s: the path is too long", path);
+    memcpy(folder, path, n);
+    folder[n] = '\0';
+    return tacit_file_sync_dir(n ? folder : ".", err);
+}
+
 tacit_status snapshot_take(const char *path, const char *data, local_log *log, tacit_error *err)
 {
     bool readable = false;
@@ -87,6 +103,8 @@ tacit_status snapshot_take(const char *path, const char *data, local_log *log, t
         status =
             tacit_fail(err, TACIT_IO, "%s: cannot write the snapshot: %s", path, strerror(errno));
     close(to);
+    if (status == TACIT_OK)
+        status = sync_folder(path, err);
     if (status != TACIT_OK)
         unlink(path);
     return status;
@@ -111,6 +129,8 @@ static tacit_status add_line(client_snapshot *s, const char *line, size_t size, 
     tacit_status status =
         size > LINE_BYTES ? tacit_fail(&why, TACIT_BAD_INPUT, "longer than %d bytes", LINE_BYTES)
                           : tacit_record_parse(&r->record, line, size, s->setup.media_folder, &why);
+    if (status == TACIT_NO_MEMORY) /* of this machine now, not a bad line for ever */
+        return tacit_fail(err, status, "line %zu: %s", number, why.message);
     if (status != TACIT_OK) {
         local_log_add(s->setup.log, "line %zu: %s; skipped", number, why.message);
         return TACIT_OK;
@@ -131,10 +151,11 @@ static bool is_blank(const char *line, size_t size)
 static tacit_status read_lines(client_snapshot *s, tacit_error *err)
 {
     tacit_file_map map;
-    tacit_error none;
-    tacit_status status = TACIT_OK;
-    if (tacit_file_map_open(&map, s->setup.path, &none) != TACIT_OK)
+    tacit_status status = tacit_file_map_open(&map, s->setup.path, err);
+    if (status == TACIT_NOT_FOUND || status == TACIT_BAD_INPUT)
         return TACIT_OK; /* missing or empty */
+    if (status != TACIT_OK)
+        return status;
     const char *at = (const char *)map.data, *end = at + map.size;
     for (size_t number = 1; at < end && status == TACIT_OK; number++) {
         const char *stop = memchr(at, '\n', (size_t)(end - at));
@@ -272,7 +293,7 @@ void snapshot_close(client_snapshot *s)
             tacit_input_free(&s->record[i].input);
     }
     tacit_row_cache_free(s->rows);
-    free(s->record);
+    tacit_wipe_free(s->record);
     free(s->unit);
     free(s->order);
     free(s);
@@ -293,8 +314,26 @@ static size_t input_bytes(const client_snapshot *s, const tacit_input *in)
     return bytes;
 }
 
-/* False when the record gives no usable example; the local log says why, once. */
-static bool build(client_snapshot *s, snapshot_record *r, tacit_input *out)
+/* Gives back what is kept between steps. */
+static void forget(client_snapshot *s)
+{
+    tacit_row_cache *fresh;
+    for (size_t i = 0; i < s->count; i++) {
+        if (s->record[i].kept)
+            tacit_input_free(&s->record[i].input);
+        s->record[i].kept = false;
+    }
+    s->kept_bytes = 0;
+    if (tacit_row_cache_new(&fresh, s->setup.model, ROW_BYTES, s->setup.row_file, s->setup.pool,
+                            NULL) != TACIT_OK)
+        return;
+    tacit_row_cache_free(s->rows);
+    s->rows = fresh;
+}
+
+/* An example of the record, or a status and the local log's line why there is none, once. Lack of
+ * memory is of this moment, so it is no judgement on the record. */
+static tacit_status build(client_snapshot *s, snapshot_record *r, tacit_input *out)
 {
     tacit_error why = {0};
     tacit_example_options options = {.max_rows = s->setup.max_rows};
@@ -306,17 +345,21 @@ static bool build(client_snapshot *s, snapshot_record *r, tacit_input *out)
     }
     if (status != TACIT_OK && !r->judged)
         local_log_add(s->setup.log, "line %zu: %s; counts as nothing", r->record.line, why.message);
-    r->judged = true;
+    r->judged = status != TACIT_NO_MEMORY;
     r->usable = status == TACIT_OK;
-    return r->usable;
+    return status;
 }
 
-static void add_example(client_snapshot *s, size_t index, snapshot_examples *out)
+/* TACIT_NO_MEMORY alone matters to the caller: other examples that cannot be had are left out. */
+static tacit_status add_example(client_snapshot *s, size_t index, snapshot_examples *out)
 {
     snapshot_record *r = &s->record[index];
     tacit_input built;
-    if (!r->kept && ((r->judged && !r->usable) || !build(s, r, &built)))
-        return;
+    if (!r->kept && r->judged && !r->usable)
+        return TACIT_BAD_INPUT;
+    tacit_status status = r->kept ? TACIT_OK : build(s, r, &built);
+    if (status != TACIT_OK)
+        return status;
     if (!r->kept && s->kept_bytes + input_bytes(s, &built) <= s->setup.memory) {
         s->kept_bytes += input_bytes(s, &built);
         r->input = built;
@@ -325,6 +368,7 @@ static void add_example(client_snapshot *s, size_t index, snapshot_examples *out
     if (!r->kept)
         out->own[out->n_own] = built;
     out->example[out->count++] = r->kept ? &r->input : &out->own[out->n_own++];
+    return TACIT_OK;
 }
 
 /* The first `n` of the list become a uniform choice of it. */
@@ -338,6 +382,23 @@ static void choose(size_t *list, size_t count, size_t n)
     }
 }
 
+/* The examples at list[0 .. n). `alone`: nothing more can be given back, so one that there is no
+ * memory for is left out. */
+static tacit_status prepare(client_snapshot *s, const size_t *list, size_t n, bool alone,
+                            snapshot_examples *out)
+{
+    *out = (snapshot_examples){.example = calloc(n + 1, sizeof *out->example),
+                               .own = calloc(n + 1, sizeof *out->own),
+                               .of = s};
+    s->held++;
+    if (!out->example || !out->own)
+        return TACIT_NO_MEMORY;
+    for (size_t i = 0; i < n; i++)
+        if (add_example(s, list[i], out) == TACIT_NO_MEMORY && !alone)
+            return TACIT_NO_MEMORY;
+    return TACIT_OK;
+}
+
 tacit_status snapshot_prepare(client_snapshot *s, size_t unit, uint32_t most,
                               snapshot_examples *out, tacit_error *err)
 {
@@ -345,21 +406,25 @@ tacit_status snapshot_prepare(client_snapshot *s, size_t unit, uint32_t most,
     while (list[count] != SIZE_MAX)
         count++;
     size_t n = count < most ? count : most;
-    *out = (snapshot_examples){.example = calloc(n + 1, sizeof *out->example),
-                               .own = calloc(n + 1, sizeof *out->own)};
-    if (!out->example || !out->own) {
-        snapshot_release(out);
-        return tacit_fail(err, TACIT_NO_MEMORY, "no memory for %zu examples", n);
-    }
     if (count > most)
         choose(list, count, n);
-    for (size_t i = 0; i < n; i++)
-        add_example(s, list[i], out);
+    if (prepare(s, list, n, false, out) == TACIT_OK)
+        return TACIT_OK;
+    snapshot_release(out);
+    if (s->held)
+        return tacit_fail(err, TACIT_NO_MEMORY, "no memory for a unit beside those that are held");
+    forget(s);
+    if (prepare(s, list, n, true, out) == TACIT_OK)
+        return TACIT_OK;
+    snapshot_release(out); /* a unit without any example */
+    local_log_add(s->setup.log, "no memory for a unit; it counts as nothing");
     return TACIT_OK;
 }
 
 void snapshot_release(snapshot_examples *e)
 {
+    if (e->of)
+        e->of->held--;
     for (size_t i = 0; i < e->n_own; i++)
         tacit_input_free(&e->own[i]);
     free(e->own);

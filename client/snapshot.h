@@ -31,7 +31,8 @@ typedef struct snapshot_setup {
     local_log *log;
 } snapshot_setup;
 
-/* A missing copy is an empty one. TACIT_NO_MEMORY. */
+/* A missing copy is an empty one. TACIT_NO_MEMORY and TACIT_IO are of this machine and this moment:
+ * the caller may try again later. */
 tacit_status snapshot_open(client_snapshot **out, const snapshot_setup *setup,
                            tacit_error *err) TACIT_MUST_CHECK;
 void snapshot_close(client_snapshot *s);
@@ -39,12 +40,19 @@ void snapshot_close(client_snapshot *s);
 size_t snapshot_units(const client_snapshot *s);
 
 /* At most `most` examples of a unit, chosen anew each time, uniformly, when it has more. Prepares
- * them; unusable ones are left out. Valid until snapshot_release. */
+ * them; unusable ones are left out. Valid until snapshot_release.
+ *
+ * What a unit gives must not depend on other units, and memory is shared with them. So lack of it
+ * is an error, TACIT_NO_MEMORY, only while other sets of examples are held: release them and ask
+ * again. With none held everything that is kept between steps is given back first, and an example
+ * for which there is no memory even then is left out like one that cannot be decoded, this time
+ * alone. */
 typedef struct snapshot_examples {
     const tacit_input **example; /* [count] */
     size_t count;
     tacit_input *own; /* prepared for this call alone */
     size_t n_own;
+    client_snapshot *of;
 } snapshot_examples;
 
 tacit_status snapshot_prepare(client_snapshot *s, size_t unit, uint32_t most,

@@ -47,22 +47,28 @@ static tacit_status open_sealed(uploading *u, tacit_error *err)
     return status;
 }
 
-static tacit_status begin(uploading *u, uint64_t *offset, tacit_error *err)
+tacit_status upload_announce(client_session *s, const round_state *r, tacit_span spend_entry,
+                             Tacit__UploadBeginReply **reply, tacit_error *err)
 {
     Tacit__UploadBeginRequest request = TACIT__UPLOAD_BEGIN_REQUEST__INIT;
+    request.reserve_hash = tacit_field_of(r->reserve_hash, sizeof r->reserve_hash);
+    request.size = r->sealed_bytes;
+    request.digest = tacit_field_of(r->sealed_digest, sizeof r->sealed_digest);
+    request.spend_entry = tacit_field_of(spend_entry.data, spend_entry.size);
+    return client_session_call(s, TACIT__METHOD__METHOD_UPLOAD_BEGIN, &request,
+                               &tacit__upload_begin_reply__descriptor, reply, err);
+}
+
+static tacit_status begin(uploading *u, uint64_t *offset, tacit_error *err)
+{
     Tacit__UploadBeginReply *reply = NULL;
     tacit_reservation spend = {0};
     round_state *r = u->round;
     tacit_status status =
         tacit_account_spend(u->client->account, r->reserve_hash, r->sealed_digest, &spend, err);
-    if (status != TACIT_OK)
-        return status;
-    request.reserve_hash = tacit_field_of(r->reserve_hash, sizeof r->reserve_hash);
-    request.size = r->sealed_bytes;
-    request.digest = tacit_field_of(r->sealed_digest, sizeof r->sealed_digest);
-    request.spend_entry = tacit_field_of(spend.entry, spend.entry_size);
-    status = client_session_call(u->session, TACIT__METHOD__METHOD_UPLOAD_BEGIN, &request,
-                                 &tacit__upload_begin_reply__descriptor, &reply, err);
+    if (status == TACIT_OK)
+        status = upload_announce(u->session, r, (tacit_span){spend.entry, spend.entry_size}, &reply,
+                                 err);
     tacit_reservation_free(&spend);
     if (status != TACIT_OK)
         return status;

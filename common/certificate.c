@@ -46,15 +46,15 @@ static tacit_status copy_out(BIO *bio, char **out, tacit_error *err)
     return TACIT_OK;
 }
 
-/* One certificate, or two with `second`. */
-static tacit_status certificates_to_pem(X509 *first, X509 *second, char **out, tacit_error *err)
+static tacit_status certificates_to_pem(X509 *const *certificates, int count, char **out,
+                                        tacit_error *err)
 {
-    tacit_status status;
     BIO *bio = BIO_new(BIO_s_mem());
-    if (!bio || !PEM_write_bio_X509(bio, first) || (second && !PEM_write_bio_X509(bio, second)))
-        status = pem_fail(err, TACIT_FAILED, "cannot write a certificate");
-    else
-        status = copy_out(bio, out, err);
+    bool written = bio != NULL;
+    for (int i = 0; written && i < count; i++)
+        written = PEM_write_bio_X509(bio, certificates[i]) == 1;
+    tacit_status status = written ? copy_out(bio, out, err)
+                                  : pem_fail(err, TACIT_FAILED, "cannot write a certificate");
     BIO_free(bio);
     return status;
 }
@@ -273,7 +273,8 @@ static tacit_status finish_certificate(tacit_ca *ca, X509 *made, GENERAL_NAMES *
     if (!made || !names || X509_add1_ext_i2d(made, NID_subject_alt_name, names, 0, 0) != 1 ||
         X509_sign(made, ca->key, NULL) <= 0)
         return pem_fail(err, TACIT_FAILED, "cannot make a certificate");
-    return certificates_to_pem(made, chain ? ca->certificate : NULL, pem, err);
+    X509 *const both[] = {made, ca->certificate};
+    return certificates_to_pem(both, chain ? 2 : 1, pem, err);
 }
 
 static bool push_name(GENERAL_NAMES *names, int type, ASN1_STRING *value)
@@ -423,7 +424,7 @@ tacit_status tacit_ca_create(const char *dir, const char *name, tacit_error *err
         status = pem_fail(err, TACIT_FAILED, "cannot make the root certificate");
         goto done;
     }
-    TACIT_TRY(certificates_to_pem(root, NULL, &pem, err), done);
+    TACIT_TRY(certificates_to_pem(&root, 1, &pem, err), done);
     TACIT_TRY(store_key(key, paths.key, err), done);
     TACIT_TRY(tacit_file_write(paths.certificate, pem, strlen(pem), 0644, err), done);
 done:
@@ -437,19 +438,23 @@ static tacit_status ca_read(tacit_ca *ca, const ca_paths *paths, tacit_error *er
 {
     STACK_OF(X509) *certificates = NULL;
     tacit_secret key_pem = {0};
+    X509 *roots[PEM_CERTIFICATES_MAX];
     uint8_t *text = NULL;
     size_t size;
+    int count = 0;
     tacit_status status;
     TACIT_TRY(tacit_file_read(paths->certificate, TACIT_PEM_MAX, &text, &size, err), done);
     TACIT_TRY(pem_certificates((const char *)text, &certificates, err), done);
     TACIT_TRY(tacit_tls_key_load(&key_pem, paths->key, err), done);
     TACIT_TRY(pem_private_key((const char *)key_pem.data, &ca->key, err), done);
+    for (int i = 0; i < sk_X509_num(certificates) && i < PEM_CERTIFICATES_MAX; i++)
+        roots[count++] = sk_X509_value(certificates, i);
+    TACIT_TRY(certificates_to_pem(roots, count, &ca->root_pem, err), done);
     ca->certificate = sk_X509_shift(certificates);
     if (X509_check_private_key(ca->certificate, ca->key) != 1) {
         status = pem_fail(err, TACIT_INTEGRITY, "ca.pem and ca.key do not belong together");
         goto done;
     }
-    TACIT_TRY(certificates_to_pem(ca->certificate, NULL, &ca->root_pem, err), done);
 done:
     if (certificates)
         sk_X509_pop_free(certificates, X509_free);

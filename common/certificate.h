@@ -45,14 +45,17 @@ typedef struct tacit_ca tacit_ca;
  * its common name (1 to 64 printable ASCII characters). TACIT_CONFLICT when one of them exists. */
 tacit_status tacit_ca_create(const char *dir, const char *name, tacit_error *err) TACIT_MUST_CHECK;
 
-/* Loads both and checks that they belong together. */
+/* Loads both and checks that the first certificate of ca.pem is the key's. Further ones there are
+ * roots that are trusted beside it, while one takes the other's place. */
 tacit_status tacit_ca_load(tacit_ca **out, const char *dir, tacit_error *err) TACIT_MUST_CHECK;
 void tacit_ca_free(tacit_ca *ca);
 
 /* Life of the certificates issued from now on, 1 to 398 days; TACIT_CERTIFICATE_DAYS at first. */
 void tacit_ca_set_days(tacit_ca *ca, unsigned days);
 
-const char *tacit_ca_root_pem(const tacit_ca *ca); /* valid as long as `ca` */
+/* The own root and after it the others of ca.pem: what devices are to trust, and what their
+ * certificates are held against. Valid as long as `ca`. */
+const char *tacit_ca_root_pem(const tacit_ca *ca);
 
 /* The root's fingerprint that an enrolment token carries: SHA-256 of its DER bytes, as
  * `openssl x509 -fingerprint -sha256` prints it. */

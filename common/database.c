@@ -539,7 +539,7 @@ static tacit_status wal_set_up(tacit_database *db, tacit_error *err)
     return status;
 }
 
-static tacit_status connection_set_up(tacit_database *db, tacit_error *err)
+static tacit_status connection_set_up(tacit_database *db, bool on_disk, tacit_error *err)
 {
     int on;
     sqlite3_busy_timeout(db->handle, DATABASE_BUSY_MS);
@@ -547,7 +547,7 @@ static tacit_status connection_set_up(tacit_database *db, tacit_error *err)
     sqlite3_db_config(db->handle, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, &on);
     sqlite3_db_config(db->handle, SQLITE_DBCONFIG_DQS_DML, 0, &on);
     sqlite3_db_config(db->handle, SQLITE_DBCONFIG_DQS_DDL, 0, &on);
-    tacit_status status = wal_set_up(db, err);
+    tacit_status status = on_disk ? wal_set_up(db, err) : TACIT_OK;
     if (status != TACIT_OK)
         return status;
     return tacit_database_run(db,
@@ -556,25 +556,69 @@ static tacit_status connection_set_up(tacit_database *db, tacit_error *err)
                               err);
 }
 
+/* Opens `file` (":memory:" or the path itself); `path` names it in errors. Close it even after a
+ * failure: *out is NULL then only without memory. */
+static tacit_status handle_open(tacit_database **out, const char *file, const char *path,
+                                tacit_error *err)
+{
+    tacit_database *db = calloc(1, sizeof *db);
+    *out = db;
+    if (!db || !(db->path = strdup(path)))
+        return tacit_fail(err, TACIT_NO_MEMORY, "%s: no memory to open it", path);
+    if (sqlite3_open_v2(file, &db->handle,
+                        SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE,
+                        NULL) == SQLITE_OK)
+        return TACIT_OK;
+    return db->handle ? fail_sqlite(db, "open", err)
+                      : tacit_fail(err, TACIT_NO_MEMORY, "%s: no memory to open it", path);
+}
+
+/* What commits of others have not reached the file itself yet (its WAL) is copied as well. */
+static tacit_status copy_file(tacit_database *to, const char *path, tacit_error *err)
+{
+    tacit_database *from;
+    if (access(path, F_OK) != 0 && errno == ENOENT)
+        return TACIT_OK;
+    tacit_status status = handle_open(&from, path, path, err);
+    if (status == TACIT_OK) {
+        sqlite3_busy_timeout(from->handle, DATABASE_BUSY_MS);
+        sqlite3_backup *backup = sqlite3_backup_init(to->handle, "main", from->handle, "main");
+        if (backup)
+            sqlite3_backup_step(backup, -1);
+        if (!backup || sqlite3_backup_finish(backup) != SQLITE_OK)
+            status = fail_sqlite(to, "copy", err);
+    }
+    tacit_database_close(from);
+    return status;
+}
+
+tacit_status tacit_database_open_copy(tacit_database **out, const char *path, tacit_error *err)
+{
+    tacit_database *db;
+    *out = NULL;
+    tacit_status status = handle_open(&db, ":memory:", path, err);
+    if (status == TACIT_OK)
+        status = copy_file(db, path, err);
+    if (status == TACIT_OK)
+        status = connection_set_up(db, false, err);
+    if (status == TACIT_OK)
+        status = layout_check(db, err);
+    if (status == TACIT_OK)
+        *out = db;
+    else
+        tacit_database_close(db);
+    return status;
+}
+
 tacit_status tacit_database_open(tacit_database **out, const char *path, tacit_error *err)
 {
+    tacit_database *db = NULL;
     *out = NULL;
     tacit_status status = file_create_private(path, err);
     if (status != TACIT_OK)
         return status;
-    tacit_database *db = calloc(1, sizeof *db);
-    if (!db || !(db->path = strdup(path))) {
-        free(db);
-        return tacit_fail(err, TACIT_NO_MEMORY, "%s: no memory to open it", path);
-    }
-    if (sqlite3_open_v2(path, &db->handle,
-                        SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE,
-                        NULL) != SQLITE_OK) {
-        status = db->handle ? fail_sqlite(db, "open", err)
-                            : tacit_fail(err, TACIT_NO_MEMORY, "%s: no memory to open it", path);
-        goto fail;
-    }
-    TACIT_TRY(connection_set_up(db, err), fail);
+    TACIT_TRY(handle_open(&db, path, path, err), fail);
+    TACIT_TRY(connection_set_up(db, true, err), fail);
     TACIT_TRY(layout_check(db, err), fail);
     *out = db;
     return TACIT_OK;

@@ -31,6 +31,12 @@ typedef struct tacit_statement tacit_statement;
 tacit_status tacit_database_open(tacit_database **out, const char *path,
                                  tacit_error *err) TACIT_MUST_CHECK;
 
+/* A copy in memory of what `path` holds, an empty one when it is not there: whatever is done to it,
+ * migrations included, reaches no disk. TACIT_BAD_INPUT when the file is damaged or another
+ * program's. */
+tacit_status tacit_database_open_copy(tacit_database **db, const char *path,
+                                      tacit_error *err) TACIT_MUST_CHECK;
+
 /* Rolls an open transaction back and frees everything. NULL is fine. Statements that are still
  * out become invalid. */
 void tacit_database_close(tacit_database *db);

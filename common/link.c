@@ -26,6 +26,7 @@ enum {
 struct tacit_link {
     link_address address;
     nng_tls_config *config; /* NULL: ipc */
+    tls_gate *gate;         /* of config */
     tacit_tls_report *report;
     uint64_t own_expiry_ms; /* of the device's certificate; 0: none */
     uint32_t connect_ms, reply_ms;
@@ -64,7 +65,7 @@ static tacit_status link_set_tls(tacit_link *link, const tacit_link_setup *setup
             return status;
         link->own_expiry_ms = own.not_after_ms;
     }
-    return tacit_tls_config_new(&link->config, &link->report, &tls, err);
+    return tacit_tls_config_new(&link->config, &link->gate, &link->report, &tls, err);
 }
 
 tacit_status tacit_link_open(tacit_link **out, const tacit_link_setup *setup, tacit_error *err)
@@ -97,7 +98,7 @@ static void hang_up(tacit_link *link)
         return;
     nng_aio_stop(link->aio);
     nng_ctx_close(link->ctx);
-    nng_close(link->socket);
+    tls_gate_close(link->gate, link->socket);
     nng_aio_free(link->aio);
     link->aio = NULL;
     link->is_open = false;
@@ -134,7 +135,7 @@ static tacit_status pick_up(tacit_link *link, tacit_error *err)
     if (rv == 0)
         rv = set_dialer(link);
     if (rv != 0) {
-        nng_close(link->socket);
+        tls_gate_close(link->gate, link->socket);
         nng_aio_free(link->aio);
         link->aio = NULL;
         return tacit_fail(err, TACIT_FAILED, "%s: cannot dial: %s", link->address.url,

@@ -54,6 +54,8 @@ struct tacit_listener {
     bool has_socket;
     nng_socket socket;
     nng_listener nng;
+    nng_tls_config *config; /* NULL: none yet */
+    tls_gate *gate;         /* of config */
     uint32_t handshake_ms;
 
     pthread_mutex_t lock; /* everything below */
@@ -362,17 +364,15 @@ static int open_socket(tacit_listener *l)
 
 static tacit_status set_tls(tacit_listener *l, const tacit_listener_setup *setup, tacit_error *err)
 {
-    nng_tls_config *config;
     tacit_tls_setup tls = {.server = true,
                            .certificate_pem = setup->certificate_pem,
                            .key_pem = setup->key_pem,
                            .roots_pem = setup->roots_pem,
                            .sp_peer = REQ_PROTOCOL};
-    tacit_status status = tacit_tls_config_new(&config, NULL, &tls, err);
+    tacit_status status = tacit_tls_config_new(&l->config, &l->gate, NULL, &tls, err);
     if (status != TACIT_OK)
         return tacit_fail_context(err, "%s", l->address.url);
-    int rv = nng_listener_set_ptr(l->nng, NNG_OPT_TLS_CONFIG, config);
-    nng_tls_config_free(config);
+    int rv = nng_listener_set_ptr(l->nng, NNG_OPT_TLS_CONFIG, l->config);
     return rv ? fail_nng(l, rv, "use TLS", err) : TACIT_OK;
 }
 
@@ -498,6 +498,16 @@ static void join_threads(tacit_listener *l)
         pthread_join(l->watch, NULL);
 }
 
+static void close_socket(tacit_listener *l)
+{
+    if (l->config) {
+        tls_gate_close(l->gate, l->socket);
+        nng_tls_config_free(l->config);
+    } else if (l->has_socket) {
+        nng_close(l->socket);
+    }
+}
+
 void tacit_listener_stop(tacit_listener *l)
 {
     if (!l)
@@ -510,8 +520,7 @@ void tacit_listener_stop(tacit_listener *l)
         if (l->slots[i].has_ctx)
             nng_ctx_close(l->slots[i].ctx);
     }
-    if (l->has_socket)
-        nng_close(l->socket);
+    close_socket(l);
     for (size_t i = 0; l->slots && i < l->slot_count; i++) {
         drop_request(&l->slots[i]);
         nng_aio_free(l->slots[i].aio);

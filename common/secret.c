@@ -50,13 +50,6 @@ void tacit_secret_free(tacit_secret *s)
     *s = (tacit_secret){0};
 }
 
-void tacit_wipe_free(void *data)
-{
-    if (data)
-        sodium_memzero(data, malloc_usable_size(data));
-    free(data);
-}
-
 static tacit_status check_secret_file(int fd, const char *path, size_t min, size_t max,
                                       size_t *size, tacit_error *err)
 {
@@ -115,6 +108,13 @@ done:
 tacit_status tacit_secret_store(const tacit_secret *s, const char *path, tacit_error *err)
 {
     return tacit_file_write(path, s->data, s->size, 0600, err);
+}
+
+void tacit_wipe_free(void *memory)
+{
+    if (memory)
+        sodium_memzero(memory, malloc_usable_size(memory));
+    free(memory);
 }
 
 bool tacit_secret_equal(const tacit_secret *a, const tacit_secret *b)

@@ -29,10 +29,6 @@ tacit_status tacit_secret_random(tacit_secret *s, size_t size, tacit_error *err)
 /* Wipes and frees; an empty one is fine; the struct is empty afterwards. */
 void tacit_secret_free(tacit_secret *s);
 
-/* For what tells about a person and lies in ordinary memory (pictures, tokens, gradients): zeroes
- * the whole block of malloc, calloc or realloc, then frees it. NULL is fine. */
-void tacit_wipe_free(void *data);
-
 /* Reads a file of min to max bytes straight into guarded memory. TACIT_NOT_FOUND when it is
  * missing; TACIT_REFUSED when group or others may read or write it (the message says chmod 600);
  * TACIT_BAD_INPUT for another size or anything but a regular file. */
@@ -42,6 +38,10 @@ tacit_status tacit_secret_load(tacit_secret *s, const char *path, size_t min, si
 /* Publishes the bytes under `path` with mode 0600, durably and atomically (tacit_file_write). */
 tacit_status tacit_secret_store(const tacit_secret *s, const char *path,
                                 tacit_error *err) TACIT_MUST_CHECK;
+
+/* Wipes what malloc gave, all of it, and frees it: for buffers of private data that are no keys.
+ * NULL is fine. */
+void tacit_wipe_free(void *memory);
 
 /* Constant-time comparison; false for different sizes. */
 bool tacit_secret_equal(const tacit_secret *a, const tacit_secret *b);

@@ -64,6 +64,15 @@ static const struct {
 
 #define STATUS_COUNT (sizeof status_table / sizeof status_table[0])
 
+tacit_status tacit_status_of_input(tacit_status status, tacit_error *err)
+{
+    if (status != TACIT_NOT_FOUND && status != TACIT_IO)
+        return status;
+    if (err)
+        err->status = TACIT_BAD_INPUT;
+    return TACIT_BAD_INPUT;
+}
+
 int tacit_exit_code(tacit_status status)
 {
     for (size_t i = 0; i < STATUS_COUNT; i++)

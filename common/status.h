@@ -43,6 +43,10 @@ tacit_status tacit_fail(tacit_error *err, tacit_status status, const char *forma
 /* Puts "context: " before the message of `err` and returns err->status. */
 tacit_status tacit_fail_context(tacit_error *err, const char *format, ...) TACIT_PRINTF(2, 3);
 
+/* Of opening a file that somebody named: that it is not there or cannot be read is bad input
+ * (TACIT_BAD_INPUT, exit 3), and `err`, which may be NULL, says so as well. Other statuses stay. */
+tacit_status tacit_status_of_input(tacit_status status, tacit_error *err);
+
 /* The exit code of the programs for a status: 0 to 6. */
 int tacit_exit_code(tacit_status status);
 

@@ -3,6 +3,7 @@
 #include "common/certificate.h"
 #include "common/clock.h"
 #include "common/pem.h"
+#include "common/tls_gate.h"
 
 #include <nng/supplemental/tls/engine.h>
 #include <openssl/err.h>
@@ -99,6 +100,7 @@ void tacit_tls_report_clear(tacit_tls_report *report)
 struct nng_tls_engine_config {
     SSL_CTX *ctx;
     tacit_tls_report *report;
+    tls_gate gate;
     bool server;
     bool pinned;
     uint8_t pin[TACIT_DIGEST_BYTES];
@@ -183,6 +185,7 @@ static void config_fini(nng_tls_engine_config *cfg)
 {
     SSL_CTX_free(cfg->ctx);
     tacit_tls_report_release(cfg->report);
+    tls_gate_fini(&cfg->gate);
     cfg->ctx = NULL;
     cfg->report = NULL;
 }
@@ -190,6 +193,7 @@ static void config_fini(nng_tls_engine_config *cfg)
 static int config_init(nng_tls_engine_config *cfg, nng_tls_mode mode)
 {
     ERR_clear_error();
+    tls_gate_init(&cfg->gate);
     cfg->server = mode == NNG_TLS_MODE_SERVER;
     cfg->ctx = SSL_CTX_new(cfg->server ? TLS_server_method() : TLS_client_method());
     cfg->report = report_new();
@@ -364,18 +368,23 @@ struct nng_tls_engine_conn {
     int failure;                      /* nng error that every later call repeats */
     uint8_t kept[2 * GREETING_BYTES]; /* written by nng before the handshake is done */
     size_t kept_size, kept_sent;
-    size_t greeting_given;            /* of the peer's, ahead, to nng */
+    size_t greeting_taken;            /* of nng's */
+    size_t greeting_given;            /* of the peer's, to nng */
+    bool under_way;                   /* see tls_gate.h */
     uint8_t greeting[GREETING_BYTES]; /* the peer's real one */
     size_t greeting_got;
 };
 
 static int conn_init(nng_tls_engine_conn *conn, void *stream, nng_tls_engine_config *cfg)
 {
+    if (!tls_gate_enter(&cfg->gate))
+        return NNG_ECONNABORTED;
     ERR_clear_error();
     SSL *ssl = SSL_new(cfg->ctx);
     BIO *bio = ssl ? BIO_new(bio_method) : NULL;
     if (!bio) {
         SSL_free(ssl);
+        tls_gate_leave(&cfg->gate);
         return NNG_ENOMEM;
     }
     BIO_set_data(bio, stream);
@@ -393,15 +402,37 @@ static int conn_init(nng_tls_engine_conn *conn, void *stream, nng_tls_engine_con
     return 0;
 }
 
+/* A step of nng's negotiation ended well, unless the socket is being closed. */
+static int conn_set_off(nng_tls_engine_conn *conn)
+{
+    conn->under_way = tls_gate_set_off(&conn->cfg->gate);
+    if (conn->under_way)
+        return 0;
+    conn->failure = NNG_ECONNABORTED;
+    return conn->failure;
+}
+
+static void conn_arrive(nng_tls_engine_conn *conn)
+{
+    if (conn->under_way)
+        tls_gate_arrive(&conn->cfg->gate);
+    conn->under_way = false;
+}
+
 /* Also for connections that were never initialised: all zero then. */
 static void conn_fini(nng_tls_engine_conn *conn)
 {
+    if (!conn->ssl)
+        return;
+    conn_arrive(conn);
     SSL_free(conn->ssl);
     conn->ssl = NULL;
+    tls_gate_leave(&conn->cfg->gate);
 }
 
 static void conn_close(nng_tls_engine_conn *conn)
 {
+    conn_arrive(conn);
     if (!conn->ssl || conn->closed)
         return;
     conn->closed = true;
@@ -523,7 +554,7 @@ static int conn_handshake(nng_tls_engine_conn *conn)
     return rv;
 }
 
-static int conn_send(nng_tls_engine_conn *conn, const uint8_t *data, size_t *size)
+static int conn_write(nng_tls_engine_conn *conn, const uint8_t *data, size_t *size)
 {
     int rv = conn_handshake(conn);
     size_t room = sizeof conn->kept - conn->kept_size;
@@ -542,6 +573,16 @@ static int conn_send(nng_tls_engine_conn *conn, const uint8_t *data, size_t *siz
         return conn_result(conn, result);
     *size = n;
     return 0;
+}
+
+static int conn_send(nng_tls_engine_conn *conn, const uint8_t *data, size_t *size)
+{
+    conn_arrive(conn);
+    int rv = conn_write(conn, data, size);
+    if (rv != 0 || conn->greeting_taken >= GREETING_BYTES)
+        return rv;
+    conn->greeting_taken += *size;
+    return conn_set_off(conn);
 }
 
 /* Reads the peer's real greeting where nng was given it ahead. */
@@ -565,7 +606,7 @@ static int conn_check_greeting(nng_tls_engine_conn *conn)
     return 0;
 }
 
-static int conn_recv(nng_tls_engine_conn *conn, uint8_t *data, size_t *size)
+static int conn_read(nng_tls_engine_conn *conn, uint8_t *data, size_t *size)
 {
     if (!conn->ssl || conn->closed)
         return NNG_ECLOSED;
@@ -574,7 +615,6 @@ static int conn_recv(nng_tls_engine_conn *conn, uint8_t *data, size_t *size)
         size_t left = GREETING_BYTES - conn->greeting_given;
         *size = *size < left ? *size : left;
         memcpy(data, conn->cfg->greeting + conn->greeting_given, *size);
-        conn->greeting_given += *size;
         return 0;
     }
     int rv = conn_handshake(conn);
@@ -589,6 +629,16 @@ static int conn_recv(nng_tls_engine_conn *conn, uint8_t *data, size_t *size)
         return conn_result(conn, result);
     *size = n;
     return 0;
+}
+
+static int conn_recv(nng_tls_engine_conn *conn, uint8_t *data, size_t *size)
+{
+    conn_arrive(conn);
+    int rv = conn_read(conn, data, size);
+    if (rv != 0 || conn->greeting_given >= GREETING_BYTES)
+        return rv;
+    conn->greeting_given += *size;
+    return conn_set_off(conn);
 }
 
 /* True when the handshake is done; it is done only if every demanded check passed. */
@@ -694,8 +744,9 @@ done:
     return status;
 }
 
-tacit_status tacit_tls_config_new(nng_tls_config **config, tacit_tls_report **report,
-                                  const tacit_tls_setup *setup, tacit_error *err)
+tacit_status tacit_tls_config_new(nng_tls_config **config, tls_gate **gate,
+                                  tacit_tls_report **report, const tacit_tls_setup *setup,
+                                  tacit_error *err)
 {
     *config = NULL;
     tacit_status status = tacit_tls_start(err);
@@ -714,6 +765,7 @@ tacit_status tacit_tls_config_new(nng_tls_config **config, tacit_tls_report **re
         *config = NULL;
         return status;
     }
+    *gate = &cfg->gate;
     if (report) {
         atomic_fetch_add(&cfg->report->references, 1);
         *report = cfg->report;

@@ -15,12 +15,16 @@
  * greeting at once, keeps it until the handshake is done, and on a server gives nng the greeting
  * that the peer must send before it is there; the real one is compared when it arrives. Failures
  * then concern the one pipe alone, and the listener closes pipes that do not finish the handshake
- * in time (common/link.c). */
+ * in time (common/link_listener.c).
+ *
+ * A socket must be closed by tls_gate_close (common/tls_gate.h): nng 1.5.2 forgets connections
+ * whose negotiation is going on when their socket is closed. */
 #ifndef TACIT_COMMON_TLS_ENGINE_H
 #define TACIT_COMMON_TLS_ENGINE_H
 
 #include "common/digest.h"
 #include "common/status.h"
+#include "common/tls_gate.h"
 
 #include <nng/nng.h>
 #include <nng/supplemental/tls/tls.h>
@@ -65,9 +69,11 @@ typedef struct tacit_tls_setup {
                             * given ahead; 0: none is */
 } tacit_tls_setup;
 
-/* *config is released with nng_tls_config_free, *report (may be NULL) with
- * tacit_tls_report_release. TACIT_BAD_INPUT for PEM that cannot be used. */
-tacit_status tacit_tls_config_new(nng_tls_config **config, tacit_tls_report **report,
-                                  const tacit_tls_setup *setup, tacit_error *err) TACIT_MUST_CHECK;
+/* *config is released with nng_tls_config_free, after its socket was closed by *gate, which lives
+ * as long as it; *report (may be NULL) with tacit_tls_report_release. TACIT_BAD_INPUT for PEM that
+ * cannot be used. */
+tacit_status tacit_tls_config_new(nng_tls_config **config, tls_gate **gate,
+                                  tacit_tls_report **report, const tacit_tls_setup *setup,
+                                  tacit_error *err) TACIT_MUST_CHECK;
 
 #endif

@@ -1,4 +1,6 @@
-/* `tacit bench`: tokens per second of prefill and decode, and memory. */
+/* `tacit bench`: tokens per second of prefill and decode, and memory. Beside the rates by the clock
+ * stand those by the processor time of all threads, which other programs on the machine disturb
+ * less. */
 #include "common/clock.h"
 #include "engine/cmd_session.h"
 #include "engine/commands.h"
@@ -7,6 +9,11 @@
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
+
+typedef struct phase { /* seconds, the best of all repeats; 0 before the first */
+    double clock, processor;
+} phase;
 
 typedef struct bench {
     cmd_session_options options;
@@ -14,7 +21,8 @@ typedef struct bench {
     bool json;
     cmd_session session;
     tacit_row *row;
-    double prefill_seconds, decode_seconds, load_seconds; /* the best of all repeats */
+    phase prefill, decoding;
+    double load_seconds;
 } bench;
 
 /* Tokens that jump about in the vocabulary, the same in every run. */
@@ -23,41 +31,56 @@ static int32_t token_at(const bench *b, uint64_t i)
     return (int32_t)((i * 7919 + 13) % tacit_model_vocab(b->session.model));
 }
 
-static void keep_best(double *best, double seconds)
+static phase now(void)
 {
-    if (*best == 0 || seconds < *best)
-        *best = seconds;
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (phase){tacit_clock_seconds(), (double)t.tv_sec + 1e-9 * (double)t.tv_nsec};
+}
+
+static double smaller(double best, double seconds)
+{
+    return best == 0 || seconds < best ? seconds : best;
+}
+
+static void keep_best(phase *best, phase start, phase end)
+{
+    best->clock = smaller(best->clock, end.clock - start.clock);
+    best->processor = smaller(best->processor, end.processor - start.processor);
 }
 
 static tacit_status measure(bench *b, tacit_error *err)
 {
     tacit_context *c = b->session.context;
     tacit_context_truncate(c, 0);
-    double start = tacit_clock_seconds();
+    phase start = now();
     tacit_status status = tacit_context_feed(c, b->row, (size_t)b->prompt, NULL, 0, err);
-    double middle = tacit_clock_seconds();
+    phase middle = now();
     for (uint64_t i = 0; i < b->decode && status == TACIT_OK; i++)
         status = tacit_context_feed_token(c, token_at(b, i + b->prompt), err);
-    keep_best(&b->prefill_seconds, middle - start);
-    keep_best(&b->decode_seconds, tacit_clock_seconds() - middle);
+    keep_best(&b->prefill, start, middle);
+    keep_best(&b->decoding, middle, now());
     return status;
 }
 
 static tacit_status print(const bench *b, tacit_error *err)
 {
-    double prefill = (double)b->prompt / b->prefill_seconds;
-    double decode = (double)b->decode / b->decode_seconds;
+    double prefill = (double)b->prompt / b->prefill.clock;
+    double decode = (double)b->decode / b->decoding.clock;
+    double prefill_cpu = (double)b->prompt / b->prefill.processor;
+    double decode_cpu = (double)b->decode / b->decoding.processor;
     size_t threads = tacit_pool_threads(b->session.pool);
     if (!b->json) {
         printf("prefill %.1f tokens/s, decode %.1f tokens/s, %zu threads, %s, %s, load %.3f s, "
-               "peak RSS %.1f MiB\n",
+               "peak RSS %.1f MiB; a processor second: prefill %.1f, decode %.1f tokens\n",
                prefill, decode, threads, kernels()->name, b->options.exact ? "exact" : "fast",
-               b->load_seconds, (double)cmd_session_peak_rss() / 1048576);
+               b->load_seconds, (double)cmd_session_peak_rss() / 1048576, prefill_cpu, decode_cpu);
         return TACIT_OK;
     }
     json_t *object =
-        json_pack("{s:f, s:f, s:I, s:I, s:I, s:s, s:s, s:f, s:I}", "prefill_tokens_per_s", prefill,
-                  "decode_tokens_per_s", decode, "prompt_tokens", (json_int_t)b->prompt,
+        json_pack("{s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:s, s:s, s:f, s:I}", "prefill_tokens_per_s",
+                  prefill, "decode_tokens_per_s", decode, "prefill_tokens_per_cpu_s", prefill_cpu,
+                  "decode_tokens_per_cpu_s", decode_cpu, "prompt_tokens", (json_int_t)b->prompt,
                   "decode_tokens", (json_int_t)b->decode, "threads", (json_int_t)threads, "kernels",
                   kernels()->name, "precision", b->options.exact ? "exact" : "fast", "load_seconds",
                   b->load_seconds, "peak_rss_bytes", (json_int_t)cmd_session_peak_rss());

@@ -43,7 +43,9 @@ static tacit_status read_frame(tacit_media *out, const tacit_vision *vision, con
     size_t size;
     tacit_image picture = {0}, frame = {0};
     tacit_status status;
-    TACIT_TRY(tacit_file_read(path, TACIT_IMAGE_MAX_FILE, &data, &size, err), done);
+    TACIT_TRY(
+        tacit_status_of_input(tacit_file_read(path, TACIT_IMAGE_MAX_FILE, &data, &size, err), err),
+        done);
     TACIT_TRY(tacit_image_decode(&picture, data, size, path, err), done);
     TACIT_TRY(media_frames_cut(&frame, &picture, overview_alone, shape, err), done);
     status = media_prepare(out, &frame, shape, err);
@@ -101,7 +103,8 @@ tacit_status cmd_embed(int argc, char **argv, tacit_error *err)
     TACIT_TRY(tacit_options_parse(&usage, table, argc, argv, NULL, NULL, &help, err), done);
     if (help)
         return TACIT_OK;
-    TACIT_TRY(tacit_model_load(&model, text, &mmproj, 1, NULL, err), done);
+    TACIT_TRY(tacit_status_of_input(tacit_model_load(&model, text, &mmproj, 1, NULL, err), err),
+              done);
     status = embed(model->vision, image, (size_t)threads, json, err);
 done:
     tacit_model_free(model);

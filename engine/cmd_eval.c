@@ -109,11 +109,17 @@ static tacit_status evaluate(eval_run *run, const eval_options *o, tacit_error *
     tacit_status status;
     TACIT_TRY(parse_choices(o, &how, err), done);
     TACIT_TRY(tacit_pool_new(&run->pool, (size_t)o->threads, err), done);
-    TACIT_TRY(tacit_dataset_load(&run->dataset, o->data, o->strict, err), done);
-    TACIT_TRY(tacit_model_load(&run->model, o->model, o->mmproj.item, o->mmproj.count, NULL, err),
+    TACIT_TRY(
+        tacit_status_of_input(tacit_dataset_load(&run->dataset, o->data, o->strict, err), err),
+        done);
+    TACIT_TRY(tacit_status_of_input(tacit_model_load(&run->model, o->model, o->mmproj.item,
+                                                     o->mmproj.count, NULL, err),
+                                    err),
               done);
     if (o->adapter)
-        TACIT_TRY(tacit_adapter_load(&run->adapter, run->model, o->adapter, err), done);
+        TACIT_TRY(tacit_status_of_input(
+                      tacit_adapter_load(&run->adapter, run->model, o->adapter, err), err),
+                  done);
     how.adapter = run->adapter;
     TACIT_TRY(tacit_evaluate(&run->result, run->model, &run->dataset, &how, run->pool, err), done);
     if (o->json)

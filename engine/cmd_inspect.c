@@ -240,7 +240,7 @@ static tacit_status inspect(const char *path, bool json, tacit_error *err)
     support_gaps gaps = {0};
     json_t *document = NULL;
     tacit_status status;
-    TACIT_TRY(gguf_open(&file, path, err), done);
+    TACIT_TRY(tacit_status_of_input(gguf_open(&file, path, err), err), done);
     TACIT_TRY(support_find_gaps(&gaps, file, err), done);
     document = describe(file, &gaps);
     if (!document)

@@ -17,12 +17,16 @@ tacit_status cmd_session_open(cmd_session *s, const cmd_session_options *o, size
                                      .max_rows = max_rows};
     tacit_status status;
     TACIT_TRY(kernels_check(err), done);
-    TACIT_TRY(tacit_model_load(&s->model, o->model, o->mmproj.item, o->mmproj.count, NULL, err),
-              done);
+    TACIT_TRY(
+        tacit_status_of_input(
+            tacit_model_load(&s->model, o->model, o->mmproj.item, o->mmproj.count, NULL, err), err),
+        done);
     TACIT_TRY(tacit_pool_new(&s->pool, (size_t)o->threads, err), done);
     TACIT_TRY(tacit_context_new(&s->context, s->model, &spec, s->pool, err), done);
     if (o->adapter) {
-        TACIT_TRY(tacit_adapter_load(&s->adapter, s->model, o->adapter, err), done);
+        TACIT_TRY(
+            tacit_status_of_input(tacit_adapter_load(&s->adapter, s->model, o->adapter, err), err),
+            done);
         TACIT_TRY(tacit_context_bind(s->context, s->adapter, err), done);
     }
 done:
@@ -55,11 +59,12 @@ tacit_status cmd_session_chat(const cmd_session *s, const cmd_session_options *o
     tacit_content content[TACIT_OPTION_LIST_MAX + 1];
     tacit_message message = user_turn(content, o, prompt);
     tacit_row_cache *cache = NULL;
-    tacit_status status = tacit_example_prompt(out, s->model, &message, 1, NULL, err);
+    tacit_status status =
+        tacit_status_of_input(tacit_example_prompt(out, s->model, &message, 1, NULL, err), err);
     if (status != TACIT_OK || out->n_media == 0)
         return status;
     TACIT_TRY(tacit_row_cache_new(&cache, s->model, ROW_CACHE_BYTES, NULL, s->pool, err), done);
-    TACIT_TRY(tacit_row_cache_fill(cache, out, err), done);
+    TACIT_TRY(tacit_status_of_input(tacit_row_cache_fill(cache, out, err), err), done);
 done:
     tacit_row_cache_free(cache);
     if (status != TACIT_OK)

@@ -46,7 +46,7 @@ tacit_status cmd_tokenize(int argc, char **argv, tacit_error *err)
     TACIT_TRY(tacit_options_parse(&usage, table, argc, argv, NULL, NULL, &help, err), done);
     if (help)
         return TACIT_OK;
-    TACIT_TRY(gguf_open(&file, model, err), done);
+    TACIT_TRY(tacit_status_of_input(gguf_open(&file, model, err), err), done);
     TACIT_TRY(tacit_tokenizer_load(&tokenizer, file, err), done);
     TACIT_TRY(tacit_tokenize(tokenizer, text, strlen(text), special, &tokens, err), done);
     status = json ? print_json(&tokens, err) : print_ids(&tokens);

@@ -214,7 +214,8 @@ static tacit_status add_example(training *t, example_set *set, const tacit_datas
 static tacit_status load_examples(training *t, const char *path, example_set *set, tacit_error *err)
 {
     tacit_dataset d = {0};
-    tacit_status status = tacit_dataset_load(&d, path, t->args.strict, err);
+    tacit_status status =
+        tacit_status_of_input(tacit_dataset_load(&d, path, t->args.strict, err), err);
     if (status != TACIT_OK)
         return status;
     set->skipped = d.bad_lines;
@@ -341,8 +342,10 @@ static tacit_status open_model(training *t, tacit_error *err)
     const train_args *a = &t->args;
     tacit_status status = TACIT_OK;
     TACIT_TRY(tacit_pool_new(&t->pool, (size_t)a->threads, err), out);
-    TACIT_TRY(tacit_model_load(&t->model, a->text, a->mmproj.item, a->mmproj.count, NULL, err),
-              out);
+    TACIT_TRY(
+        tacit_status_of_input(
+            tacit_model_load(&t->model, a->text, a->mmproj.item, a->mmproj.count, NULL, err), err),
+        out);
     TACIT_TRY(tacit_row_cache_new(&t->cache, t->model, ROW_CACHE_BYTES, NULL, t->pool, err), out);
     TACIT_TRY(load_examples(t, a->data, &t->data, err), out);
     if (a->eval)

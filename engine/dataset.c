@@ -257,8 +257,8 @@ void tacit_record_free(tacit_record *r)
     for (size_t i = 0; i < r->n_messages; i++)
         free_message(&r->message[i]);
     free(r->message);
-    free(r->id);
-    free(r->subject);
+    tacit_wipe_free(r->id);
+    tacit_wipe_free(r->subject);
     memset(r, 0, sizeof *r);
 }
 

@@ -177,7 +177,7 @@ void tacit_trainer_free(tacit_trainer *t)
         train_worker_free(t->worker[i]);
     free(t->worker);
     free(t->lane);
-    tacit_wipe_free(t->grads);
+    tacit_wipe_free(t->grads); /* of the last units, without noise */
     train_plan_free(&t->plan);
     train_model_unbind(&t->bound);
     free(t->values);

@@ -106,16 +106,31 @@ static tacit_status replay_entry(tacit_account *account, const account_row *row,
     return status;
 }
 
-static bool budgets_equal(const tacit_budget *a, const tacit_budget *b)
+/* Within a relative 2^-29: another libm, or a version with another margin, computes rho anew to
+ * within less of the truth (privacy/rdp.h). */
+static bool rho_agrees(unsigned __int128 a, unsigned __int128 b)
 {
-    uint8_t x[TACIT_BUDGET_BYTES], y[TACIT_BUDGET_BYTES];
-    tacit_budget_write(a, x);
-    tacit_budget_write(b, y);
-    return memcmp(x, y, sizeof x) == 0;
+    unsigned __int128 apart = a > b ? a - b : b - a;
+    return apart <= ((a < b ? a : b) >> 29) + 2;
 }
 
-static tacit_status account_verify(tacit_account *account, const account_terms *terms,
-                                   tacit_error *err)
+/* Counts are exact; divergences agree, and *stored keeps the larger of each. */
+static bool budget_reconcile(tacit_budget *stored, const tacit_budget *replayed)
+{
+    bool agree = stored->delta == replayed->delta &&
+                 stored->filter_order == replayed->filter_order &&
+                 stored->noise_values == replayed->noise_values &&
+                 stored->schedules == replayed->schedules &&
+                 stored->unprotected == replayed->unprotected && stored->lost == replayed->lost;
+    for (size_t i = 0; i < TACIT_RDP_ORDERS && agree; i++) {
+        agree = rho_agrees(stored->spent.rho[i], replayed->spent.rho[i]);
+        if (replayed->spent.rho[i] > stored->spent.rho[i])
+            stored->spent.rho[i] = replayed->spent.rho[i];
+    }
+    return agree;
+}
+
+static tacit_status account_verify(tacit_account *account, account_terms *terms, tacit_error *err)
 {
     replay r = {0};
     bool found = true;
@@ -133,9 +148,13 @@ static tacit_status account_verify(tacit_account *account, const account_terms *
     if (r.sequence != terms->sequence || memcmp(r.head, terms->head, sizeof r.head) != 0)
         return tacit_fail(err, TACIT_INTEGRITY, "%llu entries are stored, %llu were made",
                           (unsigned long long)r.sequence, (unsigned long long)terms->sequence);
-    if (!budgets_equal(&r.budget, &terms->budget))
+    tacit_budget stored = terms->budget;
+    if (!budget_reconcile(&stored, &r.budget))
         return tacit_fail(err, TACIT_INTEGRITY, "the stored budget is not that of its entries");
-    return TACIT_OK;
+    if (memcmp(&stored.spent, &terms->budget.spent, sizeof stored.spent) == 0)
+        return TACIT_OK;
+    terms->budget = stored;
+    return account_terms_write(account->db, terms, err);
 }
 
 /* Damage is a fact to live with, not a failure to open; a full disk or a lock is a failure. */
@@ -438,30 +457,6 @@ done:
     return status;
 }
 
-/* Adds every private round of the schedule: what it can cost at most. */
-static tacit_status add_schedule(tacit_budget *b, const reserve_work *w, bool *any,
-                                 tacit_error *err)
-{
-    *any = false;
-    for (size_t i = 0; i < w->schedule->n_rounds; i++) {
-        tacit_mechanism m;
-        tacit_event event;
-        tacit_status status =
-            tacit_mechanism_from_message(&m, w->schedule->rounds[i]->mechanism, err);
-        if (status != TACIT_OK)
-            return status;
-        if (m.kind == TACIT_MECHANISM_NONE)
-            continue;
-        status = tacit_event_from_mechanism(&event, &m, 1, err);
-        if (status == TACIT_OK)
-            status = tacit_budget_add(b, &event, w->plan->trainable_values, !*any, err);
-        if (status != TACIT_OK)
-            return status;
-        *any = true;
-    }
-    return TACIT_OK;
-}
-
 static tacit_status refuse_cap(double epsilon, const char *what, double cap,
                                const account_terms *terms, tacit_error *err)
 {
@@ -492,14 +487,15 @@ static tacit_status lineage_admit(tacit_account *account, const account_terms *t
                                   const reserve_work *w, const account_lineage *row, bool has_cap,
                                   tacit_error *err)
 {
-    bool any;
-    tacit_budget alone, all = terms->budget;
-    tacit_budget_open(&alone, terms->opening_cap, terms->policy.delta);
-    tacit_status status = add_schedule(&alone, w, &any, err);
+    bool unprotected;
+    tacit_budget alone = tacit_budget_empty_like(&terms->budget), all = terms->budget;
+    tacit_status status = tacit_budget_add_schedule(&alone, w->schedule, w->schedule->n_rounds,
+                                                    w->plan->trainable_values, &unprotected, err);
     if (status == TACIT_OK)
-        status = add_schedule(&all, w, &any, err);
+        status = tacit_budget_join(&all, &alone, err);
     if (status != TACIT_OK)
         return status;
+    bool any = alone.schedules > 0;
     account_lineage admitted = {
         .epsilon_cap = has_cap ? row->epsilon_cap : tacit_budget_epsilon(&alone), .reserved = true};
     memcpy(admitted.schedule_hash, w->schedule_hash, TACIT_HASH_BYTES);

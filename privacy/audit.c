@@ -42,7 +42,10 @@ const tacit_audit_kind tacit_audit_kinds[] = {
     {"reserve_without_plan", "a reserve's plan is not logged before it"},
     {"reserve_off_plan", "a reserve is not what its plan says"},
     {"duplicate_reserve", "a device reserved a plan twice"},
-    {"under_policy", "a device took a plan that its policy forbids"},
+    {"local_mechanism", "a local reserve's unit, noise or sampling is none that runs"},
+    {"local_schedule", "a local reserve is not a schedule of its own"},
+    {"local_update", "an update was signed for local training"},
+    {"under_policy", "a device took a plan, or trained alone, as its policy forbids"},
     {"non_private", "an event of mechanism none: epsilon is infinite"},
     {"insecure_seed", "a test-only seed replaced the device's randomness"},
     {"epsilon_mismatch", "a logged epsilon is not what the events amount to"},
@@ -126,6 +129,9 @@ static tacit_status check_restore(audit_work *w, const Tacit__ServerStart *s)
     tacit_error reason;
     if (s->previous_checkpoint.len == 0)
         return TACIT_OK;
+    if (w->at != 0)
+        return audit_note(w, "wrong_start",
+                          "a log goes on from another one at its first entry only");
     if (!w->log->has_operator_key)
         return audit_note(w, "unvouched_restore", "the export names no operator key");
     if (tacit_note_verify(s->previous_checkpoint.data, s->previous_checkpoint.len,
@@ -291,6 +297,8 @@ static void work_free(audit_work *w)
                          &w->reserve_by_leaf,
                          &w->reserved,
                          &w->device_lineage,
+                         &w->local_lineage,
+                         &w->policies,
                          &w->digests};
     for (size_t i = 0; i < sizeof maps / sizeof maps[0]; i++)
         audit_map_free(maps[i]);
@@ -314,6 +322,8 @@ tacit_status tacit_audit_run(tacit_audit *out, const tacit_export *log,
     audit_work w = {.out = out, .log = log, .options = options, .err = err};
     w.log_key = log->log_key;
     tacit_status status = TACIT_OK;
+    if (log->count == 0)
+        status = audit_note_at(&w, TACIT_AUDIT_NO_ENTRY, "wrong_start", "the log has no entries");
     for (w.at = 0; w.at < log->count && status == TACIT_OK; w.at++)
         status = check_entry(&w, log->entries[w.at]);
     if (status == TACIT_OK)

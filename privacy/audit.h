@@ -17,7 +17,7 @@ typedef struct tacit_audit_device {
     uint8_t device[TACIT_DEVICE_BYTES]; /* newest pseudonym of the key */
     double epsilon, cap, delta;
     double epsilon_subject;  /* of devices_per_subject such devices together */
-    tacit_privacy_unit unit; /* of the last private reserve; the policy's minimum before one */
+    tacit_privacy_unit unit; /* the least of its private reserves; before one, of the policy */
     uint32_t devices_per_subject;
     uint64_t reserves, spends, accepted;
     bool non_private, insecure, revoked, lost;

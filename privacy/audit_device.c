@@ -14,6 +14,14 @@ tacit_status audit_find_device(audit_work *w, const tacit_entry *e, size_t *devi
                       tacit_entry_kind_name(e->entry->body_case));
 }
 
+static void pair_key(uint8_t out[TACIT_HASH_BYTES], size_t device, ProtobufCBinaryData other)
+{
+    uint8_t bytes[8 + TACIT_HASH_BYTES] = {0};
+    tacit_store_u64(bytes, device);
+    memcpy(bytes + 8, other.data, other.len < TACIT_HASH_BYTES ? other.len : TACIT_HASH_BYTES);
+    crypto_hash_sha256(out, bytes, sizeof bytes);
+}
+
 /* A new key gets an account; a known one goes on under a new pseudonym. */
 static tacit_status device_for_key(audit_work *w, const Tacit__Enrol *enrol, size_t *device,
                                    bool *fresh)
@@ -36,11 +44,28 @@ static tacit_status device_for_key(audit_work *w, const Tacit__Enrol *enrol, siz
     return TACIT_OK;
 }
 
-static tacit_status take_policy(audit_work *w, audit_device *d, const Tacit__Enrol *enrol,
-                                bool fresh)
+/* Whether the device is seen to declare these bytes for the first time. Its signature over them
+ * says nothing about when: a policy that was logged before may be an old one, logged anew by
+ * somebody else. */
+static tacit_status policy_is_new(audit_work *w, size_t device, ProtobufCBinaryData policy,
+                                  bool *fresh)
 {
+    uint8_t digest[TACIT_HASH_BYTES], key[TACIT_HASH_BYTES];
+    crypto_hash_sha256(digest, policy.data, policy.len);
+    pair_key(key, device, tacit_field_of(digest, sizeof digest));
+    return audit_map_add(&w->policies, key, sizeof key, device, fresh, w->err);
+}
+
+/* A later enrolment goes on under the policy in force unless it is one that is new, or stricter. */
+static tacit_status take_policy(audit_work *w, size_t device, const Tacit__Enrol *enrol, bool fresh)
+{
+    audit_device *d = &w->devices[device];
     tacit_policy policy;
     tacit_error reason;
+    bool first_time;
+    tacit_status status = policy_is_new(w, device, enrol->policy, &first_time);
+    if (status != TACIT_OK)
+        return status;
     if (tacit_policy_unpack(&policy, enrol->policy.data, enrol->policy.len, &reason) != TACIT_OK)
         return audit_note(w, "bad_policy", "%s", reason.message);
     if (!fresh && policy.delta != d->policy.delta)
@@ -50,13 +75,15 @@ static tacit_status take_policy(audit_work *w, audit_device *d, const Tacit__Enr
         d->unit = policy.minimum_unit;
         tacit_budget_open(&d->budget, policy.epsilon_cap, policy.delta);
     }
-    d->policy = policy;
+    if (fresh || first_time || !tacit_policy_weakens(&d->policy, &policy))
+        d->policy = policy;
     d->has_policy_key = enrol->policy_key.len == TACIT_SIGN_KEY_BYTES;
     if (d->has_policy_key)
         memcpy(d->policy_key, enrol->policy_key.data, TACIT_SIGN_KEY_BYTES);
-    if (!tacit_signature_holds(d->identity_key, TACIT_POLICY_DOMAIN, enrol->policy.data,
-                               enrol->policy.len, enrol->policy_signature.data))
-        return audit_note(w, "bad_policy", "the device did not sign its policy");
+    if (!tacit_policy_enrol_holds(d->identity_key, enrol->policy, enrol->policy_key,
+                                  enrol->policy_signature.data))
+        return audit_note(w, "bad_policy", "the device did not sign its policy%s",
+                          d->has_policy_key ? " and policy key" : "");
     return TACIT_OK;
 }
 
@@ -78,7 +105,7 @@ tacit_status audit_enrol(audit_work *w, const tacit_entry *e)
     if (d->revoked || d->frozen)
         return audit_note(w, d->revoked ? "after_revocation" : "after_clone",
                           "the key was enrolled again");
-    return take_policy(w, d, enrol, fresh);
+    return take_policy(w, device, enrol, fresh);
 }
 
 tacit_status audit_renew(audit_work *w, const tacit_entry *e)
@@ -127,7 +154,10 @@ tacit_status audit_policy_changed(audit_work *w, const tacit_entry *e)
     size_t device;
     tacit_policy to;
     tacit_error reason;
+    bool first_time;
     tacit_status status = audit_find_device(w, e, &device);
+    if (status == TACIT_OK && device != AUDIT_NONE)
+        status = policy_is_new(w, device, p->policy, &first_time);
     if (status != TACIT_OK || device == AUDIT_NONE)
         return status;
     audit_device *d = &w->devices[device];
@@ -138,6 +168,11 @@ tacit_status audit_policy_changed(audit_work *w, const tacit_entry *e)
                           d->policy.delta, to.delta);
     if (tacit_policy_weakens(&d->policy, &to) && !policy_signed(d, p))
         return audit_note(w, "policy_weakened", "cap %.6g to %.6g by '%.60s' without signature",
+                          d->policy.epsilon_cap, to.epsilon_cap, p->who);
+    if (tacit_policy_weakens(&d->policy, &to) && !first_time)
+        return audit_note(w, "policy_weakened",
+                          "cap %.6g to %.6g by '%.60s' with a policy that was logged before: its "
+                          "signature may be an old one",
                           d->policy.epsilon_cap, to.epsilon_cap, p->who);
     d->policy = to;
     return TACIT_OK;
@@ -170,79 +205,117 @@ static tacit_status check_chain(audit_work *w, const tacit_entry *e, audit_devic
     return status;
 }
 
-static void pair_key(uint8_t out[TACIT_HASH_BYTES], size_t device, ProtobufCBinaryData other)
+/* --- reserves --- */
+
+static bool is_local(const Tacit__Reserve *r)
 {
-    uint8_t bytes[8 + TACIT_HASH_BYTES] = {0};
-    tacit_store_u64(bytes, device);
-    memcpy(bytes + 8, other.data, other.len < TACIT_HASH_BYTES ? other.len : TACIT_HASH_BYTES);
-    crypto_hash_sha256(out, bytes, sizeof bytes);
+    return r->round_id.len == 0;
 }
 
-/* --- reserves --- */
+/* Local training has no plan in the log: its reserve alone must be one that the device may make. */
+static tacit_status check_local(audit_work *w, const Tacit__Reserve *r, const audit_device *d)
+{
+    tacit_error reason;
+    tacit_status found = tacit_policy_check_reserve(&d->policy, r, &reason);
+    if (found == TACIT_REFUSED)
+        return audit_note(w, "under_policy", "%s", reason.message);
+    return found == TACIT_OK ? TACIT_OK : audit_note(w, "local_mechanism", "%s", reason.message);
+}
 
 static tacit_status reserve_plan(audit_work *w, const Tacit__Reserve *r, audit_device *d,
                                  size_t *plan)
 {
     tacit_error reason;
     *plan = AUDIT_NONE;
-    if (r->round_id.len == 0)
-        return TACIT_OK;
+    if (is_local(r))
+        return check_local(w, r, d);
     if (!audit_map_find(&w->plan_by_hash, r->plan_hash.data, r->plan_hash.len, plan))
         return audit_note(w, "reserve_without_plan", "its plan is not logged before it");
     const audit_plan *p = &w->plans[*plan];
     if (tacit_reserve_follows_plan(r, p->plan, p->hash, &reason) != TACIT_OK)
         return audit_note(w, "reserve_off_plan", "%s", reason.message);
-    if (p->aggregated)
-        return audit_note(w, "reserve_off_plan", "the round was aggregated before");
     if (tacit_policy_check(&d->policy, p->plan, &reason) != TACIT_OK)
         return audit_note(w, "under_policy", "%s", reason.message);
     return TACIT_OK;
 }
 
-/* A first reserve admits the whole schedule (privacy/budget.h): it must have fitted, and beside it,
- * for a second schedule, the whole of the first at the fixed order. */
-static tacit_status check_schedule_fits(audit_work *w, audit_device *d, size_t plan)
+/* The whole that a first reserve admits: its schedule, or itself when it is local. */
+static tacit_status whole_budget(audit_work *w, const Tacit__Reserve *r, size_t plan,
+                                 tacit_budget *whole, tacit_error *reason)
 {
-    if (plan == AUDIT_NONE)
-        return TACIT_OK;
-    const audit_plan *p = &w->plans[plan];
-    const Tacit__Schedule *schedule = w->schedules[p->schedule].schedule;
-    tacit_budget all = d->budget;
-    bool first = true;
-    for (size_t i = 0; i < schedule->n_rounds; i++) {
-        tacit_mechanism m;
-        tacit_event event;
-        tacit_error reason;
-        if (tacit_mechanism_from_message(&m, schedule->rounds[i]->mechanism, &reason) != TACIT_OK ||
-            tacit_event_from_mechanism(&event, &m, 1, &reason) != TACIT_OK ||
-            tacit_budget_add(&all, &event, p->plan->trainable_values, first, &reason) != TACIT_OK)
-            return audit_note(w, "schedule_over_cap", "%s", reason.message);
-        first = false;
+    tacit_event event;
+    bool unprotected;
+    if (plan != AUDIT_NONE) {
+        const audit_plan *p = &w->plans[plan];
+        const Tacit__Schedule *s = w->schedules[p->schedule].schedule;
+        return tacit_budget_add_schedule(whole, s, s->n_rounds, p->plan->trainable_values,
+                                         &unprotected, reason);
     }
-    double epsilon = tacit_budget_epsilon(&all);
+    tacit_status status = tacit_budget_event(&event, r, reason);
+    if (status == TACIT_OK)
+        status = tacit_budget_add(whole, &event, r->values, true, reason);
+    return status;
+}
+
+/* A first reserve admits the whole schedule (privacy/budget.h): it must have fitted, and beside it,
+ * for a second schedule, the whole of the first at the fixed order. The lineages, each alone, must
+ * fit together as well: their sub-caps add up to at most the cap. */
+static tacit_status check_schedule_fits(audit_work *w, audit_device *d, const Tacit__Reserve *r,
+                                        size_t plan)
+{
+    tacit_error reason;
+    tacit_budget whole = tacit_budget_empty_like(&d->budget), all = d->budget;
+    if (whole_budget(w, r, plan, &whole, &reason) != TACIT_OK ||
+        tacit_budget_join(&all, &whole, &reason) != TACIT_OK)
+        return audit_note(w, "schedule_over_cap", "%s", reason.message);
+    double epsilon = tacit_budget_epsilon(&all), cap = d->policy.epsilon_cap;
     if (d->budget.schedules == 0)
-        d->first_schedule = tacit_budget_filter_epsilon(&all);
+        d->first_schedule = tacit_budget_filter_epsilon(&whole);
     else
         epsilon = fmax(epsilon, d->first_schedule);
-    if (epsilon <= d->policy.epsilon_cap)
-        return TACIT_OK;
-    return audit_note(w, "schedule_over_cap", "the whole schedule brings epsilon to %.6g of %.6g",
-                      epsilon, d->policy.epsilon_cap);
+    d->lineages += tacit_budget_epsilon(&whole);
+    if (!(epsilon <= cap))
+        return audit_note(w, "schedule_over_cap",
+                          "the whole schedule brings epsilon to %.6g of %.6g", epsilon, cap);
+    if (!(d->lineages <= cap))
+        return audit_note(w, "schedule_over_cap",
+                          "with it the lineages need %.6g of %.6g, each whole and alone",
+                          d->lineages, cap);
+    return TACIT_OK;
+}
+
+/* Local training makes a lineage of its own for every reserve; one that a schedule has, or that is
+ * used again, would be priced as what it is not. */
+static tacit_status enter_lineage(audit_work *w, const Tacit__Reserve *r, size_t device,
+                                  bool *first)
+{
+    uint8_t key[TACIT_HASH_BYTES];
+    bool local = is_local(r), added;
+    audit_map *own = local ? &w->local_lineage : &w->device_lineage,
+              *other = local ? &w->device_lineage : &w->local_lineage;
+    pair_key(key, device, r->lineage);
+    tacit_status status = audit_map_add(own, key, sizeof key, device, &added, w->err);
+    if (status != TACIT_OK)
+        return status;
+    *first = local || added;
+    bool shared = audit_map_find(other, key, sizeof key, NULL);
+    bool planned = audit_map_find(&w->schedule_by_lineage, r->lineage.data, r->lineage.len, NULL) ||
+                   audit_map_find(&w->plan_by_hash, r->plan_hash.data, r->plan_hash.len, NULL);
+    if (shared || (local && (!added || planned)))
+        return audit_note(w, "local_schedule", "the lineage or plan is not local training's alone");
+    return TACIT_OK;
 }
 
 static tacit_status charge(audit_work *w, const tacit_entry *e, size_t device, size_t plan)
 {
     const Tacit__Reserve *r = e->entry->reserve;
     audit_device *d = &w->devices[device];
-    uint8_t key[TACIT_HASH_BYTES];
     bool first;
     tacit_event event;
     tacit_error reason;
-    pair_key(key, device, r->lineage);
-    tacit_status status =
-        audit_map_add(&w->device_lineage, key, sizeof key, device, &first, w->err);
+    tacit_status status = enter_lineage(w, r, device, &first);
     if (status == TACIT_OK && first)
-        status = check_schedule_fits(w, d, plan);
+        status = check_schedule_fits(w, d, r, plan);
     if (status != TACIT_OK)
         return status;
     if (tacit_budget_event(&event, r, &reason) != TACIT_OK ||
@@ -286,14 +359,26 @@ static tacit_status take_reserve(audit_work *w, const tacit_entry *e, size_t dev
                                &added, w->err);
     if (status != TACIT_OK)
         return status;
-    w->reserves[w->reserve_count++] =
-        (audit_reserve){.entry = w->at, .device = device, .plan = plan};
+    w->reserves[w->reserve_count++] = (audit_reserve){
+        .entry = w->at, .device = device, .plan = plan, .local = is_local(e->entry->reserve)};
     w->devices[device].reserves++;
     pair_key(key, device, e->entry->reserve->plan_hash);
     status = audit_map_add(&w->reserved, key, sizeof key, device, &added, w->err);
     if (status == TACIT_OK && !added)
         status = audit_note(w, "duplicate_reserve", "the device reserved this plan before");
     return status;
+}
+
+/* Nothing is charged for it: the account is marked, and the audit fails unless it is allowed. */
+static tacit_status take_unprotected(audit_work *w, const Tacit__Reserve *r, size_t device)
+{
+    bool first;
+    tacit_budget_add_unprotected(&w->devices[device].budget);
+    tacit_status status = enter_lineage(w, r, device, &first);
+    if (status != TACIT_OK || w->options->allow_non_private)
+        return status;
+    return audit_note(w, "non_private", "%s without noise; epsilon is infinite",
+                      is_local(r) ? "local training" : "a round");
 }
 
 static tacit_status audit_reserve_entry(audit_work *w, const tacit_entry *e, size_t device)
@@ -307,13 +392,13 @@ static tacit_status audit_reserve_entry(audit_work *w, const tacit_entry *e, siz
         status = take_reserve(w, e, device, plan);
     if (status != TACIT_OK)
         return status;
-    if (r->kind == TACIT_MECHANISM_NONE) {
-        tacit_budget_add_unprotected(&w->devices[device].budget);
-        return w->options->allow_non_private
-                   ? TACIT_OK
-                   : audit_note(w, "non_private", "a round without noise; epsilon is infinite");
-    }
-    w->devices[device].unit = (tacit_privacy_unit)r->unit;
+    if (r->kind == TACIT_MECHANISM_NONE)
+        return take_unprotected(w, r, device);
+    audit_device *d = &w->devices[device];
+    d->unit = d->private_reserve && d->unit < (tacit_privacy_unit)r->unit
+                  ? d->unit
+                  : (tacit_privacy_unit)r->unit;
+    d->private_reserve = true;
     return charge(w, e, device, plan);
 }
 
@@ -343,6 +428,8 @@ static tacit_status audit_spend(audit_work *w, const tacit_entry *e, size_t devi
     if (r->spent || r->abandoned)
         return audit_note(w, "duplicate_spend", "the reserve was %s before",
                           r->spent ? "spent" : "abandoned");
+    if (r->local)
+        return audit_note(w, "local_update", "nothing of local training leaves a device");
     r->spent = true;
     memcpy(r->digest, s->update_digest.data, sizeof r->digest);
     w->devices[device].spends++;

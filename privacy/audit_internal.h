@@ -45,6 +45,8 @@ typedef struct audit_device {
     tacit_policy policy;
     tacit_budget budget;
     double first_schedule; /* epsilon of the whole first schedule at the fixed order */
+    double lineages;       /* sum of the epsilons of the whole schedules begun, each alone */
+    bool private_reserve;  /* there was one */
     tacit_privacy_unit unit;
     uint64_t sequence, reserves, spends, accepted;
     uint8_t head[TACIT_HASH_BYTES];
@@ -67,7 +69,8 @@ typedef struct audit_plan {
 typedef struct audit_reserve {
     uint64_t entry;
     size_t device;
-    size_t plan; /* AUDIT_NONE for local training */
+    size_t plan; /* AUDIT_NONE for local training and where it is not logged */
+    bool local;
     uint8_t digest[TACIT_HASH_BYTES];
     bool spent, abandoned, decided, accepted;
 } audit_reserve;
@@ -108,7 +111,9 @@ typedef struct audit_work {
     audit_map plan_by_hash, plan_by_round, plan_by_position;
     audit_map reserve_by_leaf;
     audit_map reserved;       /* hash of (device, plan) */
-    audit_map device_lineage; /* hash of (device, lineage) */
+    audit_map device_lineage; /* hash of (device, lineage) of a schedule */
+    audit_map local_lineage;  /* the same of local training */
+    audit_map policies;       /* hash of (device, policy) */
     audit_map digests;        /* update digest -> reserve */
 } audit_work;
 

@@ -127,6 +127,13 @@ audit_plan *audit_find_round(audit_work *w, ProtobufCBinaryData round_id)
 static tacit_status accept_update(audit_work *w, const Tacit__UpdateDecision *u, audit_reserve *r)
 {
     audit_plan *p = r->plan == AUDIT_NONE ? NULL : &w->plans[r->plan];
+    const audit_device *d = &w->devices[r->device];
+    if (d->revoked || d->frozen) {
+        tacit_status status = audit_note(w, d->revoked ? "after_revocation" : "after_clone",
+                                         "its update was accepted");
+        if (status != TACIT_OK)
+            return status;
+    }
     if (!r->spent)
         return audit_note(w, "decision_without_spend", "the device signed no update for it");
     if (r->abandoned)
@@ -138,6 +145,8 @@ static tacit_status accept_update(audit_work *w, const Tacit__UpdateDecision *u,
         return audit_note(w, "decision_mismatch", "the reserve is of another round");
     if (p->aggregated)
         return audit_note(w, "aggregate_mismatch", "accepted after the round was aggregated");
+    if (p->closed)
+        return audit_note(w, "round_state", "accepted after the round was closed");
     r->accepted = true;
     p->accepted++;
     w->devices[r->device].accepted++;
@@ -192,6 +201,8 @@ tacit_status audit_aggregate(audit_work *w, const tacit_entry *e)
         return audit_note(w, "duplicate_aggregate", "the round was aggregated before");
     p->aggregated = true;
     tacit_status status = check_members(w, a, p);
+    if (status == TACIT_OK && p->closed)
+        status = audit_note(w, "round_state", "aggregated after the round was closed");
     if (status == TACIT_OK && a->n_reserve_hashes < p->plan->quorum)
         status = audit_note(w, "below_quorum", "%zu updates, the plan's quorum is %u",
                             a->n_reserve_hashes, p->plan->quorum);
@@ -241,12 +252,19 @@ static tacit_status check_epsilon(audit_work *w, const Tacit__AdapterManifest *m
                       r->epsilon_server, r->epsilon_published, r->delta, r->rule);
 }
 
-static bool known_adapter(const audit_work *w, uint64_t version, ProtobufCBinaryData digest)
+/* Published before, in the plan's lineage; one of another lineage only as the adapter that the
+ * schedule says it starts from. */
+static bool known_adapter(const audit_work *w, uint64_t version, const audit_plan *p)
 {
+    ProtobufCBinaryData digest = p->plan->parent_digest,
+                        initial = w->schedules[p->schedule].schedule->initial_adapter;
+    bool from_outside = initial.len == TACIT_HASH_BYTES && digest.len == TACIT_HASH_BYTES &&
+                        memcmp(initial.data, digest.data, TACIT_HASH_BYTES) == 0;
     for (size_t i = w->manifest_count; i > 0; i--) {
         const audit_manifest *m = &w->manifests[i - 1];
         if (m->version == version && digest.len == TACIT_HASH_BYTES &&
-            memcmp(m->file_digest, digest.data, TACIT_HASH_BYTES) == 0)
+            memcmp(m->file_digest, digest.data, TACIT_HASH_BYTES) == 0 &&
+            (from_outside || memcmp(m->lineage, p->plan->lineage.data, sizeof m->lineage) == 0))
             return true;
     }
     return false;
@@ -267,8 +285,9 @@ static tacit_status check_version(audit_work *w, const Tacit__AdapterManifest *m
         return audit_note(w, "manifest_chain", "parent %llu, the plan's is %llu",
                           (unsigned long long)m->parent_version,
                           (unsigned long long)p->plan->parent_version);
-    if (m->parent_version && !known_adapter(w, m->parent_version, p->plan->parent_digest))
-        return audit_note(w, "manifest_chain", "parent %llu with that digest was not published",
+    if (m->parent_version && !known_adapter(w, m->parent_version, p))
+        return audit_note(w, "manifest_chain",
+                          "parent %llu with that digest was not published in its lineage",
                           (unsigned long long)m->parent_version);
     return TACIT_OK;
 }
@@ -315,6 +334,8 @@ static tacit_status check_manifest(audit_work *w, const Tacit__AdapterManifest *
     tacit_status status = TACIT_OK;
     if (!p->aggregated)
         status = audit_note(w, "manifest_without_aggregate", "the round has no aggregate");
+    if (status == TACIT_OK && p->closed)
+        status = audit_note(w, "round_state", "published after the round was closed");
     if (status == TACIT_OK)
         status = check_version(w, m, p);
     if (status == TACIT_OK)

@@ -92,6 +92,22 @@ tacit_status tacit_budget_event(tacit_event *out, const Tacit__Reserve *reserve,
     return tacit_event_validate(out, err);
 }
 
+tacit_status tacit_budget_join(tacit_budget *b, const tacit_budget *other, tacit_error *err)
+{
+    if (!tacit_add_u64(b->noise_values, other->noise_values, &b->noise_values))
+        return tacit_fail(err, TACIT_REFUSED, "budget: too many noise values to account for");
+    tacit_rdp_join(&b->spent, &other->spent);
+    b->schedules += other->schedules;
+    b->unprotected += other->unprotected;
+    b->lost = b->lost || other->lost;
+    return TACIT_OK;
+}
+
+tacit_budget tacit_budget_empty_like(const tacit_budget *b)
+{
+    return (tacit_budget){.delta = b->delta, .filter_order = b->filter_order};
+}
+
 static bool same_event(const tacit_event *a, const tacit_event *b)
 {
     return a->neighbours == b->neighbours && a->sigma == b->sigma && a->q == b->q &&
@@ -103,44 +119,51 @@ static bool same_event(const tacit_event *a, const tacit_event *b)
 static tacit_status add_round(tacit_budget *b, const tacit_event *event, tacit_event *last,
                               tacit_budget *one, uint64_t values, tacit_error *err)
 {
-    tacit_status status = TACIT_OK;
-    if (one->schedules == 0 || !same_event(event, last)) {
+    if (one->noise_values == 0 || !same_event(event, last)) {
         *one = (tacit_budget){0};
         *last = *event;
-        status = tacit_budget_add(one, event, values, true, err);
+        tacit_status status = tacit_budget_add(one, event, values, false, err);
+        if (status != TACIT_OK)
+            return status;
     }
-    if (status == TACIT_OK && !tacit_add_u64(b->noise_values, one->noise_values, &b->noise_values))
-        status = tacit_fail(err, TACIT_REFUSED, "budget: too many noise values to account for");
-    if (status != TACIT_OK)
-        return status;
-    tacit_rdp_join(&b->spent, &one->spent);
-    b->schedules = 1;
-    return TACIT_OK;
+    return tacit_budget_join(b, one, err);
+}
+
+tacit_status tacit_budget_add_schedule(tacit_budget *b, const Tacit__Schedule *schedule,
+                                       size_t rounds, uint64_t values, bool *unprotected,
+                                       tacit_error *err)
+{
+    tacit_budget all = tacit_budget_empty_like(b), one = {0};
+    tacit_event event, last = {0};
+    *unprotected = false;
+    for (size_t i = 0; i < rounds && i < schedule->n_rounds; i++) {
+        tacit_mechanism m;
+        tacit_status status = tacit_mechanism_from_message(&m, schedule->rounds[i]->mechanism, err);
+        *unprotected = *unprotected || m.kind == TACIT_MECHANISM_NONE;
+        if (status == TACIT_OK && m.kind == TACIT_MECHANISM_NONE)
+            continue;
+        if (status == TACIT_OK)
+            status = tacit_event_from_mechanism(&event, &m, 1, err);
+        if (status == TACIT_OK)
+            status = add_round(&all, &event, &last, &one, values, err);
+        if (status != TACIT_OK)
+            return status;
+        all.schedules = 1;
+    }
+    return tacit_budget_join(b, &all, err);
 }
 
 tacit_status tacit_budget_schedule_epsilon(double *epsilon, const Tacit__Schedule *schedule,
                                            size_t rounds, uint64_t values, tacit_error *err)
 {
-    tacit_budget b, one = {0};
-    tacit_event event, last = {0};
+    tacit_budget b;
+    bool unprotected;
     tacit_budget_open(&b, 1, schedule->delta);
-    for (size_t i = 0; i < rounds && i < schedule->n_rounds; i++) {
-        tacit_mechanism m;
-        tacit_status status = tacit_mechanism_from_message(&m, schedule->rounds[i]->mechanism, err);
-        if (status != TACIT_OK)
-            return status;
-        if (m.kind == TACIT_MECHANISM_NONE) {
-            *epsilon = INFINITY;
-            return TACIT_OK;
-        }
-        status = tacit_event_from_mechanism(&event, &m, 1, err);
-        if (status == TACIT_OK)
-            status = add_round(&b, &event, &last, &one, values, err);
-        if (status != TACIT_OK)
-            return status;
-    }
-    *epsilon = tacit_budget_epsilon(&b);
-    return TACIT_OK;
+    tacit_status status =
+        tacit_budget_add_schedule(&b, schedule, rounds, values, &unprotected, err);
+    if (status == TACIT_OK)
+        *epsilon = unprotected ? INFINITY : tacit_budget_epsilon(&b);
+    return status;
 }
 
 #define BUDGET_FORMAT 1

@@ -45,6 +45,20 @@ tacit_status tacit_budget_add(tacit_budget *b, const tacit_event *event, uint64_
                               bool first_of_schedule, tacit_error *err) TACIT_MUST_CHECK;
 void tacit_budget_add_unprotected(tacit_budget *b);
 
+/* Adds what another budget holds: of other schedules, or further events of this one. TACIT_REFUSED
+ * when the noise values cannot be counted. */
+tacit_status tacit_budget_join(tacit_budget *b, const tacit_budget *other,
+                               tacit_error *err) TACIT_MUST_CHECK;
+
+/* An empty budget that is read like `b`: its delta, its fixed order. */
+tacit_budget tacit_budget_empty_like(const tacit_budget *b);
+
+/* Adds a schedule's rounds 0 .. rounds - 1, one schedule, on `values` trainable values.
+ * *unprotected says whether one of them is of mechanism none, which costs nothing here. */
+tacit_status tacit_budget_add_schedule(tacit_budget *b, const Tacit__Schedule *schedule,
+                                       size_t rounds, uint64_t values, bool *unprotected,
+                                       tacit_error *err) TACIT_MUST_CHECK;
+
 /* Epsilon of the private events by the rule above; +inf when lost or when nothing finite holds. */
 double tacit_budget_epsilon(const tacit_budget *b);
 

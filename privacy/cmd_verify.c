@@ -18,6 +18,9 @@ static const char *const beyond_the_log[] = {
     "its noise can show that)",
     "that the data of a device is what its owner believes, or that one subject is on no more "
     "devices than the policy says",
+    "that a published file is what its aggregate amounts to (the updates are sealed; a receiver "
+    "can "
+    "check the file's digest alone)",
     "that a disk image was not rolled back in collusion with the server (a TPM counter would)",
     "that the server shows everybody this log: hold receipts of devices against it (--receipt); "
     "no witness has cosigned it",
@@ -217,20 +220,12 @@ static tacit_status receipts_read(receipt_files *files, const tacit_option_list 
     return TACIT_OK;
 }
 
-/* A file that is not there or not readable is bad input of this command. */
-static tacit_status as_input(tacit_status status, tacit_error *err)
-{
-    if (status == TACIT_NOT_FOUND || status == TACIT_IO)
-        return err->status = TACIT_BAD_INPUT;
-    return status;
-}
-
 static tacit_status verify_folder(const char *folder, const tacit_audit_options *options, bool json,
                                   tacit_error *err)
 {
     tacit_export log;
     tacit_audit audit;
-    tacit_status status = as_input(tacit_export_read(&log, folder, err), err);
+    tacit_status status = tacit_status_of_input(tacit_export_read(&log, folder, err), err);
     if (status != TACIT_OK)
         return status;
     status = tacit_audit_run(&audit, &log, options, err);
@@ -274,9 +269,12 @@ tacit_status cmd_verify(int argc, char **argv, tacit_error *err)
               done);
     if (help)
         return TACIT_OK;
-    TACIT_TRY(as_input(receipts_read(&files, &paths, err), err), done);
-    if (pinned_text)
-        TACIT_TRY(tacit_note_key_parse(&pinned, pinned_text, err), done);
+    TACIT_TRY(tacit_status_of_input(receipts_read(&files, &paths, err), err), done);
+    if (pinned_text && tacit_note_key_parse(&pinned, pinned_text, err) != TACIT_OK) {
+        err->status = TACIT_USAGE; /* a word of the command line, like any other */
+        status = tacit_fail_context(err, "--log-key");
+        goto done;
+    }
     const tacit_audit_options options = {.allow_non_private = allow,
                                          .receipts = files.span,
                                          .receipt_names = paths.item,

@@ -33,7 +33,7 @@ struct tacit_dp {
     int64_t *sum;  /* [values]: noise plus clipped gradients, grid units */
     int32_t *grid; /* [values]: one unit's gradient on the grid */
     double *plain; /* [values]: kind NONE */
-    size_t *drawn; /* [room] */
+    size_t *drawn; /* [room], at least one */
     size_t room, n_drawn, n_added;
 };
 
@@ -140,7 +140,7 @@ void tacit_dp_free(tacit_dp *dp)
     wipe_free(dp->grid, dp->values, sizeof *dp->grid);
     wipe_free(dp->plain, dp->values, sizeof *dp->plain);
     wipe_free(dp->drawn, dp->room, sizeof *dp->drawn);
-    free(dp);
+    wipe_free(dp, 1, sizeof *dp); /* how many units were drawn */
 }
 
 static tacit_status misuse(tacit_dp *dp, tacit_error *err, const char *what)
@@ -160,12 +160,13 @@ static tacit_status make_room(tacit_dp *dp, size_t n_units, tacit_error *err)
                           n_units);
     if (dp->drawn && n_units <= dp->room)
         return TACIT_OK;
-    size_t *drawn = malloc((n_units + 1) * sizeof *drawn);
+    size_t room = n_units ? n_units : 1;
+    size_t *drawn = malloc(room * sizeof *drawn);
     if (!drawn)
         return tacit_fail(err, TACIT_NO_MEMORY, "private step: no memory for %zu units", n_units);
     wipe_free(dp->drawn, dp->room, sizeof *dp->drawn);
     dp->drawn = drawn;
-    dp->room = n_units;
+    dp->room = room;
     return TACIT_OK;
 }
 

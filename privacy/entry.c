@@ -351,8 +351,10 @@ tacit_status tacit_entry_open(tacit_entry *out, const void *bytes, size_t size, 
         return status;
     const Tacit__SignedEntry *e = out->envelope;
     if (tacit_signature_holds(e->signer.data, TACIT_ENTRY_DOMAIN, e->entry.data, e->entry.len,
-                              e->signature.data))
+                              e->signature.data)) {
+        out->signature_holds = true;
         return TACIT_OK;
+    }
     status = tacit_fail(err, TACIT_INTEGRITY, "log entry '%s': the signature does not hold",
                         tacit_entry_kind_name(out->entry->body_case));
     tacit_entry_close(out);

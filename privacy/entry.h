@@ -15,6 +15,7 @@
 #define TACIT_ENTRY_SCHEMA 1
 #define TACIT_ENTRY_DOMAIN "tacit-entry-1"
 #define TACIT_POLICY_DOMAIN "tacit-policy-1"
+#define TACIT_POLICY_KEY_DOMAIN "tacit-policy-key-1" /* signs policy key || policy */
 #define TACIT_MANIFEST_DOMAIN "tacit-manifest-1"
 #define TACIT_ROTATE_DOMAIN "tacit-rotate-1" /* signs old key || new key */
 #define TACIT_ACCOUNTANT_VERSION "rdp-1"
@@ -24,7 +25,8 @@ typedef struct tacit_entry {
     Tacit__SignedEntry *envelope;
     Tacit__Entry *entry; /* body_case says the kind */
     uint8_t leaf[TACIT_HASH_BYTES];
-    bool device_signed; /* the kind is one that devices sign and chain */
+    bool device_signed;   /* the kind is one that devices sign and chain */
+    bool signature_holds; /* it was checked: tacit_entry_open gave it */
 } tacit_entry;
 
 /* Parses and validates the bytes and checks the signature by the signer they name. TACIT_BAD_INPUT

@@ -47,6 +47,12 @@ tacit_status tacit_ledger_append(tacit_ledger *ledger, const void *bytes, size_t
                                  uint64_t *index, uint8_t leaf[TACIT_HASH_BYTES],
                                  tacit_error *err) TACIT_MUST_CHECK;
 
+/* The same for bytes that tacit_entry_open opened before, on any thread: what takes long, their
+ * signature, is not checked again. TACIT_USAGE when `entry` is of other bytes or was only read. */
+tacit_status tacit_ledger_append_opened(tacit_ledger *ledger, const tacit_entry *entry,
+                                        const void *bytes, size_t size, uint64_t *index,
+                                        tacit_error *err) TACIT_MUST_CHECK;
+
 /* Stamps, signs with the log key and appends one of the server's own entries. `index` and `leaf`
  * may be NULL. */
 tacit_status tacit_ledger_record(tacit_ledger *ledger, Tacit__Entry *entry, uint64_t *index,

@@ -191,6 +191,46 @@ static tacit_status account_for_enrol(tacit_ledger *ledger, const Tacit__Enrol *
     return TACIT_OK;
 }
 
+/* Whether this account declares these bytes for the first time: the signature over a policy says
+ * nothing about when, so one that was logged before may be an old one. */
+static tacit_status policy_is_new(tacit_ledger *ledger, const ledger_account *a,
+                                  ProtobufCBinaryData policy, bool *fresh, tacit_error *err)
+{
+    bool seen;
+    const tacit_span row[] = {{a->identity_key, TACIT_SIGN_KEY_BYTES}, tacit_span_of(policy)};
+    tacit_status status =
+        exists_blobs(ledger, "SELECT 1 FROM ledger_policy WHERE identity_key = $1 AND policy = $2",
+                     row, 2, &seen, err);
+    *fresh = !seen;
+    if (status == TACIT_OK && !seen)
+        status =
+            run_blobs(ledger, "INSERT INTO ledger_policy (identity_key, policy) VALUES ($1, $2)",
+                      row, 2, err);
+    return status;
+}
+
+/* A new account opens under the declared policy; a known one goes on under its own unless the
+ * declared one is new or stricter. */
+static tacit_status declare_policy(tacit_ledger *ledger, ledger_account *a,
+                                   const Tacit__Enrol *enrol, tacit_error *err)
+{
+    tacit_policy declared;
+    bool fresh, opened = a->policy.delta != 0;
+    tacit_status status =
+        tacit_policy_unpack(&declared, enrol->policy.data, enrol->policy.len, err);
+    if (status == TACIT_OK && opened && declared.delta != a->policy.delta)
+        status = tacit_fail(err, TACIT_REFUSED, "ledger: an account's delta cannot change");
+    if (status == TACIT_OK)
+        status = policy_is_new(ledger, a, enrol->policy, &fresh, err);
+    if (status != TACIT_OK)
+        return status;
+    if (!opened)
+        tacit_budget_open(&a->budget, declared.epsilon_cap, declared.delta);
+    if (!opened || fresh || !tacit_policy_weakens(&a->policy, &declared))
+        a->policy = declared;
+    return TACIT_OK;
+}
+
 /* The same key may come back under a new pseudonym: chain and account go on. */
 static tacit_status apply_enrol(tacit_ledger *ledger, const tacit_entry *e, uint64_t index,
                                 tacit_error *err)
@@ -201,17 +241,12 @@ static tacit_status apply_enrol(tacit_ledger *ledger, const tacit_entry *e, uint
     tacit_status status = account_for_enrol(ledger, enrol, &a, err);
     if (status != TACIT_OK)
         return status;
-    if (!tacit_signature_holds(a.identity_key, TACIT_POLICY_DOMAIN, enrol->policy.data,
-                               enrol->policy.len, enrol->policy_signature.data))
+    if (!tacit_policy_enrol_holds(a.identity_key, enrol->policy, enrol->policy_key,
+                                  enrol->policy_signature.data))
         return tacit_fail(err, TACIT_INTEGRITY, "ledger: the device did not sign its policy");
-    double delta = a.policy.delta;
-    status = tacit_policy_unpack(&a.policy, enrol->policy.data, enrol->policy.len, err);
+    status = declare_policy(ledger, &a, enrol, err);
     if (status != TACIT_OK)
         return status;
-    if (delta == 0)
-        tacit_budget_open(&a.budget, a.policy.epsilon_cap, a.policy.delta);
-    else if (delta != a.policy.delta)
-        return tacit_fail(err, TACIT_REFUSED, "ledger: an account's delta cannot change");
     a.has_policy_key = enrol->policy_key.len == TACIT_SIGN_KEY_BYTES;
     if (a.has_policy_key)
         memcpy(a.policy_key, enrol->policy_key.data, TACIT_SIGN_KEY_BYTES);
@@ -353,7 +388,14 @@ static tacit_status apply_update(tacit_ledger *ledger, const tacit_entry *e, uin
     (void)index;
     const Tacit__UpdateDecision *u = e->entry->update;
     tacit_ledger_reserve r;
-    tacit_status status = tacit_ledger_reserve_get(ledger, u->reserve_hash.data, &r, err);
+    ledger_account a;
+    tacit_status status = account_by_device(ledger, e->entry->device, &a, err);
+    if (status == TACIT_OK && u->accepted && (a.revoked || a.frozen))
+        status = tacit_fail(err, TACIT_REFUSED, "ledger: this device is %s",
+                            a.revoked ? "revoked" : "frozen as a suspected clone");
+    if (status != TACIT_OK)
+        return status;
+    status = tacit_ledger_reserve_get(ledger, u->reserve_hash.data, &r, err);
     if (status == TACIT_NOT_FOUND && !u->accepted)
         return TACIT_OK; /* rejected for want of a reserve: nothing to mark */
     if (status == TACIT_OK)
@@ -375,9 +417,12 @@ static tacit_status apply_policy_changed(tacit_ledger *ledger, const tacit_entry
     const Tacit__PolicyChanged *change = e->entry->policy_changed;
     ledger_account a;
     tacit_policy to;
+    bool fresh;
     tacit_status status = account_by_device(ledger, e->entry->device, &a, err);
     if (status == TACIT_OK)
         status = tacit_policy_unpack(&to, change->policy.data, change->policy.len, err);
+    if (status == TACIT_OK)
+        status = policy_is_new(ledger, &a, change->policy, &fresh, err);
     if (status != TACIT_OK)
         return status;
     if (to.delta != a.policy.delta)
@@ -387,6 +432,10 @@ static tacit_status apply_policy_changed(tacit_ledger *ledger, const tacit_entry
         return tacit_fail(err, TACIT_REFUSED,
                           "ledger: a policy that allows more must be signed by the device or its "
                           "policy key");
+    if (tacit_policy_weakens(&a.policy, &to) && !fresh)
+        return tacit_fail(err, TACIT_REFUSED,
+                          "ledger: this policy was logged before, so its signature may be an old "
+                          "one; sign one that differs, if only in a digit of its cap");
     a.policy = to;
     return account_write(ledger, &a, err);
 }

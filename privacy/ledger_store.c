@@ -31,6 +31,9 @@ static const char *const ledger_sql[] = {
     " decided INTEGER NOT NULL, accepted INTEGER NOT NULL, UNIQUE (identity_key, plan_hash))"
     " STRICT;"
     "CREATE INDEX ledger_reserve_lineage ON ledger_reserve (identity_key, lineage);",
+    "CREATE TABLE ledger_policy (identity_key BLOB NOT NULL, policy BLOB NOT NULL,"
+    " PRIMARY KEY (identity_key, policy)) STRICT;"
+    "INSERT INTO ledger_policy SELECT identity_key, policy FROM ledger_account;",
 };
 const tacit_migrations ledger_migrations = {"ledger", ledger_sql,
                                             sizeof ledger_sql / sizeof ledger_sql[0]};
@@ -193,19 +196,43 @@ static tacit_status entry_insert(tacit_ledger *ledger, uint64_t index, const voi
     return tacit_merkle_append(&store, index, leaf, err);
 }
 
-/* Entry number `index` is checked against the log and added. */
-static tacit_status entry_append(tacit_ledger *ledger, const void *bytes, size_t size,
-                                 uint64_t *index, tacit_error *err)
+/* Entry number `index` is checked against the log and added, unless these bytes are there. */
+static tacit_status entry_append(tacit_ledger *ledger, const tacit_entry *entry, const void *bytes,
+                                 size_t size, uint64_t *index, tacit_error *err)
 {
-    tacit_entry entry;
-    tacit_status status = tacit_entry_open(&entry, bytes, size, err);
+    bool found;
+    tacit_status status = entry_find(ledger, entry->leaf, &found, index, err);
+    if (status != TACIT_OK || found)
+        return status;
+    status = tacit_ledger_size(ledger, index, err);
+    if (status == TACIT_OK)
+        status = ledger_apply(ledger, entry, *index, err);
+    return status == TACIT_OK ? entry_insert(ledger, *index, bytes, size, entry->leaf, err)
+                              : status;
+}
+
+static tacit_status check_transaction(const tacit_ledger *ledger, tacit_error *err)
+{
+    return tacit_database_in_transaction(ledger->db)
+               ? TACIT_OK
+               : tacit_fail(err, TACIT_USAGE, "ledger: an append needs an open transaction");
+}
+
+tacit_status tacit_ledger_append_opened(tacit_ledger *ledger, const tacit_entry *entry,
+                                        const void *bytes, size_t size, uint64_t *index,
+                                        tacit_error *err)
+{
+    uint64_t at;
+    uint8_t hash[TACIT_HASH_BYTES];
+    tacit_status status = check_transaction(ledger, err);
     if (status != TACIT_OK)
         return status;
-    TACIT_TRY(tacit_ledger_size(ledger, index, err), done);
-    TACIT_TRY(ledger_apply(ledger, &entry, *index, err), done);
-    TACIT_TRY(entry_insert(ledger, *index, bytes, size, entry.leaf, err), done);
-done:
-    tacit_entry_close(&entry);
+    tacit_merkle_leaf(hash, bytes, size);
+    if (!entry->signature_holds || memcmp(hash, entry->leaf, sizeof hash) != 0)
+        return tacit_fail(err, TACIT_USAGE, "ledger: the entry was not opened from these bytes");
+    status = entry_append(ledger, entry, bytes, size, &at, err);
+    if (status == TACIT_OK && index)
+        *index = at;
     return status;
 }
 
@@ -215,31 +242,44 @@ tacit_status tacit_ledger_append(tacit_ledger *ledger, const void *bytes, size_t
     bool found;
     uint64_t at;
     uint8_t hash[TACIT_HASH_BYTES];
-    if (!tacit_database_in_transaction(ledger->db))
-        return tacit_fail(err, TACIT_USAGE, "ledger: an append needs an open transaction");
+    tacit_entry entry = {0};
+    tacit_status status;
+    TACIT_TRY(check_transaction(ledger, err), done);
     tacit_merkle_leaf(hash, bytes, size);
-    tacit_status status = entry_find(ledger, hash, &found, &at, err);
-    if (status == TACIT_OK && !found)
-        status = entry_append(ledger, bytes, size, &at, err);
-    if (status != TACIT_OK)
-        return status;
+    TACIT_TRY(entry_find(ledger, hash, &found, &at, err), done);
+    if (!found) {
+        TACIT_TRY(tacit_entry_open(&entry, bytes, size, err), done);
+        TACIT_TRY(entry_append(ledger, &entry, bytes, size, &at, err), done);
+    }
     if (index)
         *index = at;
     if (leaf)
         memcpy(leaf, hash, TACIT_HASH_BYTES);
-    return TACIT_OK;
+done:
+    tacit_entry_close(&entry);
+    return status;
 }
 
+/* Its own signature, just made, needs no check. */
 tacit_status tacit_ledger_record(tacit_ledger *ledger, Tacit__Entry *entry, uint64_t *index,
                                  uint8_t leaf[TACIT_HASH_BYTES], tacit_error *err)
 {
-    uint8_t *bytes;
+    uint8_t *bytes = NULL;
     size_t size;
+    uint64_t at;
+    tacit_entry made = {0};
+    tacit_status status;
     entry->time_ms = tacit_clock_wall_ms();
-    tacit_status status = tacit_entry_sign(entry, ledger->log_id, &bytes, &size, NULL, err);
-    if (status != TACIT_OK)
-        return status;
-    status = tacit_ledger_append(ledger, bytes, size, index, leaf, err);
+    TACIT_TRY(check_transaction(ledger, err), done);
+    TACIT_TRY(tacit_entry_sign(entry, ledger->log_id, &bytes, &size, NULL, err), done);
+    TACIT_TRY(tacit_entry_read(&made, bytes, size, err), done);
+    TACIT_TRY(entry_append(ledger, &made, bytes, size, &at, err), done);
+    if (index)
+        *index = at;
+    if (leaf)
+        memcpy(leaf, made.leaf, TACIT_HASH_BYTES);
+done:
+    tacit_entry_close(&made);
     free(bytes);
     return status;
 }

@@ -92,6 +92,49 @@ tacit_status tacit_policy_sign(const void *bytes, size_t size, const tacit_ident
     return tacit_identity_sign(id, TACIT_POLICY_DOMAIN, bytes, size, signature, err);
 }
 
+#define KEYED_MAX (TACIT_SIGN_KEY_BYTES + TACIT_POLICY_MAX_BYTES)
+
+/* policy key || policy; 0 when the policy is too long to be one. */
+static size_t keyed_policy(uint8_t out[KEYED_MAX], const uint8_t *key, const void *policy,
+                           size_t size)
+{
+    if (size > TACIT_POLICY_MAX_BYTES)
+        return 0;
+    memcpy(out, key, TACIT_SIGN_KEY_BYTES);
+    memcpy(out + TACIT_SIGN_KEY_BYTES, policy, size);
+    return TACIT_SIGN_KEY_BYTES + size;
+}
+
+tacit_status tacit_policy_enrol_sign(const void *bytes, size_t size,
+                                     const uint8_t policy_key[TACIT_SIGN_KEY_BYTES],
+                                     const tacit_identity *id,
+                                     uint8_t signature[TACIT_SIGNATURE_BYTES], tacit_error *err)
+{
+    uint8_t keyed[KEYED_MAX];
+    if (!policy_key)
+        return tacit_policy_sign(bytes, size, id, signature, err);
+    size_t keyed_size = keyed_policy(keyed, policy_key, bytes, size);
+    if (!keyed_size)
+        return tacit_fail(err, TACIT_BAD_INPUT, "policy: expected at most %d bytes, found %zu",
+                          TACIT_POLICY_MAX_BYTES, size);
+    return tacit_identity_sign(id, TACIT_POLICY_KEY_DOMAIN, keyed, keyed_size, signature, err);
+}
+
+bool tacit_policy_enrol_holds(const uint8_t identity_key[TACIT_SIGN_KEY_BYTES],
+                              ProtobufCBinaryData policy, ProtobufCBinaryData policy_key,
+                              const uint8_t signature[TACIT_SIGNATURE_BYTES])
+{
+    uint8_t keyed[KEYED_MAX];
+    if (policy_key.len == 0)
+        return tacit_signature_holds(identity_key, TACIT_POLICY_DOMAIN, policy.data, policy.len,
+                                     signature);
+    size_t size = policy_key.len == TACIT_SIGN_KEY_BYTES
+                      ? keyed_policy(keyed, policy_key.data, policy.data, policy.len)
+                      : 0;
+    return size &&
+           tacit_signature_holds(identity_key, TACIT_POLICY_KEY_DOMAIN, keyed, size, signature);
+}
+
 bool tacit_policy_weakens(const tacit_policy *from, const tacit_policy *to)
 {
     return to->epsilon_cap > from->epsilon_cap || to->delta != from->delta ||
@@ -145,6 +188,32 @@ tacit_status tacit_policy_check(const tacit_policy *policy, const Tacit__Plan *p
         return tacit_fail(err, TACIT_REFUSED, "plan's quorum %u is below this device's minimum %u",
                           plan->quorum, policy->minimum_quorum);
     return TACIT_OK;
+}
+
+/* What a reserve does not log has no bearing on its cost. */
+static tacit_mechanism reserve_mechanism(const Tacit__Reserve *r)
+{
+    return (tacit_mechanism){
+        .kind = (tacit_mechanism_kind)r->kind,
+        .unit = (tacit_privacy_unit)r->unit,
+        .neighbours = (tacit_neighbours)r->neighbours,
+        .clip_norm = r->clip_norm,
+        .b = r->b,
+        .q_num = r->q_num,
+        .steps = r->steps,
+        .divisor = 1,
+        .unit_examples = 1,
+    };
+}
+
+tacit_status tacit_policy_check_reserve(const tacit_policy *policy, const Tacit__Reserve *reserve,
+                                        tacit_error *err)
+{
+    tacit_mechanism m = reserve_mechanism(reserve);
+    tacit_status status = tacit_mechanism_validate(&m, err);
+    if (status == TACIT_OK)
+        status = check_protection(policy, &m, reserve->delta, err);
+    return status;
 }
 
 /* --- structure --- */

@@ -36,11 +36,28 @@ tacit_status tacit_policy_sign(const void *bytes, size_t size, const tacit_ident
                                uint8_t signature[TACIT_SIGNATURE_BYTES],
                                tacit_error *err) TACIT_MUST_CHECK;
 
+/* An enrolment's policy signature. With a policy key it is over "tacit-policy-key-1" NUL key bytes,
+ * so that nobody but the device names the key that may raise its caps; without one (`policy_key`
+ * NULL, or empty) it is tacit_policy_sign's. */
+tacit_status tacit_policy_enrol_sign(const void *bytes, size_t size,
+                                     const uint8_t policy_key[TACIT_SIGN_KEY_BYTES],
+                                     const tacit_identity *id,
+                                     uint8_t signature[TACIT_SIGNATURE_BYTES],
+                                     tacit_error *err) TACIT_MUST_CHECK;
+bool tacit_policy_enrol_holds(const uint8_t identity_key[TACIT_SIGN_KEY_BYTES],
+                              ProtobufCBinaryData policy, ProtobufCBinaryData policy_key,
+                              const uint8_t signature[TACIT_SIGNATURE_BYTES]);
+
 /* TACIT_REFUSED with one clear line: "plan's noise multiplier 0.5 is below this device's minimum
  * 0.8". Unit, noise, cohort, quorum, delta, and mechanism none. Not the budget: that is the
  * account's. A malformed mechanism is TACIT_BAD_INPUT. */
 tacit_status tacit_policy_check(const tacit_policy *policy, const Tacit__Plan *plan,
                                 tacit_error *err) TACIT_MUST_CHECK;
+
+/* The same of a reserve by itself, for local training, whose plan is not in the log: what it logs
+ * is a mechanism that runs (TACIT_BAD_INPUT) and one that the policy allows (TACIT_REFUSED). */
+tacit_status tacit_policy_check_reserve(const tacit_policy *policy, const Tacit__Reserve *reserve,
+                                        tacit_error *err) TACIT_MUST_CHECK;
 
 /* True when `to` allows anything that `from` does not: only the device itself or its pinned policy
  * key may sign such a change. Another delta always counts. */

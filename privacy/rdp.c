@@ -249,9 +249,11 @@ double tacit_rdp_one(double order, double sigma, double q, tacit_rdp_mode mode)
 
 /* --- The account. --- */
 
+#define RHO_MARGIN 0x1p-33 /* privacy/rdp.h derives it */
+
 static unsigned __int128 to_fixed(double rho)
 {
-    double raised = ldexp(rho * (1 + 0x1p-38), 64);
+    double raised = ldexp(rho * (1 + RHO_MARGIN), 64);
     return raised < 0x1p126 ? (unsigned __int128)raised + 1 : INFINITE;
 }
 
@@ -327,6 +329,13 @@ void tacit_rdp_join(tacit_rdp *account, const tacit_rdp *other)
 
 /* --- Conversions. --- */
 
+/* Sixteen units in the last place of the parts: rho as converted from fixed point, three functions
+ * of libm, the difference that gave delta, and the additions; the parts may cancel. */
+static double conversion_margin(double order, double rho, double log_delta)
+{
+    return 0x1p-49 * (1 + rho + (1 + fabs(log_delta)) / (order - 1));
+}
+
 double tacit_rdp_to_epsilon(double order, double rho, double delta)
 {
     if (!(order > 1.01) || !(rho < INFINITY))
@@ -338,7 +347,9 @@ double tacit_rdp_to_epsilon(double order, double rho, double delta)
     /* The total variation is at most sqrt(1 - e^-KL) (Bretagnolle and Huber 1979), KL <= rho. */
     if (delta * delta + expm1(-rho) > 0)
         return 0;
-    return fmax(0, rho + log1p(-1 / order) - log(delta * order) / (order - 1));
+    double log_delta = log(delta * order);
+    double epsilon = rho + log1p(-1 / order) - log_delta / (order - 1);
+    return fmax(0, epsilon + conversion_margin(order, rho, log_delta));
 }
 
 double tacit_rdp_epsilon_at(const tacit_rdp *account, size_t order_index, double delta)

@@ -3,10 +3,26 @@
  * Canonne, Kamath and Steinke 2020, proposition 12.
  *
  * The account's arithmetic. rho of one run is computed in double per order, raised by a relative
- * 2^-38 (above the error of its computation) and rounded up to a multiple of 2^-64; counts and
- * sums are integer arithmetic, saturating at infinity. So the account does not depend on the order
- * of its events or on how they are grouped, and it never understates. Device, server and auditor on
- * machines of one type get the same bits; across types compare epsilons to 1e-9 relative.
+ * 2^-33 and rounded up to a multiple of 2^-64; counts and sums are integer arithmetic, saturating
+ * at infinity. So the account does not depend on the order of its events or on how they are
+ * grouped, and it never understates. Device, server and auditor on machines of one type get the
+ * same bits; across types compare epsilons to 1e-9 relative.
+ *
+ * Why 2^-33 covers the computation (u = 2^-53; libm within 2 ulp, lgamma within 4; q >= 2^-32, the
+ * least an account holds; G = a (a - 1) / (2 s^2), the largest exponent of order a <= 1024):
+ *   - the logarithm of a term of the series is a sum of three log-factorials (error at most
+ *     16 u ln 1024! = 9.7e4 u), of i log q + (a - i) log(1 - q), at most 1024 * 22.2 in size (error
+ *     at most 3 u of it, 6.8e4 u), and of an exponent (error at most 5 u (G + 46)), in five
+ *     additions (5 u (3.5e4 + G)): together e <= 3.4e5 u + 10 u G;
+ *   - log-sum-exp is a weighted mean of the terms' errors, and its own rounding, over at most 1023
+ *     terms within e^-745 of the largest, adds less than 2e3 u: e is the error of L = log(A - 1);
+ *   - log A = log(1 + e^L) moves by at most e, and relative to itself by at most e as well, since
+ *     log(1 + x) >= x / (1 + x);
+ *   - for G <= 4e4 that is 8.3e-11 relative; for larger G, log A is at least G - 2.3e4 and the
+ *     relative error below 1e-14.
+ * 2^-33 is 1.16e-10. Fractional orders (at most 10.9) have exponents below 300 wherever log A is
+ * not large itself, and a quadrature that is exact to e^-50: 1e-12. Held against 60 digits by
+ * tests/golden/make_rdp_margin.py. The conversion to epsilon is rounded up by a bound of its own.
  *
  * Pure functions on the caller's memory, any thread. */
 #ifndef TACIT_PRIVACY_RDP_H
@@ -58,7 +74,8 @@ size_t tacit_rdp_filter_order(double epsilon, double delta);
 /* rho(order) of one run; order > 1, any value. +inf where the mode has no value. */
 double tacit_rdp_one(double order, double sigma, double q, tacit_rdp_mode mode);
 
-/* (epsilon, delta) of a bare rho at `order`: the conversion of one order. */
+/* (epsilon, delta) of a bare rho at `order`: the conversion of one order, never below the exact
+ * value for these doubles. */
 double tacit_rdp_to_epsilon(double order, double rho, double delta);
 
 #endif

@@ -2,6 +2,7 @@
  * socket, the answer as JSON or as a table for people. */
 #include "server/commands_server.h"
 
+#include "common/clock.h"
 #include "common/config.h"
 #include "common/envelope.h"
 #include "common/link.h"
@@ -50,7 +51,7 @@ static tacit_status connect_control(operator_call *o, tacit_error *err)
 {
     char url[PATH_MAX + 32], real[PATH_MAX];
     if (!realpath(o->dir, real))
-        return tacit_fail(err, TACIT_NOT_FOUND, "%s: no such folder", o->dir);
+        return tacit_fail(err, TACIT_BAD_INPUT, "%s: no such folder", o->dir);
     snprintf(url, sizeof url, "ipc://%s/control.sock", real);
     tacit_link_setup setup = {.url = url, .connect_ms = 3000, .reply_ms = 120000};
     tacit_status status = tacit_link_open(&o->link, &setup, err);
@@ -235,13 +236,13 @@ static void print_event(json_t *event)
                (long long)whole(event, "round"), state, (long long)whole(event, "asked"),
                (long long)whole(event, "reserved"), (long long)whole(event, "accepted"),
                (long long)whole(event, "rejected"));
-        if (accuracy)
+        if (json_is_real(accuracy))
             printf("  accuracy %.3f  loss %.3f", json_real_value(accuracy),
                    json_real_value(json_object_get(event, "loss")));
         printf("%s%s\n", reason && *reason ? "  " : "", reason ? reason : "");
     } else if (kind && strcmp(kind, "adapter") == 0) {
         printf("adapter version %lld published", (long long)whole(event, "version"));
-        if (epsilon)
+        if (json_is_real(epsilon))
             printf("  epsilon %.3f\n", json_real_value(epsilon));
         else
             printf("  epsilon infinite\n");
@@ -275,6 +276,8 @@ static void note_lineage(json_t *event, bool *ended)
         *ended = strcmp(state, "running") != 0;
 }
 
+#define WATCH_PAUSE_MS 250 /* the server lets only a few wait for events; the others ask again */
+
 static tacit_status watch(operator_call *o, tacit_error *err)
 {
     char after[32];
@@ -296,6 +299,8 @@ static tacit_status watch(operator_call *o, tacit_error *err)
             last = whole(event, "number");
             note_lineage(event, &ended);
         }
+        if (json_array_size(events) == 0)
+            tacit_clock_sleep_ms(WATCH_PAUSE_MS);
         json_decref(events);
         if (ended && o->until_done)
             return TACIT_OK;
@@ -312,7 +317,8 @@ static tacit_status read_plan(operator_call *o, const control_verb *verb, tacit_
         rows[i] = (tacit_config_row){.key = verb->options[i].name,
                                      .kind = TACIT_CONFIG_TEXT,
                                      .at = i * sizeof o->planned[0]};
-    tacit_status status = tacit_config_read(o->plan, rows, o->planned, err);
+    tacit_status status =
+        tacit_status_of_input(tacit_config_read(o->plan, rows, o->planned, err), err);
     for (size_t i = 0; status == TACIT_OK && i < CONTROL_OPTIONS_MAX; i++)
         if (!o->value[i])
             o->value[i] = o->planned[i];

@@ -20,6 +20,8 @@ static const char *const device_sql[] = {
     "  hash BLOB PRIMARY KEY, created_ms INTEGER NOT NULL, expires_ms INTEGER NOT NULL,"
     "  used_ms INTEGER NOT NULL DEFAULT 0, used_by BLOB,"
     "  revoked INTEGER NOT NULL DEFAULT 0) STRICT;",
+    "ALTER TABLE server_device ADD COLUMN certificates_since_ms INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE server_device ADD COLUMN certificates INTEGER NOT NULL DEFAULT 0;",
 };
 
 tacit_status device_store_open(tacit_database *db, tacit_error *err)
@@ -31,7 +33,7 @@ tacit_status device_store_open(tacit_database *db, tacit_error *err)
 
 #define DEVICE_COLUMNS                                                                             \
     "device, name, identity_key, counter, action, enrolled_ms, seen_ms, certificate_until_ms, "    \
-    "active_version, revoked, frozen, enrolment, entry_index"
+    "active_version, revoked, frozen, enrolment, entry_index, certificates_since_ms, certificates"
 
 static void read_device(tacit_statement *s, device_row *out)
 {
@@ -49,6 +51,8 @@ static void read_device(tacit_statement *s, device_row *out)
     out->frozen = tacit_column_i64(s, 10) != 0;
     tacit_column_bytes(s, 11, out->enrolment, sizeof out->enrolment);
     out->entry_index = tacit_column_u64(s, 12);
+    out->certificates_since_ms = tacit_column_u64(s, 13);
+    out->certificates = (uint32_t)tacit_column_u64(s, 14);
 }
 
 tacit_status device_get(tacit_database *db, const uint8_t device[TACIT_DEVICE_BYTES],
@@ -79,7 +83,8 @@ tacit_status device_insert(tacit_database *db, const device_row *row, tacit_erro
     tacit_status status = tacit_statement_begin(
         db, &s,
         "INSERT INTO server_device (device, name, identity_key, action, enrolled_ms, "
-        "certificate_until_ms, enrolment, entry_index) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+        "certificate_until_ms, enrolment, entry_index, certificates_since_ms, certificates) "
+        "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $5, 1)",
         err);
     if (status != TACIT_OK)
         return status;
@@ -122,11 +127,43 @@ tacit_status device_seen(tacit_database *db, const uint8_t device[TACIT_DEVICE_B
                       active_version, err);
 }
 
-tacit_status device_set_certificate(tacit_database *db, const uint8_t device[TACIT_DEVICE_BYTES],
-                                    uint64_t until_ms, tacit_error *err)
+#define HOUR_MS 3600000u
+
+/* A clock that was set back opens a new hour: it must lock nobody out. */
+static bool is_same_hour(const device_row *row, uint64_t now_ms)
 {
-    return set_number(db, "UPDATE server_device SET certificate_until_ms = $2 WHERE device = $1",
-                      device, until_ms, err);
+    return now_ms >= row->certificates_since_ms && now_ms - row->certificates_since_ms < HOUR_MS;
+}
+
+tacit_status device_may_certify(const device_row *row, uint64_t now_ms, tacit_error *err)
+{
+    if (!is_same_hour(row, now_ms) || row->certificates < DEVICE_CERTIFICATES_AN_HOUR)
+        return TACIT_OK;
+    uint64_t left_ms = HOUR_MS - (now_ms - row->certificates_since_ms);
+    return tacit_fail(err, TACIT_AGAIN,
+                      "certificate: this device got %u within the hour, the most are %d; ask again "
+                      "in %llu minutes",
+                      row->certificates, DEVICE_CERTIFICATES_AN_HOUR,
+                      (unsigned long long)(left_ms + 59999) / 60000);
+}
+
+tacit_status device_set_certificate(tacit_database *db, const device_row *row, uint64_t until_ms,
+                                    uint64_t now_ms, tacit_error *err)
+{
+    tacit_statement *s;
+    bool same = is_same_hour(row, now_ms);
+    tacit_status status =
+        tacit_statement_begin(db, &s,
+                              "UPDATE server_device SET certificate_until_ms = $2, "
+                              "certificates_since_ms = $3, certificates = $4 WHERE device = $1",
+                              err);
+    if (status != TACIT_OK)
+        return status;
+    tacit_bind_blob(s, 1, row->device, TACIT_DEVICE_BYTES);
+    tacit_bind_u64(s, 2, until_ms);
+    tacit_bind_u64(s, 3, same ? row->certificates_since_ms : now_ms);
+    tacit_bind_u64(s, 4, same ? row->certificates + 1 : 1);
+    return tacit_statement_finish(s, err);
 }
 
 tacit_status device_freeze(tacit_database *db, const uint8_t device[TACIT_DEVICE_BYTES],

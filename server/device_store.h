@@ -22,7 +22,9 @@ typedef struct device_row {
     uint64_t counter;                   /* of the newest request that changed state */
     uint8_t action[TACIT_DIGEST_BYTES]; /* what it asked for */
     uint64_t enrolled_ms, seen_ms, certificate_until_ms;
-    uint64_t active_version; /* of the adapter that it fetched last */
+    uint64_t active_version;        /* of the adapter that it fetched last */
+    uint64_t certificates_since_ms; /* begin of the hour in which it got this many: */
+    uint32_t certificates;
     bool revoked, frozen;
 } device_row;
 
@@ -34,8 +36,19 @@ tacit_status device_insert(tacit_database *db, const device_row *row,
 tacit_status device_seen(tacit_database *db, const uint8_t device[TACIT_DEVICE_BYTES],
                          uint64_t now_ms, uint64_t active_version,
                          tacit_error *err) TACIT_MUST_CHECK;
-tacit_status device_set_certificate(tacit_database *db, const uint8_t device[TACIT_DEVICE_BYTES],
-                                    uint64_t until_ms, tacit_error *err) TACIT_MUST_CHECK;
+
+/* Certificates of one device that are issued within an hour, the enrolment's own included: enough
+ * for lost replies and for restarts in the middle of a renewal, too few to keep the issuer busy or
+ * to fill the log. The hour begins with its first one. */
+#define DEVICE_CERTIFICATES_AN_HOUR 4
+
+/* TACIT_AGAIN, with the minutes to wait, when it got as many already. */
+tacit_status device_may_certify(const device_row *row, uint64_t now_ms,
+                                tacit_error *err) TACIT_MUST_CHECK;
+/* Notes one that was issued at `now_ms`; `row` is the device's as stored. */
+tacit_status device_set_certificate(tacit_database *db, const device_row *row, uint64_t until_ms,
+                                    uint64_t now_ms, tacit_error *err) TACIT_MUST_CHECK;
+
 tacit_status device_freeze(tacit_database *db, const uint8_t device[TACIT_DEVICE_BYTES],
                            tacit_error *err) TACIT_MUST_CHECK;
 tacit_status device_revoke(tacit_database *db, const uint8_t device[TACIT_DEVICE_BYTES],

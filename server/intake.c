@@ -14,6 +14,11 @@ size_t intake_update_bound(const Tacit__Plan *plan)
     return (size_t)plan->trainable_values * 4 + UPDATE_OVERHEAD;
 }
 
+size_t intake_sealed_bound(const Tacit__Plan *plan)
+{
+    return tacit_seal_bound(intake_update_bound(plan));
+}
+
 void intake_update_free(intake_update *u)
 {
     tacit_message_free(u->message);
@@ -23,7 +28,7 @@ void intake_update_free(intake_update *u)
 static const char *check_size(const intake_terms *t, const update_row *row, size_t size,
                               tacit_error *err)
 {
-    size_t most = tacit_seal_bound(intake_update_bound(t->plan));
+    size_t most = intake_sealed_bound(t->plan);
     if (size == row->size && size <= most)
         return NULL;
     tacit_fail(err, TACIT_BAD_INPUT,

@@ -33,7 +33,8 @@ tacit_status intake_judge(const intake_terms *terms, const update_row *row, cons
                           tacit_error *err) TACIT_MUST_CHECK;
 void intake_update_free(intake_update *u);
 
-/* Bytes of the largest update of this plan, before sealing. */
+/* Bytes of the largest update of this plan: before sealing, and as it travels. */
 size_t intake_update_bound(const Tacit__Plan *plan);
+size_t intake_sealed_bound(const Tacit__Plan *plan);
 
 #endif

@@ -10,6 +10,7 @@
 #include "privacy/entry.h"
 #include "privacy/mechanism.h"
 #include "privacy/policy.h"
+#include "server/device_store.h"
 #include "server/round_machine.h"
 #include "server/round_steps.h"
 
@@ -66,7 +67,10 @@ const control_option lineage_start_options[] = {
     [AT_QUORUM] = {"quorum", "N", "least accepted updates (60 % of the cohort)"},
     [AT_TARGET] = {"target", "N", "accepted updates that end collecting (all that are asked)"},
     [AT_DEADLINE] = {"deadline-seconds", "S", "of collecting (3600)"},
-    [AT_PAD] = {"pad-seconds", "S", "from a device's reserve to its upload (60)"},
+    [AT_PAD] = {"pad-seconds", "S",
+                "from a device's reserve to its upload, so that nobody sees how long "
+                "training took; devices refuse less than their own minimum, 60 "
+                "unless they changed it (60)"},
     [AT_NORM_BOUND] = {"norm-bound", "B", "most L2 norm of a device's delta (derived)"},
     [AT_MAX_TOKENS] = {"max-tokens", "N", "a longer example counts as a zero gradient (512)"},
     [AT_SEED] = {"lineage-seed", "HEX", "32 public bytes that A is drawn from (random)"},
@@ -86,6 +90,7 @@ typedef struct starting {
     char *target[TACIT_TRAINABLE_TARGETS_MAX];
     uint8_t seed[32], lineage[LINEAGE_BYTES], schedule_hash[TACIT_DIGEST_BYTES];
     lineage_row row;
+    double first_epsilon; /* what one round costs a device; 0 without noise */
 } starting;
 
 #define U64(at, otherwise, min, max, out)                                                          \
@@ -232,6 +237,13 @@ static tacit_status fill_limits(starting *s, size_t values, tacit_error *err)
     TACIT_TRY(U64(AT_TARGET, UINT32_MAX, quorum, UINT32_MAX, &target), done);
     TACIT_TRY(U64(AT_DEADLINE, 3600, 1, 2592000, &s->row.deadline_s), done);
     TACIT_TRY(U64(AT_PAD, 60, 0, 604800, &pad), done);
+    if (pad >= s->row.deadline_s) {
+        status = tacit_fail(err, TACIT_USAGE,
+                            "pad-seconds %llu is not below deadline-seconds %llu: no update would "
+                            "arrive in time",
+                            (unsigned long long)pad, (unsigned long long)s->row.deadline_s);
+        goto done;
+    }
     TACIT_TRY(U64(AT_MAX_TOKENS, 512, 1, 65536, &tokens), done);
     TACIT_TRY(F64(AT_NORM_BOUND, derive_norm_bound(s, values), 1e-9, 1e9, &p->norm_bound), done);
     p->update_scale = scale_for(p->norm_bound);
@@ -314,6 +326,41 @@ static tacit_status pack(starting *s, tacit_error *err)
     return tacit_message_pack(p, TACIT_MESSAGE_ENTRY_MAX, &s->row.common, &s->row.common_size, err);
 }
 
+/* What the devices that could take part may spend in all their life. */
+typedef struct purse {
+    server *server;
+    size_t devices;
+    double largest_cap;
+} purse;
+
+static tacit_status look_into(void *ctx, const device_row *row, tacit_error *err)
+{
+    purse *p = ctx;
+    tacit_ledger_device logged;
+    if (row->revoked || row->frozen)
+        return TACIT_OK;
+    tacit_status status = tacit_ledger_device_get(p->server->ledger, row->device, &logged, err);
+    if (status != TACIT_OK || logged.revoked || logged.frozen)
+        return status;
+    p->devices++;
+    p->largest_cap = fmax(p->largest_cap, logged.policy.epsilon_cap);
+    return TACIT_OK;
+}
+
+/* A lineage whose first round nobody can pay for would wait for its deadline, round after round. */
+static tacit_status check_purses(const starting *s, tacit_error *err)
+{
+    purse p = {.server = s->call->server};
+    tacit_status status = device_each(p.server->db, look_into, &p, err);
+    if (status != TACIT_OK || p.devices == 0 || s->first_epsilon <= p.largest_cap)
+        return status;
+    return tacit_fail(
+        err, TACIT_USAGE,
+        "steps: one round of %u steps costs epsilon %g, the largest cap of %zu active "
+        "devices is %g; lower steps or q, or raise noise-multiplier",
+        s->mechanism.steps, s->first_epsilon, p.devices, p.largest_cap);
+}
+
 static tacit_status store(void *ctx, tacit_error *err)
 {
     starting *s = ctx;
@@ -326,13 +373,27 @@ static tacit_status store(void *ctx, tacit_error *err)
     if (status == TACIT_OK)
         return tacit_fail(err, TACIT_CONFLICT,
                           "a lineage is running; wait for its end or use 'round cancel'");
-    if (status != TACIT_NOT_FOUND)
+    if (status == TACIT_NOT_FOUND)
+        status = check_purses(s, err);
+    if (status != TACIT_OK)
         return status;
     body.schedule = tacit_field_of(s->row.schedule, s->row.schedule_size);
     entry.body_case = TACIT__ENTRY__BODY_SCHEDULE;
     entry.schedule = &body;
     status = tacit_ledger_record(sv->ledger, &entry, NULL, NULL, err);
     return status == TACIT_OK ? lineage_insert(sv->db, &s->row, err) : status;
+}
+
+/* An account holds finite numbers alone: `epsilon` is what `rounds` rounds cost. */
+static tacit_status check_cost(const starting *s, uint32_t rounds, double epsilon, tacit_error *err)
+{
+    if (isfinite(epsilon))
+        return TACIT_OK;
+    return tacit_fail(
+        err, TACIT_USAGE,
+        "steps: %u rounds of %u steps over %u values cannot be accounted for at delta "
+        "%g, epsilon is infinite; lower steps, rounds or q, or raise noise-multiplier",
+        rounds, s->mechanism.steps, s->common.trainable_values, s->schedule.delta);
 }
 
 /* Epsilon after each round. All rounds of this lineage are alike, so what one costs is computed
@@ -351,6 +412,10 @@ static tacit_status add_costs(starting *s, json_t *costs, tacit_error *err)
         status = tacit_budget_add(&one, &event, s->common.trainable_values, true, err);
     for (uint32_t r = 1; status == TACIT_OK && r <= s->row.rounds; r++) {
         double epsilon = is_private ? tacit_budget_epsilon_times(&one, r) : INFINITY;
+        if (is_private)
+            status = check_cost(s, r, epsilon, err);
+        if (is_private && r == 1)
+            s->first_epsilon = epsilon;
         json_array_append_new(costs, isfinite(epsilon) ? json_real(epsilon) : json_null());
     }
     return status;
@@ -392,6 +457,7 @@ tacit_status lineage_start(control_call *call, tacit_error *err)
     TACIT_TRY(fill_adapter(s, err), done);
     TACIT_TRY(count_values(s, &values, err), done);
     TACIT_TRY(fill_limits(s, values, err), done);
+    TACIT_TRY(round_check_room(call->server, &s->common, err), done);
     TACIT_TRY(fill_schedule(s, err), done);
     TACIT_TRY(tacit_schedule_validate(&s->schedule, err), done);
     TACIT_TRY(pack(s, err), done);

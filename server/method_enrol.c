@@ -79,8 +79,8 @@ static tacit_status check_signatures(gate_call *call, const Tacit__EnrolRequest 
     if (!tacit_signature_holds(r->identity_key.data, TACIT_ENROL_DOMAIN, digest, sizeof digest,
                                r->signature.data))
         return tacit_fail(err, TACIT_INTEGRITY, "enrolment: the identity key's signature is wrong");
-    if (!tacit_signature_holds(r->identity_key.data, TACIT_POLICY_DOMAIN, r->policy.data,
-                               r->policy.len, r->policy_signature.data))
+    if (!tacit_policy_enrol_holds(r->identity_key.data, r->policy, r->policy_key,
+                                  r->policy_signature.data))
         return tacit_fail(err, TACIT_INTEGRITY, "enrolment: the policy's signature is wrong");
     return tacit_policy_unpack(&policy, r->policy.data, r->policy.len, err);
 }
@@ -161,9 +161,15 @@ static tacit_status issue_first(gate_call *call, enrolment *e, tacit_certificate
 static tacit_status enrol_again(gate_call *call, enrolment *e, tacit_error *err)
 {
     tacit_certificate_info info;
-    tacit_status status = issue_first(call, e, &info, err);
+    device_row row;
+    tacit_database *db = call->server->db;
+    tacit_status status = device_get(db, e->device, &row, err);
+    if (status == TACIT_OK)
+        status = device_may_certify(&row, call->now_ms, err);
+    if (status == TACIT_OK)
+        status = issue_first(call, e, &info, err);
     return status == TACIT_OK
-               ? device_set_certificate(call->server->db, e->device, info.not_after_ms, err)
+               ? device_set_certificate(db, &row, info.not_after_ms, call->now_ms, err)
                : status;
 }
 
@@ -254,11 +260,25 @@ tacit_status method_renew_prepare(gate_call *call, tacit_error *err)
     tacit_status status =
         TACIT_UNPACK(&request, tacit__renew_request, call->received.request.body.data,
                      call->received.request.body.size, 8192, err);
-    if (status != TACIT_OK)
-        return status;
-    status = issue(call->server, &request->csr, call->device.device, &r->chain, err);
+    if (status == TACIT_OK)
+        status = device_may_certify(&call->device, call->now_ms, err);
+    if (status == TACIT_OK)
+        status = issue(call->server, &request->csr, call->device.device, &r->chain, err);
     tacit_message_free(request);
     return status == TACIT_OK ? tacit_certificate_read(r->chain, &r->info, err) : status;
+}
+
+/* Notes the certificate, unless other requests used the hour up since the first look. */
+static tacit_status note_renewal(gate_call *call, const renewal *r, tacit_error *err)
+{
+    device_row row;
+    tacit_database *db = call->server->db;
+    tacit_status status = device_get(db, call->device.device, &row, err);
+    if (status == TACIT_OK)
+        status = device_may_certify(&row, call->now_ms, err);
+    return status == TACIT_OK
+               ? device_set_certificate(db, &row, r->info.not_after_ms, call->now_ms, err)
+               : status;
 }
 
 tacit_status method_renew_act(gate_call *call, tacit_error *err)
@@ -273,8 +293,7 @@ tacit_status method_renew_act(gate_call *call, tacit_error *err)
     entry.device = tacit_field_of(call->device.device, TACIT_DEVICE_BYTES);
     entry.body_case = TACIT__ENTRY__BODY_RENEW;
     entry.renew = &body;
-    tacit_status status =
-        device_set_certificate(s->db, call->device.device, r->info.not_after_ms, err);
+    tacit_status status = note_renewal(call, r, err);
     if (status == TACIT_OK)
         status = tacit_ledger_record(s->ledger, &entry, NULL, NULL, err);
     if (status != TACIT_OK)

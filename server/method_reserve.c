@@ -17,8 +17,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where an own entry stands in the log; the reply proves it. */
+/* An own entry on its way into the log, and where it stands there; the reply proves it. */
 typedef struct placed {
+    void *request; /* the message that `bytes` are in; NULL for a receipt */
+    ProtobufCBinaryData bytes;
+    tacit_entry entry; /* opened from `bytes` */
     uint64_t index;
     uint64_t known_size; /* of the checkpoint that the device holds */
     bool takes_part;     /* a reserve that came in time */
@@ -34,9 +37,13 @@ static tacit_status new_placed(gate_call *call, placed **out, tacit_error *err)
 
 static void free_placed(gate_call *call)
 {
-    if (call->own)
-        sodium_memzero(call->own, sizeof(placed));
-    free(call->own);
+    placed *p = call->own;
+    if (!p)
+        return;
+    tacit_entry_close(&p->entry);
+    tacit_message_free(p->request);
+    sodium_memzero(p, sizeof *p);
+    free(p);
 }
 
 /* Whether the round still takes this device's reserve. */
@@ -72,15 +79,14 @@ static tacit_status take_part(gate_call *call, const tacit_entry *entry, placed 
     return update_insert(call->server->db, &row, err);
 }
 
-static tacit_status place_new(gate_call *call, const tacit_entry *entry, ProtobufCBinaryData bytes,
-                              placed *p, tacit_error *err)
+static tacit_status place_new(gate_call *call, placed *p, tacit_error *err)
 {
     bool in_time;
-    tacit_status status = own_entry_append(call, bytes, &p->index, err);
+    tacit_status status = own_entry_append(call, &p->entry, p->bytes, &p->index, err);
     if (status == TACIT_OK)
-        status = is_in_time(call, entry->entry->reserve, &in_time, err);
+        status = is_in_time(call, p->entry.entry->reserve, &in_time, err);
     if (status == TACIT_OK && in_time)
-        status = take_part(call, entry, p, err);
+        status = take_part(call, &p->entry, p, err);
     if (status == TACIT_OK)
         tacit_log_info("device %s reserved%s; entry %llu", call->device.name,
                        in_time ? "" : " without taking part in a round",
@@ -89,11 +95,10 @@ static tacit_status place_new(gate_call *call, const tacit_entry *entry, Protobu
 }
 
 /* The same entry again is answered as before, whatever became of the round. */
-static tacit_status place_again(gate_call *call, const tacit_entry *entry, placed *p,
-                                tacit_error *err)
+static tacit_status place_again(gate_call *call, placed *p, tacit_error *err)
 {
     update_row row;
-    tacit_status status = update_get(call->server->db, entry->leaf, &row, err);
+    tacit_status status = update_get(call->server->db, p->entry.leaf, &row, err);
     p->takes_part = status == TACIT_OK;
     if (p->takes_part)
         memcpy(p->nonce, row.nonce, sizeof p->nonce);
@@ -101,29 +106,30 @@ static tacit_status place_again(gate_call *call, const tacit_entry *entry, place
     return status == TACIT_NOT_FOUND ? TACIT_OK : status;
 }
 
-tacit_status method_reserve_act(gate_call *call, tacit_error *err)
+tacit_status method_reserve_prepare(gate_call *call, tacit_error *err)
 {
     Tacit__ReserveRequest *request = NULL;
-    tacit_entry entry = {0};
     placed *p;
     tacit_status status = new_placed(call, &p, err);
-    TACIT_TRY(status, done);
-    TACIT_TRY(TACIT_UNPACK(&request, tacit__reserve_request, call->received.request.body.data,
-                           call->received.request.body.size, TACIT_MESSAGE_ENTRY_MAX, err),
-              done);
-    p->known_size = request->checkpoint_size;
-    TACIT_TRY(own_entry_open(call, request->entry, TACIT__ENTRY__BODY_RESERVE,
-                             TACIT__ENTRY__BODY_RESERVE, &entry, err),
-              done);
-    status = tacit_ledger_find(call->server->ledger, entry.leaf, &p->index, err);
     if (status == TACIT_OK)
-        status = place_again(call, &entry, p, err);
-    else if (status == TACIT_NOT_FOUND)
-        status = place_new(call, &entry, request->entry, p, err);
-done:
-    tacit_entry_close(&entry);
-    tacit_message_free(request);
-    return status;
+        status = TACIT_UNPACK(&request, tacit__reserve_request, call->received.request.body.data,
+                              call->received.request.body.size, TACIT_MESSAGE_ENTRY_MAX, err);
+    if (status != TACIT_OK)
+        return status;
+    p->request = request;
+    p->bytes = request->entry;
+    p->known_size = request->checkpoint_size;
+    return own_entry_open(call, p->bytes, TACIT__ENTRY__BODY_RESERVE, TACIT__ENTRY__BODY_RESERVE,
+                          &p->entry, err);
+}
+
+tacit_status method_reserve_act(gate_call *call, tacit_error *err)
+{
+    placed *p = call->own;
+    tacit_status status = tacit_ledger_find(call->server->ledger, p->entry.leaf, &p->index, err);
+    if (status == TACIT_OK)
+        return place_again(call, p, err);
+    return status == TACIT_NOT_FOUND ? place_new(call, p, err) : status;
 }
 
 tacit_status method_reserve_finish(gate_call *call, const writer_point *point, tacit_error *err)
@@ -169,30 +175,36 @@ static tacit_status end_update(gate_call *call, const tacit_entry *entry, uint64
 }
 
 /* Takes the entry of a lost account as well: it ends all of a device's reserves. */
-tacit_status method_abandon_act(gate_call *call, tacit_error *err)
+tacit_status method_abandon_prepare(gate_call *call, tacit_error *err)
 {
     Tacit__AbandonRequest *request = NULL;
+    placed *p;
+    tacit_status status = new_placed(call, &p, err);
+    if (status == TACIT_OK)
+        status = TACIT_UNPACK(&request, tacit__abandon_request, call->received.request.body.data,
+                              call->received.request.body.size, TACIT_MESSAGE_ENTRY_MAX, err);
+    if (status != TACIT_OK)
+        return status;
+    p->request = request;
+    p->bytes = request->entry;
+    return own_entry_open(call, p->bytes, TACIT__ENTRY__BODY_ABANDON,
+                          TACIT__ENTRY__BODY_ACCOUNT_LOST, &p->entry, err);
+}
+
+tacit_status method_abandon_act(gate_call *call, tacit_error *err)
+{
+    placed *p = call->own;
     Tacit__AbandonReply reply = TACIT__ABANDON_REPLY__INIT;
-    tacit_entry entry = {0};
-    tacit_status status =
-        TACIT_UNPACK(&request, tacit__abandon_request, call->received.request.body.data,
-                     call->received.request.body.size, TACIT_MESSAGE_ENTRY_MAX, err);
-    TACIT_TRY(status, done);
-    TACIT_TRY(own_entry_open(call, request->entry, TACIT__ENTRY__BODY_ABANDON,
-                             TACIT__ENTRY__BODY_ACCOUNT_LOST, &entry, err),
-              done);
-    TACIT_TRY(own_entry_append(call, request->entry, &reply.index, err), done);
-    TACIT_TRY(end_update(call, &entry, reply.index, err), done);
-    status = gate_reply_with(call, &reply, err);
-done:
-    tacit_entry_close(&entry);
-    tacit_message_free(request);
-    return status;
+    tacit_status status = own_entry_append(call, &p->entry, p->bytes, &reply.index, err);
+    if (status == TACIT_OK)
+        status = end_update(call, &p->entry, reply.index, err);
+    return status == TACIT_OK ? gate_reply_with(call, &reply, err) : status;
 }
 
 void method_abandon_release(gate_call *call)
 {
     round_machine_wake(call->server->rounds);
+    free_placed(call);
 }
 
 tacit_status method_receipt_act(gate_call *call, tacit_error *err)

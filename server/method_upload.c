@@ -63,46 +63,65 @@ static tacit_status stored_size(const char *path, uint64_t *size, tacit_error *e
 
 /* --- begin --- */
 
-static tacit_status check_begin(const Tacit__UploadBeginRequest *r, tacit_error *err)
-{
-    if (r->digest.len != TACIT_DIGEST_BYTES)
-        return tacit_fail(err, TACIT_BAD_INPUT, "upload: the digest has the wrong size");
-    if (r->size == 0 || r->size > SERVER_UPLOAD_MAX)
-        return tacit_fail(err, TACIT_BAD_INPUT, "upload: expected 1 to %llu bytes, found %llu",
-                          (unsigned long long)SERVER_UPLOAD_MAX, (unsigned long long)r->size);
-    return TACIT_OK;
-}
+typedef struct begin_work {
+    Tacit__UploadBeginRequest *request;
+    tacit_entry spend; /* empty when the request brings none */
+} begin_work;
 
-static tacit_status log_spend(gate_call *call, const Tacit__UploadBeginRequest *r,
-                              const update_row *row, tacit_error *err)
+/* The most that an update of the row's plan can have. */
+static tacit_status largest_update(gate_call *call, const update_row *row, uint64_t *most,
+                                   tacit_error *err)
 {
-    tacit_entry entry = {0};
-    tacit_status status = own_entry_open(call, r->spend_entry, TACIT__ENTRY__BODY_SPEND,
-                                         TACIT__ENTRY__BODY_SPEND, &entry, err);
-    if (status != TACIT_OK)
-        return status;
-    const Tacit__Spend *spend = entry.entry->spend;
-    bool same = memcmp(spend->reserve_hash.data, row->reserve_hash, TACIT_DIGEST_BYTES) == 0 &&
-                memcmp(spend->update_digest.data, r->digest.data, TACIT_DIGEST_BYTES) == 0;
-    if (same)
-        status = own_entry_append(call, r->spend_entry, NULL, err);
-    else
-        status = tacit_fail(err, TACIT_BAD_INPUT,
-                            "upload: the spend entry is not of this reserve and digest");
-    tacit_entry_close(&entry);
+    Tacit__Plan *plan = NULL;
+    uint8_t *bytes = NULL;
+    size_t size = 0;
+    tacit_status status = round_plan_get(call->server->db, row->round_id, &bytes, &size, err);
+    if (status == TACIT_OK)
+        status = TACIT_UNPACK(&plan, tacit__plan, bytes, size, TACIT_MESSAGE_ENTRY_MAX, err);
+    if (status == TACIT_OK)
+        *most = intake_sealed_bound(plan);
+    tacit_message_free(plan);
+    free(bytes);
     return status;
 }
 
-/* Logs the spend and fixes size and digest, once; the same begin again only tells the offset. */
-static tacit_status begin(gate_call *call, const Tacit__UploadBeginRequest *r, update_row *row,
-                          tacit_error *err)
+static tacit_status check_begin(gate_call *call, const Tacit__UploadBeginRequest *r,
+                                const update_row *row, tacit_error *err)
 {
+    uint64_t most = 0;
+    if (r->digest.len != TACIT_DIGEST_BYTES)
+        return tacit_fail(err, TACIT_BAD_INPUT, "upload: the digest has the wrong size");
+    tacit_status status = largest_update(call, row, &most, err);
+    if (status == TACIT_OK && (r->size == 0 || r->size > most))
+        status = tacit_fail(err, TACIT_BAD_INPUT,
+                            "upload: an update of this plan has 1 to %llu bytes, found %llu",
+                            (unsigned long long)most, (unsigned long long)r->size);
+    return status;
+}
+
+static tacit_status log_spend(gate_call *call, const begin_work *w, const update_row *row,
+                              tacit_error *err)
+{
+    if (!w->spend.entry)
+        return tacit_fail(err, TACIT_BAD_INPUT, "upload: the spend entry is missing");
+    const Tacit__Spend *spend = w->spend.entry->spend;
+    bool same = memcmp(spend->reserve_hash.data, row->reserve_hash, TACIT_DIGEST_BYTES) == 0 &&
+                memcmp(spend->update_digest.data, w->request->digest.data, TACIT_DIGEST_BYTES) == 0;
+    return same ? own_entry_append(call, &w->spend, w->request->spend_entry, NULL, err)
+                : tacit_fail(err, TACIT_BAD_INPUT,
+                             "upload: the spend entry is not of this reserve and digest");
+}
+
+/* Logs the spend and fixes size and digest, once; the same begin again only tells the offset. */
+static tacit_status begin(gate_call *call, const begin_work *w, update_row *row, tacit_error *err)
+{
+    const Tacit__UploadBeginRequest *r = w->request;
     bool same = row->size == r->size && memcmp(row->digest, r->digest.data, r->digest.len) == 0;
     if (row->state != UPDATE_RESERVED)
         return same ? TACIT_OK
                     : tacit_fail(err, TACIT_CONFLICT,
                                  "upload: other bytes were announced for this reserve before");
-    tacit_status status = log_spend(call, r, row, err);
+    tacit_status status = log_spend(call, w, row, err);
     if (status != TACIT_OK)
         return status;
     row->size = r->size;
@@ -122,20 +141,32 @@ static tacit_status is_wanted(gate_call *call, const update_row *row, bool *want
     return status;
 }
 
+tacit_status method_upload_begin_prepare(gate_call *call, tacit_error *err)
+{
+    begin_work *w = calloc(1, sizeof *w);
+    if (!w)
+        return tacit_fail(err, TACIT_NO_MEMORY, "upload: no memory");
+    call->own = w;
+    tacit_status status =
+        TACIT_UNPACK(&w->request, tacit__upload_begin_request, call->received.request.body.data,
+                     call->received.request.body.size, TACIT_MESSAGE_ENTRY_MAX, err);
+    if (status != TACIT_OK || w->request->spend_entry.len == 0)
+        return status;
+    return own_entry_open(call, w->request->spend_entry, TACIT__ENTRY__BODY_SPEND,
+                          TACIT__ENTRY__BODY_SPEND, &w->spend, err);
+}
+
 tacit_status method_upload_begin_act(gate_call *call, tacit_error *err)
 {
-    Tacit__UploadBeginRequest *request = NULL;
+    begin_work *w = call->own;
     Tacit__UploadBeginReply reply = TACIT__UPLOAD_BEGIN_REPLY__INIT;
     update_row row;
     bool wanted;
     char path[SERVER_PATH_MAX];
-    tacit_status status =
-        TACIT_UNPACK(&request, tacit__upload_begin_request, call->received.request.body.data,
-                     call->received.request.body.size, TACIT_MESSAGE_ENTRY_MAX, err);
-    TACIT_TRY(status, done);
-    TACIT_TRY(check_begin(request, err), done);
-    TACIT_TRY(own_update(call, request->reserve_hash, &row, err), done);
-    TACIT_TRY(begin(call, request, &row, err), done);
+    tacit_status status;
+    TACIT_TRY(own_update(call, w->request->reserve_hash, &row, err), done);
+    TACIT_TRY(check_begin(call, w->request, &row, err), done);
+    TACIT_TRY(begin(call, w, &row, err), done);
     TACIT_TRY(is_wanted(call, &row, &wanted, err), done);
     TACIT_TRY(round_upload_path(call->server, row.reserve_hash, path, err), done);
     TACIT_TRY(stored_size(path, &reply.offset, err), done);
@@ -144,8 +175,17 @@ tacit_status method_upload_begin_act(gate_call *call, tacit_error *err)
     reply.chunk_bytes = SERVER_CHUNK_BYTES;
     status = gate_reply_with(call, &reply, err);
 done:
-    tacit_message_free(request);
     return status;
+}
+
+void method_upload_begin_release(gate_call *call)
+{
+    begin_work *w = call->own;
+    if (!w)
+        return;
+    tacit_entry_close(&w->spend);
+    tacit_message_free(w->request);
+    free(w);
 }
 
 /* --- chunk --- */
@@ -178,6 +218,31 @@ static tacit_status sync_chunk(const server *s, int fd, bool first, tacit_error 
     return status == TACIT_OK ? tacit_file_sync_dir(folder, err) : status;
 }
 
+/* A chunk that fails leaves no trace: what was written beyond the acknowledged bytes is cut off,
+ * for a full disk must not hold them as well. After a failed fsync nobody knows what reached the
+ * disk, and a later one would say nothing about it: the whole file goes, and the device begins
+ * anew. */
+static tacit_status write_chunk(const server *s, const char *path,
+                                const Tacit__UploadChunkRequest *r, uint64_t stored,
+                                tacit_error *err)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return fail_errno(err, "open its file");
+    tacit_status status = TACIT_OK;
+    if (!tacit_file_write_at(fd, r->data.data, r->data.len, r->offset))
+        status = fail_errno(err, "write a chunk");
+    bool keep = status == TACIT_OK || (stored > 0 && ftruncate(fd, (off_t)stored) == 0);
+    if (status == TACIT_OK) {
+        status = sync_chunk(s, fd, stored == 0, err);
+        keep = status == TACIT_OK;
+    }
+    if (!keep)
+        unlink(path);
+    close(fd);
+    return status;
+}
+
 static tacit_status store_chunk(const server *s, const chunk_look *look, uint64_t *offset,
                                 tacit_error *err)
 {
@@ -197,14 +262,7 @@ static tacit_status store_chunk(const server *s, const chunk_look *look, uint64_
                           "upload: expected the chunk at offset %llu, found "
                           "%llu",
                           (unsigned long long)stored, (unsigned long long)r->offset);
-    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0)
-        return fail_errno(err, "open its file");
-    if (!tacit_file_write_at(fd, r->data.data, r->data.len, r->offset))
-        status = fail_errno(err, "write a chunk");
-    if (status == TACIT_OK)
-        status = sync_chunk(s, fd, stored == 0, err);
-    close(fd);
+    status = write_chunk(s, path, r, stored, err);
     *offset = end > stored ? end : stored;
     return status;
 }

@@ -22,9 +22,11 @@ tacit_status method_checkin_finish(gate_call *call, const writer_point *point, t
 void method_checkin_release(gate_call *call);
 
 /* method_reserve.c */
+tacit_status method_reserve_prepare(gate_call *call, tacit_error *err);
 tacit_status method_reserve_act(gate_call *call, tacit_error *err);
 tacit_status method_reserve_finish(gate_call *call, const writer_point *point, tacit_error *err);
 void method_reserve_release(gate_call *call);
+tacit_status method_abandon_prepare(gate_call *call, tacit_error *err);
 tacit_status method_abandon_act(gate_call *call, tacit_error *err);
 void method_abandon_release(gate_call *call);
 tacit_status method_receipt_act(gate_call *call, tacit_error *err);
@@ -32,7 +34,9 @@ tacit_status method_receipt_finish(gate_call *call, const writer_point *point, t
 void method_receipt_release(gate_call *call);
 
 /* method_upload.c */
+tacit_status method_upload_begin_prepare(gate_call *call, tacit_error *err);
 tacit_status method_upload_begin_act(gate_call *call, tacit_error *err);
+void method_upload_begin_release(gate_call *call);
 tacit_status method_upload_chunk_prepare(gate_call *call, tacit_error *err);
 tacit_status method_upload_commit_prepare(gate_call *call, tacit_error *err);
 tacit_status method_upload_commit_act(gate_call *call, tacit_error *err);

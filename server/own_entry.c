@@ -25,11 +25,11 @@ tacit_status own_entry_open(gate_call *call, ProtobufCBinaryData bytes, Tacit__E
                       tacit_entry_kind_name(kind), tacit_entry_kind_name(found));
 }
 
-tacit_status own_entry_append(gate_call *call, ProtobufCBinaryData bytes, uint64_t *index,
-                              tacit_error *err)
+tacit_status own_entry_append(gate_call *call, const tacit_entry *entry, ProtobufCBinaryData bytes,
+                              uint64_t *index, tacit_error *err)
 {
     tacit_status status =
-        tacit_ledger_append(call->server->ledger, bytes.data, bytes.len, index, NULL, err);
+        tacit_ledger_append_opened(call->server->ledger, entry, bytes.data, bytes.len, index, err);
     if (status == TACIT_INTEGRITY) /* own, signed, and not the chain's next: a fork */
         call->clone_evidence = "the chain of its entries forks";
     return status;

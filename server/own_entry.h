@@ -1,19 +1,21 @@
-/* Entries that a device signed, as they arrive in its requests. */
+/* Entries that a device signed, as they arrive in its requests: opened by a worker, whose time
+ * their signatures take, then appended by the writer. */
 #ifndef TACIT_SERVER_OWN_ENTRY_H
 #define TACIT_SERVER_OWN_ENTRY_H
 
 #include "privacy/entry.h"
 #include "server/request_gate.h"
 
-/* Opens a SignedEntry of the sender's own, of kind `kind` or `other`. TACIT_BAD_INPUT for one of
- * somebody else, of another kind, or with a wrong signature. Close it with tacit_entry_close. */
+/* Worker's thread. Opens a SignedEntry of the sender's own, of kind `kind` or `other`.
+ * TACIT_BAD_INPUT for one of somebody else, of another kind, or with a wrong signature. Close it
+ * with tacit_entry_close. */
 tacit_status own_entry_open(gate_call *call, ProtobufCBinaryData bytes, Tacit__Entry__BodyCase kind,
                             Tacit__Entry__BodyCase other, tacit_entry *out,
                             tacit_error *err) TACIT_MUST_CHECK;
 
-/* Appends it, on the writer's thread. A chain that forks marks the call, so that the gate freezes
- * the device once this job is undone. */
-tacit_status own_entry_append(gate_call *call, ProtobufCBinaryData bytes, uint64_t *index,
-                              tacit_error *err) TACIT_MUST_CHECK;
+/* Appends it, with the bytes it was opened from, on the writer's thread. A chain that forks marks
+ * the call, so that the gate freezes the device once this job is undone. `index` may be NULL. */
+tacit_status own_entry_append(gate_call *call, const tacit_entry *entry, ProtobufCBinaryData bytes,
+                              uint64_t *index, tacit_error *err) TACIT_MUST_CHECK;
 
 #endif

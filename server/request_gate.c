@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What the writer's first look at a request said. */
+/* What the first look at a request said. */
 typedef struct gate_entry {
     gate_call *call;
     tacit_verdict verdict;
@@ -75,21 +75,30 @@ static tacit_status freeze_clone(void *ctx, tacit_error *err)
     return status;
 }
 
-/* Writer's thread: who is it, is it really, and is the request new? */
-static tacit_status enter(void *ctx, tacit_error *err)
+/* Writer's thread: whose key is the request to be held against? */
+static tacit_status find_sender(void *ctx, tacit_error *err)
+{
+    gate_call *call = ctx;
+    return device_get(call->server->db, call->received.request.device, &call->device, err);
+}
+
+static tacit_verdict judge(const gate_call *call)
+{
+    return tacit_request_judge(&call->received, call->device.counter, call->device.action,
+                               call->server->nonce_key, call->now_ms);
+}
+
+/* Writer's thread, for a request that is not new: by the row as it is now, since another request of
+ * the device may have passed. */
+static tacit_status answer_again(void *ctx, tacit_error *err)
 {
     gate_entry *e = ctx;
     gate_call *call = e->call;
     server *s = call->server;
-    tacit_status status = device_get(s->db, call->received.request.device, &call->device, err);
-    if (status == TACIT_OK)
-        status = tacit_request_verify(&call->received, call->device.identity_key, err);
-    if (status == TACIT_OK)
-        status = refuse_ended_device(&call->device, err);
+    tacit_status status = device_get(s->db, call->device.device, &call->device, err);
     if (status != TACIT_OK)
         return status;
-    e->verdict = tacit_request_judge(&call->received, call->device.counter, call->device.action,
-                                     s->nonce_key, call->now_ms);
+    e->verdict = judge(call);
     if (e->verdict == TACIT_VERDICT_REPEAT)
         return device_stored_reply(s->db, call->device.device, &e->stored_status, e->stored_message,
                                    &call->body, err);
@@ -97,6 +106,25 @@ static tacit_status enter(void *ctx, tacit_error *err)
         return TACIT_OK;
     call->clone_evidence = "request counter used with two bodies";
     return freeze_clone(call, err);
+}
+
+/* Who is it, is it really, and is the request new? What costs time, the signature, is checked
+ * here, on the worker's thread. */
+static tacit_status enter(gate_entry *e, tacit_error *err)
+{
+    gate_call *call = e->call;
+    server_writer *writer = call->server->writer;
+    tacit_status status = writer_run(writer, find_sender, NULL, call, err);
+    if (status == TACIT_OK)
+        status = tacit_request_verify(&call->received, call->device.identity_key, err);
+    if (status == TACIT_OK)
+        status = refuse_ended_device(&call->device, err);
+    if (status != TACIT_OK)
+        return status;
+    e->verdict = judge(call);
+    return e->verdict == TACIT_VERDICT_REPEAT || e->verdict == TACIT_VERDICT_CLONE
+               ? writer_run(writer, answer_again, NULL, e, err)
+               : TACIT_OK;
 }
 
 static tacit_status judge_verdict(const gate_entry *e, tacit_error *err)
@@ -177,12 +205,20 @@ static tacit_status serve(gate_call *call, tacit_error *err)
     if (!call->received.request.has_device)
         return tacit_fail(err, TACIT_REFUSED, "unknown device; the request names none");
     gate_entry entry = {.call = call};
-    status = writer_run(call->server->writer, enter, NULL, &entry, err);
+    status = enter(&entry, err);
     if (status == TACIT_OK)
         status = judge_verdict(&entry, err);
     if (status != TACIT_OK || entry.verdict == TACIT_VERDICT_REPEAT)
         return status;
     return run_method(call, method, err);
+}
+
+/* "UPLOAD_CHUNK", ... */
+static const char *name_of(uint32_t method)
+{
+    const ProtobufCEnumValue *value =
+        protobuf_c_enum_descriptor_get_value(&tacit__method__descriptor, (int)method);
+    return value ? value->name + strlen("METHOD_") : "a request";
 }
 
 /* A line for the operator about a request that was not served. */
@@ -191,10 +227,12 @@ static void log_refusal(const gate_call *call, tacit_status status, const tacit_
     char device[2 * TACIT_DEVICE_BYTES + 1] = "somebody";
     if (call->received.request.has_device)
         tacit_hex(device, call->received.request.device, TACIT_DEVICE_BYTES);
+    const char *name = name_of(call->received.request.method);
     bool is_news = status != TACIT_AGAIN && status != TACIT_NOT_FOUND; /* a receipt not there yet */
-    if (is_news)
-        tacit_log_warn("refused request %u of %s: %s", call->received.request.method, device,
-                       err->message);
+    if (status == TACIT_IO || status == TACIT_NO_MEMORY || status == TACIT_FAILED)
+        tacit_log_error("%s of %s failed here: %s", name, device, err->message);
+    else if (is_news)
+        tacit_log_warn("refused %s of %s: %s", name, device, err->message);
 }
 
 bool gate_serve(server *s, gate_listener listener, const uint8_t *bytes, size_t size,

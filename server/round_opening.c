@@ -5,6 +5,7 @@
 #include "common/log.h"
 #include "common/message.h"
 #include "common/seal.h"
+#include "common/text.h"
 #include "privacy/entry.h"
 #include "server/device_store.h"
 #include "server/registry_store.h"
@@ -14,8 +15,6 @@
 #include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define OVER_SELECTION 1.3
 
 typedef struct opening {
     server *server;
@@ -122,7 +121,7 @@ static tacit_status open_round(void *ctx, tacit_error *err)
     tacit_status status = device_each(db, take_active, o, err);
     if (status != TACIT_OK || o->devices < o->plan->cohort || o->devices == 0)
         return status;
-    size_t asked = (size_t)ceil(OVER_SELECTION * (double)o->plan->cohort);
+    size_t asked = round_asks(o->plan->cohort);
     if (asked > o->devices)
         asked = o->devices;
     shuffle(o, asked);
@@ -148,6 +147,8 @@ static tacit_status prepare(opening *o, tacit_error *err)
                               TACIT_MESSAGE_ENTRY_MAX, err);
     if (status == TACIT_OK)
         status = round_check_base(o->server, o->plan, err);
+    if (status == TACIT_OK)
+        status = round_check_room(o->server, o->plan, err);
     if (status == TACIT_OK && l->next_round >= o->schedule->n_rounds)
         status = tacit_fail(err, TACIT_CONFLICT, "the lineage has no round %u", l->next_round);
     if (status == TACIT_OK) /* lent; taken out again before the plan is freed */
@@ -169,14 +170,17 @@ static tacit_status prepare(opening *o, tacit_error *err)
 static void tell_waiting(const opening *o)
 {
     server *s = o->server;
+    char lineage[2 * LINEAGE_BYTES + 1];
     if (s->told.waiting)
         return;
     s->told.waiting = true;
     tacit_log_info("waiting: the next round asks for %u devices; %zu are active and take its plan, "
                    "%zu refuse it by their policy",
                    o->plan->cohort, o->devices, o->unwilling);
+    tacit_hex(lineage, o->lineage->lineage, LINEAGE_BYTES);
     server_events_add(s->events,
-                      json_pack("{s:s, s:I, s:I, s:I}", "kind", "waiting", "devices",
+                      json_pack("{s:s, s:s, s:I, s:I, s:I, s:I}", "kind", "waiting", "lineage",
+                                lineage, "round", (json_int_t)o->lineage->next_round + 1, "devices",
                                 (json_int_t)o->devices, "unwilling", (json_int_t)o->unwilling,
                                 "cohort", (json_int_t)o->plan->cohort));
 }

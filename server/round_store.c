@@ -276,6 +276,25 @@ tacit_status round_current(tacit_database *db, round_row *out, tacit_error *err)
     return status == TACIT_OK ? take_round(s, out, err) : status;
 }
 
+tacit_status round_plan_get(tacit_database *db, const uint8_t round_id[ROUND_ID_BYTES],
+                            uint8_t **plan, size_t *size, tacit_error *err)
+{
+    tacit_statement *s;
+    bool row = false;
+    tacit_status status =
+        tacit_statement_begin(db, &s, "SELECT plan FROM round_round WHERE round_id = $1", err);
+    if (status != TACIT_OK)
+        return status;
+    tacit_bind_blob(s, 1, round_id, ROUND_ID_BYTES);
+    status = tacit_statement_step(s, &row, err);
+    if (status == TACIT_OK && !row)
+        status = tacit_fail(err, TACIT_NOT_FOUND, "no such round; see 'round list'");
+    if (status == TACIT_OK)
+        status = copy_blob(s, 0, plan, size, err);
+    tacit_statement_end(s);
+    return status;
+}
+
 static tacit_status take_brief(tacit_statement *s, round_brief *out, tacit_error *err)
 {
     bool row = false;

@@ -85,6 +85,9 @@ tacit_status round_get(tacit_database *db, const uint8_t round_id[ROUND_ID_BYTES
                        tacit_error *err) TACIT_MUST_CHECK;
 /* The one that has not ended; TACIT_NOT_FOUND when there is none. */
 tacit_status round_current(tacit_database *db, round_row *out, tacit_error *err) TACIT_MUST_CHECK;
+/* A copy of the plan's bytes as logged, the caller's to free. */
+tacit_status round_plan_get(tacit_database *db, const uint8_t round_id[ROUND_ID_BYTES],
+                            uint8_t **plan, size_t *size, tacit_error *err) TACIT_MUST_CHECK;
 /* What most requests need to know of a round, without its plan and counts. */
 typedef struct round_brief {
     uint8_t round_id[ROUND_ID_BYTES];

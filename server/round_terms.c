@@ -4,6 +4,7 @@
 #include "common/text.h"
 #include "engine/plan_spec.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -20,6 +21,31 @@ tacit_status round_check_base(const server *s, const Tacit__Plan *plan, tacit_er
                       "its plan is of base %s..., the model of server.yaml is %s...; restore that "
                       "model or use 'round cancel'",
                       expected, found);
+}
+
+#define OVER_SELECTION 1.3
+
+size_t round_asks(uint32_t cohort)
+{
+    return (size_t)ceil(OVER_SELECTION * (double)cohort);
+}
+
+tacit_status round_check_room(const server *s, const Tacit__Plan *plan, tacit_error *err)
+{
+    uint64_t one = intake_sealed_bound(plan), most = s->config.uploads_max_mib << 20, all;
+    size_t devices = round_asks(plan->cohort);
+    if (one > SERVER_UPLOAD_MAX)
+        return tacit_fail(
+            err, TACIT_USAGE,
+            "an update of %u values has up to %llu bytes when sealed, the server takes "
+            "at most %llu; lower rank or take fewer targets",
+            plan->trainable_values, (unsigned long long)one, (unsigned long long)SERVER_UPLOAD_MAX);
+    if (!__builtin_mul_overflow(one, devices, &all) && all <= most)
+        return TACIT_OK;
+    return tacit_fail(err, TACIT_USAGE,
+                      "%zu updates of up to %llu bytes may come in a round, uploads.max_mib in "
+                      "server.yaml allows %llu bytes; raise it or lower cohort",
+                      devices, (unsigned long long)one, (unsigned long long)most);
 }
 
 tacit_status round_terms_load(round_terms *out, server *s, const uint8_t round_id[ROUND_ID_BYTES],

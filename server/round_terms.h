@@ -20,6 +20,13 @@ tacit_status round_terms_load(round_terms *out, server *s, const uint8_t round_i
 /* TACIT_INTEGRITY, naming both, when the plan is of another base than the server's model. */
 tacit_status round_check_base(const server *s, const Tacit__Plan *plan,
                               tacit_error *err) TACIT_MUST_CHECK;
+/* TACIT_USAGE, naming numbers and key, when an update of the plan is larger than the server takes,
+ * or all that may be asked for do not fit uploads.max_mib. So what devices announce is bounded
+ * before they are asked: nobody can fill the disk with uploads. */
+tacit_status round_check_room(const server *s, const Tacit__Plan *plan,
+                              tacit_error *err) TACIT_MUST_CHECK;
+/* Devices that a round with this cohort asks when that many are there. */
+size_t round_asks(uint32_t cohort);
 void round_terms_free(round_terms *t);
 
 /* The intake gate's view of the terms for one device. */

@@ -36,6 +36,11 @@ static const tacit_config_row config_rows[] = {
      .at = AT(max_connections),
      .min = 1,
      .max = 100000},
+    {.key = "uploads.max_mib",
+     .kind = TACIT_CONFIG_U64,
+     .at = AT(uploads_max_mib),
+     .min = 1,
+     .max = (uint64_t)1 << 30},
     {.key = "model.text", .kind = TACIT_CONFIG_TEXT, .at = AT(model_text), .required = true},
     {.key = "model.mmproj", .kind = TACIT_CONFIG_LIST, .at = AT(model_mmproj), .max = 4},
     {.key = "gate.data", .kind = TACIT_CONFIG_TEXT, .at = AT(gate_data)},
@@ -78,7 +83,8 @@ tacit_status server_config_load(server_config *out, const char *dir, tacit_error
                            .certificate_days = TACIT_CERTIFICATE_DAYS,
                            .poll_ms = 30000,
                            .workers = 2,
-                           .max_connections = 1024};
+                           .max_connections = 1024,
+                           .uploads_max_mib = 16384};
     tacit_status status = tacit_file_join(path, sizeof path, dir, "server.yaml", err);
     if (status == TACIT_OK)
         status = tacit_config_read(path, config_rows, out, err);
@@ -162,7 +168,8 @@ tacit_status server_config_write(const char *dir, const server_config_choice *ch
     if (used < sizeof text)
         add(text, sizeof text, &used,
             "certificate_days: 30  # devices renew theirs at half of this, this server its own\n"
-            "poll_ms: 30000        # devices ask again after this long\n");
+            "poll_ms: 30000        # devices ask again after this long\n"
+            "uploads:\n  max_mib: 16384  # disk for the sealed updates of one round\n");
     if (used >= sizeof text)
         return tacit_fail(err, TACIT_USAGE, "server.yaml: names and paths are too long");
     return tacit_file_write(path, text, used, 0640, err);

@@ -23,6 +23,7 @@ typedef struct server_config {
     uint64_t poll_ms;
     uint64_t workers;
     uint64_t max_connections;
+    uint64_t uploads_max_mib; /* sealed updates of one round on disk */
 } server_config;
 
 /* Paths in the file are relative to `dir`; they come out absolute or as given. Free with

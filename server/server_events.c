@@ -14,6 +14,7 @@ struct server_events {
     pthread_cond_t more;
     json_t *kept[EVENTS_KEPT]; /* event `n` lies at n % EVENTS_KEPT */
     uint64_t last;             /* number of the newest; 0: none */
+    unsigned waiters;
     bool closed;
 };
 
@@ -78,14 +79,24 @@ static struct timespec in_ms(uint32_t ms)
     return t;
 }
 
-json_t *server_events_since(server_events *e, uint64_t after, uint32_t wait_ms)
+/* Under the lock. */
+static void wait_for_more(server_events *e, uint64_t after, uint32_t wait_ms)
 {
     struct timespec until = in_ms(wait_ms);
-    json_t *list = json_array();
-    pthread_mutex_lock(&e->lock);
+    if (e->waiters >= EVENTS_WAITERS_MAX)
+        return;
+    e->waiters++;
     while (!e->closed && e->last <= after &&
            pthread_cond_timedwait(&e->more, &e->lock, &until) == 0)
         continue;
+    e->waiters--;
+}
+
+json_t *server_events_since(server_events *e, uint64_t after, uint32_t wait_ms)
+{
+    json_t *list = json_array();
+    pthread_mutex_lock(&e->lock);
+    wait_for_more(e, after, wait_ms);
     uint64_t first = after + 1;
     if (e->last >= EVENTS_KEPT && first <= e->last - EVENTS_KEPT)
         first = e->last - EVENTS_KEPT + 1;

@@ -20,8 +20,14 @@ void server_events_add(server_events *e, json_t *event);
 /* From now on nobody waits: server_events_since answers at once. */
 void server_events_close(server_events *e);
 
-/* Events with a number above `after`, as an array; waits at most `wait_ms` for one. The caller owns
- * the reference; NULL without memory. */
+/* Threads of the control socket, and how many of them may wait for events: the others are always
+ * there for verbs. */
+#define CONTROL_WORKERS 4
+#define EVENTS_WAITERS_MAX 2
+
+/* Events with a number above `after`, as an array; waits at most `wait_ms` for one, and not at all
+ * while EVENTS_WAITERS_MAX others wait: an empty answer says "ask again in a moment". The caller
+ * owns the reference; NULL without memory. */
 json_t *server_events_since(server_events *e, uint64_t after, uint32_t wait_ms);
 
 #endif

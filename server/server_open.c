@@ -153,15 +153,15 @@ tacit_status server_open(server **out, const char *dir, tacit_error *err)
         pthread_mutex_init(&s->upload_lock[i], NULL);
     tacit_status status = TACIT_OK;
     if (!realpath(dir, s->dir)) {
-        status = tacit_fail(err, TACIT_NOT_FOUND, "%s: %s; make it with 'tacit-server init'", dir,
+        status = tacit_fail(err, TACIT_BAD_INPUT, "%s: %s; make it with 'tacit-server init'", dir,
                             strerror(errno));
         goto done;
     }
     TACIT_TRY(lock_folder(s, err), done);
-    TACIT_TRY(server_config_load(&s->config, s->dir, err), done);
-    TACIT_TRY(load_keys(s, err), done);
+    TACIT_TRY(tacit_status_of_input(server_config_load(&s->config, s->dir, err), err), done);
+    TACIT_TRY(tacit_status_of_input(load_keys(s, err), err), done);
     tacit_ca_set_days(s->ca, (unsigned)s->config.certificate_days);
-    TACIT_TRY(load_model(s, err), done);
+    TACIT_TRY(tacit_status_of_input(load_model(s, err), err), done);
     TACIT_TRY(open_database(s, err), done);
     TACIT_TRY(server_events_new(&s->events, err), done);
     TACIT_TRY(writer_start(&s->writer, s->db, sign_checkpoint, s, err), done);

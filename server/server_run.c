@@ -84,8 +84,11 @@ static tacit_status listen_control(server *s, serving *v, tacit_error *err)
     if (status != TACIT_OK)
         return status;
     snprintf(url, sizeof url, "ipc://%s", path);
-    tacit_listener_setup setup = {
-        .url = url, .workers = 4, .max_connections = 64, .handler = control_serve, .ctx = s};
+    tacit_listener_setup setup = {.url = url,
+                                  .workers = CONTROL_WORKERS,
+                                  .max_connections = 64,
+                                  .handler = control_serve,
+                                  .ctx = s};
     return tacit_listener_start(&v->control, &setup, err);
 }
 

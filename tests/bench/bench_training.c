@@ -2,15 +2,18 @@
  *   bench_training [THREADS [SECONDS [TEXT.gguf]]]
  * FFA-LoRA (rank 8 on o and down, 16 picture rows and 25 of text, 4 of them trained), LoRA on all
  * linears, and full training of batches of 32 sequences of 200 rows; with a model file adapters
- * alone, on 256 rows. One line of JSON each, with the anonymous memory after it. */
+ * alone, on 256 rows. One line of JSON each, with the anonymous memory after it, and how much of
+ * the rate of one large fp32 product of the same machine and run the step reaches by processor
+ * time: recomputation, attention and everything but the products of forward and backward counted as
+ * loss. */
 #include "common/clock.h"
 #include "engine/model_parts.h"
 #include "engine/trainer.h"
 
+#include "product_rate.h"
+
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { WIDTH = 128, LAYERS = 4, HEADS = 4, KV_HEADS = 2, FF = 512, VOCAB = 768, PICTURE = 16 };
 
@@ -131,14 +134,6 @@ static tacit_input make_input(size_t rows, size_t picture, size_t trained)
     return in;
 }
 
-/* Of all threads: other processes on the machine do not count. */
-static double cpu_seconds(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 static tacit_status ignore(void *ctx, size_t unit, const float *grad, double loss)
 {
     (void)unit, (void)loss;
@@ -151,6 +146,20 @@ typedef struct work {
     tacit_trainable_spec spec;
     size_t rows, picture, trained, examples, units;
 } work;
+
+/* Multiplications and additions of the products that an example needs: forward and the gradient of
+ * the inputs, that of the weights where they are trained; the output layer on the trained rows. */
+static double example_flops(const tacit_model *m, const work *w)
+{
+    const tacit_text_model *text = &m->text;
+    double layers = 0, output = (double)text->output.n_in * (double)text->output.n_out;
+    for (size_t l = 0; l < text->n_layers; l++)
+        for (int i = 0; i < TEXT_LINEARS; i++)
+            layers +=
+                (double)text->layer[l].linear[i].n_in * (double)text->layer[l].linear[i].n_out;
+    double products = w->spec.kind == TACIT_TRAIN_ALL ? 3 : 2;
+    return 2 * products * (layers * (double)w->rows + output * (double)w->trained);
+}
 
 static void measure(const tacit_model *m, const work *w, tacit_pool *pool, double seconds)
 {
@@ -171,7 +180,7 @@ static void measure(const tacit_model *m, const work *w, tacit_pool *pool, doubl
         exit(1);
     }
     start = tacit_clock_seconds();
-    cpu = cpu_seconds();
+    cpu = processor_seconds();
     do {
         if (tacit_trainer_grads(t, unit, w->units, ignore, &sum, &err) != TACIT_OK)
             exit(1);
@@ -179,13 +188,15 @@ static void measure(const tacit_model *m, const work *w, tacit_pool *pool, doubl
         spent = tacit_clock_seconds() - start;
     } while (spent < seconds);
     double examples = (double)(rounds * w->units * w->examples);
-    cpu = cpu_seconds() - cpu;
-    printf("{\"work\":\"%s\",\"threads\":%zu,\"values\":%zu,\"ms_per_example\":%.3f,\"cpu_ms_per_"
-           "example\":%.3f,"
-           "\"train_tokens_per_s\":%.0f,\"rss_anon_bytes\":%lu}\n",
-           w->name, tacit_pool_threads(pool), tacit_trainer_layout(t)->values,
-           1000 * spent / examples, 1000 * cpu / examples, examples * (double)w->rows / spent,
-           anonymous_bytes());
+    cpu = (processor_seconds() - cpu) / examples;
+    printf(
+        "{\"work\":\"%s\",\"threads\":%zu,\"values\":%zu,\"ms_per_example\":%.3f,"
+        "\"cpu_ms_per_example\":%.3f,\"train_tokens_per_s\":%.0f,\"train_tokens_per_cpu_s\":%.0f,"
+        "\"of_product_rate\":%.3f,\"rss_anon_bytes\":%lu}\n",
+        w->name, tacit_pool_threads(pool), tacit_trainer_layout(t)->values, 1000 * spent / examples,
+        1000 * cpu, examples * (double)w->rows / spent, (double)w->rows / cpu,
+        example_flops(m, w) / cpu / product_rate(pool, seconds / 4), anonymous_bytes());
+    fflush(stdout);
     tacit_trainer_free(t);
 }
 

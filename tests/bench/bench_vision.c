@@ -3,13 +3,8 @@
  * [SECONDS [large]]] One line of JSON a case: processor milliseconds a picture, and how much of the
  * rate of one large fp32 product of the same machine and run the tower reaches, everything but
  * products counted as loss. */
-#include "common/clock.h"
-#include "common/pool.h"
-#include "engine/matrix.h"
-
 #include "../engine/reference_vision.h"
-
-#include <time.h>
+#include "product_rate.h"
 
 typedef struct bench {
     const char *name;
@@ -39,14 +34,6 @@ static const bench cases[] = {
       .linears = TACIT_TYPE_Q8_0}},
 };
 
-/* Seconds of processor time of all threads: what other programs take does not count. */
-static double processor_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* Multiplications and additions of one forward. */
 static double forward_flops(const vision_shape *s)
 {
@@ -54,23 +41,6 @@ static double forward_flops(const vision_shape *s)
     double block = 2 * n * (4 * d * d + 2 * d * ff) + 4 * n * n * d;
     return s->layers * block + 2 * n * d * 3 * s->patch_size * s->patch_size +
            2 * n * d * s->out_width;
-}
-
-static double product_rate(tacit_pool *pool, double seconds)
-{
-    enum { N = 768 };
-    float *x = calloc((size_t)3 * N * N, sizeof *x), *w = x + N * N, *y = w + N * N;
-    double start = processor_seconds(), taken;
-    size_t times = 0;
-    for (size_t i = 0; i < 2 * N * N; i++)
-        x[i] = reference_uniform(1, (uint32_t)i);
-    do {
-        matrix_mul_nt(pool, y, x, w, N, N, N, false);
-        times++;
-        taken = processor_seconds() - start;
-    } while (taken < seconds);
-    free(x);
-    return 2.0 * N * N * N * (double)times / taken;
 }
 
 static tacit_vision *load(const reference_spec *spec, uint8_t **bytes, gguf_file **file)

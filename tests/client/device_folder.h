@@ -60,6 +60,15 @@ static inline void fake_device_make(fake_device *d, const tiny_model *tiny, size
     OK(client_config_create(d->dir, &choice, &d->err));
 }
 
+/* Sets a key of the device's client.yaml, at its line's own indentation. */
+static inline void fake_device_set(const fake_device *d, const char *key, const char *value)
+{
+    char command[512];
+    snprintf(command, sizeof command, "sed -i 's|^\\( *%s:\\).*|\\1 %s|' %s/client.yaml", key,
+             value, d->dir);
+    assert_int_equal(system(command), 0);
+}
+
 static inline void fake_device_open(fake_device *d, client_need need)
 {
     if (client_open(&d->client, d->dir, need, &d->err) != TACIT_OK)

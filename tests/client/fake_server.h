@@ -7,6 +7,7 @@
 #include "../privacy/world.h"
 #include "client/enroll.h"
 #include "common/certificate.h"
+#include "common/clock.h"
 #include "common/enrolment.h"
 #include "common/envelope.h"
 #include "common/file.h"
@@ -39,7 +40,9 @@ typedef struct fake_lies {
     bool manifest_by_stranger, manifest_not_logged;
     uint32_t drop_method;      /* requests of this method get no answer ... */
     int drop_from, drop_count; /* ... from this one on, so many times */
-    double epsilon_cap;        /* CHECK_IN's, 0: none */
+    uint32_t fail_method;      /* requests of this method are answered so, and nothing is done */
+    tacit_status fail_status;
+    double epsilon_cap; /* CHECK_IN's, 0: none */
 } fake_lies;
 
 typedef struct fake_server {
@@ -51,7 +54,9 @@ typedef struct fake_server {
     bool enrolled;
     uint8_t device[TACIT_DEVICE_BYTES], key[TACIT_SIGN_KEY_BYTES];
     bool offer_plan; /* until the device has reserved */
+    int plan;        /* which one */
     uint64_t plan_index;
+    uint64_t sequence; /* of the device's newest entry in the log */
     uint8_t seal_public[TACIT_EXCHANGE_BYTES];
     tacit_secret seal_secret;
     fake_lies lie;
@@ -59,6 +64,7 @@ typedef struct fake_server {
     struct {
         uint32_t method;
         size_t size;
+        uint64_t at_ms; /* wall clock */
     } call[FAKE_CALLS_MAX];
     size_t n_calls;
     uint8_t *reserve;
@@ -66,6 +72,7 @@ typedef struct fake_server {
     uint64_t reserve_index;
     uint8_t *upload;
     size_t upload_size, upload_have;
+    bool accepted; /* the newest upload: its reserve cannot be abandoned any more */
     /* A published adapter. */
     uint8_t *adapter, *manifest;
     size_t adapter_size, manifest_size, manifest_index;
@@ -78,6 +85,7 @@ typedef struct fake_server {
 static fake_server *fake_now; /* for the world's hooks, which take no context */
 static size_t fake_values;
 static uint64_t fake_deadline_ms = 4000000000000; /* far away */
+static uint32_t fake_pad_seconds;                 /* of the plan */
 
 /* --- the plan --- */
 
@@ -110,7 +118,6 @@ static void fake_edit_schedule(Tacit__Schedule *s)
 
 static void fake_edit_plan(Tacit__Plan *p, int round)
 {
-    (void)round;
     p->base_digest = tacit_field_of(tacit_model_base_digest(fake_now->tiny.model), 32);
     fake_adapter_spec(p->adapter);
     fake_mechanism(p->mechanism);
@@ -118,8 +125,10 @@ static void fake_edit_plan(Tacit__Plan *p, int round)
     p->optimizer->beta1 = 0.9;
     p->optimizer->beta2 = 0.99;
     p->optimizer->epsilon = 1e-8;
-    p->deadline_ms = fake_deadline_ms;
-    p->pad_seconds = 0;
+    p->parent_version = 0;
+    p->parent_digest.len = 0;
+    p->deadline_ms = fake_deadline_ms + (uint64_t)round * 86400000;
+    p->pad_seconds = fake_pad_seconds;
     p->aggregator_key = tacit_field_of(fake_now->seal_public, sizeof fake_now->seal_public);
 }
 
@@ -295,7 +304,7 @@ static void fake_check_in(fake_server *f, const tacit_received *in, fake_answer 
     if (f->offer_plan) {
         fake_inclusion(f, f->plan_index, &proof[1]);
         tacit_proof_to_fields(&proof[1], fields[1]);
-        r.plan = tacit_field_of(f->w.plan[0], f->w.plan_size[0]);
+        r.plan = tacit_field_of(f->w.plan[f->plan], f->w.plan_size[f->plan]);
         r.schedule = tacit_field_of(f->w.schedule, f->w.schedule_size);
         r.plan_entry =
             tacit_field_of(f->w.entry[f->plan_index].bytes, f->w.entry[f->plan_index].size);
@@ -308,6 +317,22 @@ static void fake_check_in(fake_server *f, const tacit_received *in, fake_answer 
     tacit_message_free(q);
 }
 
+/* A device's chain is taken in order, each entry once, as by the real log. */
+static bool fake_continues_chain(fake_server *f, ProtobufCBinaryData entry, fake_answer *a)
+{
+    tacit_entry e;
+    OK(tacit_entry_read(&e, entry.data, entry.len, &f->err));
+    uint64_t sequence = e.entry->sequence;
+    tacit_entry_close(&e);
+    if (sequence > f->sequence + 1) {
+        a->status = TACIT_CONFLICT;
+        snprintf(a->message, sizeof a->message, "send the entry before it first");
+    }
+    bool next = sequence == f->sequence + 1;
+    f->sequence += next;
+    return next;
+}
+
 static uint64_t fake_push_copy(fake_server *f, ProtobufCBinaryData entry)
 {
     uint8_t *copy = malloc(entry.len);
@@ -317,13 +342,15 @@ static uint64_t fake_push_copy(fake_server *f, ProtobufCBinaryData entry)
 }
 
 /* The same bytes stand in the log once. */
-static void fake_take_reserve(fake_server *f, ProtobufCBinaryData entry)
+static void fake_take_reserve(fake_server *f, ProtobufCBinaryData entry, fake_answer *a)
 {
     if (f->reserve && f->reserve_size == entry.len &&
         memcmp(f->reserve, entry.data, entry.len) == 0) {
         f->reserves_equal++;
         return;
     }
+    if (!fake_continues_chain(f, entry, a))
+        return;
     f->reserves_other += f->reserve != NULL;
     free(f->reserve);
     f->reserve = malloc(entry.len);
@@ -343,7 +370,11 @@ static void fake_reserve(fake_server *f, const tacit_received *in, fake_answer *
     uint8_t nonce[32] = {0x11, 0x22};
     OK(TACIT_UNPACK(&q, tacit__reserve_request, in->request.body.data, in->request.body.size, 65536,
                     &f->err));
-    fake_take_reserve(f, q->entry);
+    fake_take_reserve(f, q->entry, a);
+    if (a->status != TACIT_OK) {
+        tacit_message_free(q);
+        return;
+    }
     uint64_t index = f->lie.wrong_inclusion ? f->reserve_index - 1 : f->reserve_index;
     fake_note(f, f->w.count, note);
     fake_inclusion(f, index, &inclusion);
@@ -368,7 +399,10 @@ static void fake_abandon(fake_server *f, const tacit_received *in, fake_answer *
     Tacit__AbandonReply r = TACIT__ABANDON_REPLY__INIT;
     OK(TACIT_UNPACK(&q, tacit__abandon_request, in->request.body.data, in->request.body.size, 65536,
                     &f->err));
-    r.index = fake_push_copy(f, q->entry);
+    if (f->accepted)
+        a->status = TACIT_CONFLICT;
+    else if (fake_continues_chain(f, q->entry, a))
+        r.index = fake_push_copy(f, q->entry);
     fake_pack(a, &r);
     tacit_message_free(q);
 }
@@ -379,8 +413,11 @@ static void fake_upload_begin(fake_server *f, const tacit_received *in, fake_ans
     Tacit__UploadBeginReply r = TACIT__UPLOAD_BEGIN_REPLY__INIT;
     OK(TACIT_UNPACK(&q, tacit__upload_begin_request, in->request.body.data, in->request.body.size,
                     65536, &f->err));
-    if (!f->upload) {
+    if (fake_continues_chain(f, q->spend_entry, a)) {
         fake_push_copy(f, q->spend_entry);
+        free(f->upload);
+        f->upload_have = 0;
+        f->accepted = false;
         f->upload = calloc(1, q->size);
         f->upload_size = q->size;
     }
@@ -416,7 +453,7 @@ static void fake_commit(fake_server *f, fake_answer *a)
         a->status = TACIT_CONFLICT;
         return;
     }
-    r.accepted = f->upload_have == f->upload_size;
+    r.accepted = f->accepted = f->upload_have == f->upload_size;
     r.reason = empty;
     fake_pack(a, &r);
 }
@@ -475,6 +512,11 @@ static void fake_adapter_chunk(fake_server *f, const tacit_received *in, fake_an
 
 static void fake_dispatch(fake_server *f, const tacit_received *in, fake_answer *a)
 {
+    if (f->lie.fail_status != TACIT_OK && in->request.method == f->lie.fail_method) {
+        a->status = f->lie.fail_status;
+        snprintf(a->message, sizeof a->message, "the fake server says no");
+        return;
+    }
     switch (in->request.method) {
     case TACIT__METHOD__METHOD_HELLO:
         fake_hello(f, a);
@@ -537,6 +579,7 @@ static bool fake_handle(void *ctx, const uint8_t *bytes, size_t size, tacit_buff
         OK(tacit_request_verify(&in, f->key, &f->err));
     if (f->n_calls < FAKE_CALLS_MAX) {
         f->call[f->n_calls].method = in.request.method;
+        f->call[f->n_calls].at_ms = tacit_clock_wall_ms();
         f->call[f->n_calls++].size = in.request.body.size;
     }
     fake_dispatch(f, &in, &a);
@@ -613,6 +656,15 @@ static void fake_start(fake_server *f)
     randombytes_buf(f->token.secret, sizeof f->token.secret);
     f->token.port = tacit_listener_port(f->enrolment);
     tacit_ca_fingerprint(f->ca, f->token.root);
+}
+
+/* The plan of another round is offered from now on. */
+static void fake_next_plan(fake_server *f, int round)
+{
+    world_log_plan(&f->w, round);
+    f->plan_index = f->w.count - 1;
+    f->plan = round;
+    f->offer_plan = true;
 }
 
 static void fake_stop(fake_server *f)
@@ -697,6 +749,7 @@ static tacit_status fake_device_try_enrol(fake_device *d, fake_server *f)
         .server = url, .token = token, .name = "device", .patience_ms = 20000};
     snprintf(url, sizeof url, "tls+tcp://127.0.0.1:%u", tacit_listener_port(f->devices));
     tacit_token_write(&f->token, token);
+    fake_device_set(d, "minimum_pad_seconds", "0"); /* uploads of these tests do not wait */
     fake_device_open(d, CLIENT_WORKS);
     tacit_status status = client_enroll(d->client, &request, &d->err);
     fake_device_close(d);

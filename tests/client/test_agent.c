@@ -11,6 +11,7 @@
 #include "client/activation.h"
 #include "client/agent.h"
 #include "client/round_state_store.h"
+#include "client/snapshot.h"
 #include "client/tls_files.h"
 #include "common/clock.h"
 #include "common/tls_engine.h"
@@ -266,6 +267,107 @@ static void a_damaged_upload_is_sent_again(void **state)
     end(&s);
 }
 
+/* --- faults of this machine --- */
+
+/* Injected by the linker's --wrap. */
+static int snapshots_without_memory, sealed_without_room;
+
+tacit_status __real_snapshot_open(client_snapshot **out, const snapshot_setup *setup,
+                                  tacit_error *err);
+tacit_status __wrap_snapshot_open(client_snapshot **out, const snapshot_setup *setup,
+                                  tacit_error *err);
+tacit_status __wrap_snapshot_open(client_snapshot **out, const snapshot_setup *setup,
+                                  tacit_error *err)
+{
+    if (snapshots_without_memory-- <= 0)
+        return __real_snapshot_open(out, setup, err);
+    *out = NULL;
+    return tacit_fail(err, TACIT_NO_MEMORY, "no memory, says the test");
+}
+
+tacit_status __real_tacit_file_write(const char *path, const void *data, size_t size, unsigned mode,
+                                     tacit_error *err);
+tacit_status __wrap_tacit_file_write(const char *path, const void *data, size_t size, unsigned mode,
+                                     tacit_error *err);
+tacit_status __wrap_tacit_file_write(const char *path, const void *data, size_t size, unsigned mode,
+                                     tacit_error *err)
+{
+    if (!strstr(path, ".sealed") || sealed_without_room-- <= 0)
+        return __real_tacit_file_write(path, data, size, mode, err);
+    return tacit_fail(err, TACIT_IO, "%s: no room, says the test", path);
+}
+
+/* The same round, later: nothing is spent anew and nothing was sent meanwhile. */
+static void expect_a_second_try(scene *s, tacit_status first)
+{
+    s->server.offer_plan = true;
+    fake_publish(&s->server, 1, 0.01f);
+    expect_run(s, first);
+    assert_int_equal(account_of(s).spends, 0);
+    assert_int_equal(account_of(s).abandons, 0);
+    assert_int_equal(count_calls(s, TACIT__METHOD__METHOD_UPLOAD_BEGIN), 0);
+    assert_false(fake_device_has(&s->device, "rounds", ".sealed"));
+    expect_run(s, TACIT_OK);
+    assert_int_equal(account_of(s).reserves, 1);
+    assert_int_equal(account_of(s).spends, 1);
+    assert_int_equal(count_calls(s, TACIT__METHOD__METHOD_UPLOAD_COMMIT), 1);
+}
+
+static void a_machine_out_of_memory_tries_the_round_again(void **state)
+{
+    scene s;
+    (void)state;
+    begin(&s, 3);
+    snapshots_without_memory = 1;
+    expect_a_second_try(&s, TACIT_NO_MEMORY);
+    end(&s);
+}
+
+static void sealed_bytes_without_room_are_made_again(void **state)
+{
+    scene s;
+    (void)state;
+    begin(&s, 3);
+    sealed_without_room = 1;
+    expect_a_second_try(&s, TACIT_IO);
+    end(&s);
+}
+
+static bool same_files(const char *a, const char *b)
+{
+    char command[512];
+    snprintf(command, sizeof command, "cmp -s %s %s", a, b);
+    return system(command) == 0;
+}
+
+/* The data are those of the reservation; when their folder is gone afterwards the round ends like
+ * any other. */
+static void data_that_vanish_change_nothing(void **state)
+{
+    scene s;
+    char copy[160], kept[96], command[256];
+    (void)state;
+    begin(&s, 3);
+    s.server.offer_plan = true;
+    fake_publish(&s.server, 1, 0.01f);
+    s.server.lie.drop_method = TACIT__METHOD__METHOD_RESERVE;
+    s.server.lie.drop_count = 1000;
+    assert_int_equal(run_once(&s, 300), TACIT_UNREACHABLE);
+    s.server.lie.drop_count = 0;
+    snprintf(copy, sizeof copy, "%s/rounds/a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0.jsonl", s.device.dir);
+    assert_true(same_files(copy, s.device.data));
+    snprintf(kept, sizeof kept, "%s/kept", s.device.folder);
+    snprintf(command, sizeof command, "mv %s %s", s.device.data, kept);
+    assert_int_equal(system(command), 0);
+    fake_device_data(&s.device, 9); /* other data in their place, then none */
+    assert_true(same_files(copy, kept));
+    unlink(s.device.data);
+    expect_run(&s, TACIT_OK);
+    assert_int_equal(account_of(&s).spends, 1);
+    assert_int_equal(CALLS(UPLOAD_COMMIT), 1);
+    end(&s);
+}
+
 /* --- a server that lies about the log --- */
 
 static void expect_lie_found(scene *s)
@@ -380,6 +482,7 @@ static void a_lowered_cap_refuses_the_plan(void **state)
     tacit_account_status a = account_of(&s);
     assert_int_equal(a.reserves, 0);
     assert_true(a.policy.epsilon_cap == 0.01);
+    assert_false(fake_device_has(&s.device, "rounds", "")); /* no copy of the data is left */
     s.server.lie.epsilon_cap = 100; /* a server never raises it, nor does a restart */
     expect_run(&s, TACIT_REFUSED);
     char command[256];
@@ -390,6 +493,43 @@ static void a_lowered_cap_refuses_the_plan(void **state)
     expect_run(&s, TACIT_OK);
     assert_true(account_of(&s).policy.epsilon_cap == 7);
     assert_int_equal(account_of(&s).reserves, 1);
+    end(&s);
+}
+
+/* --- a log that does not take a reserve --- */
+
+/* The reserve stays signed and spent, its round ends, adapters are followed, and nothing more is
+ * reserved behind an entry that the log does not take. Once it does, the chain goes in in order and
+ * the next round runs. */
+static void a_refused_reserve_ends_its_round_alone(void **state)
+{
+    scene s;
+    (void)state;
+    begin(&s, 3);
+    s.server.offer_plan = true;
+    s.server.lie.fail_method = TACIT__METHOD__METHOD_RESERVE;
+    s.server.lie.fail_status = TACIT_REFUSED;
+    expect_run(&s, TACIT_REFUSED);
+    double spent = account_of(&s).epsilon;
+    assert_true(spent > 0);
+    assert_int_equal(account_of(&s).abandons, 1);
+    assert_false(fake_device_has(&s.device, "rounds", ""));
+    fake_publish(&s.server, 1, 0.01f);
+    fake_next_plan(&s.server, 1);
+    expect_run(&s, TACIT_REFUSED);
+    assert_non_null(strstr(s.device.err.message, "does not take entry 1"));
+    assert_int_equal(active_version(&s), 1);
+    assert_int_equal(account_of(&s).reserves, 1);
+    assert_true(account_of(&s).epsilon == spent);
+    s.server.lie.fail_status = TACIT_OK;
+    expect_run(&s, TACIT_OK);
+    tacit_account_status a = account_of(&s);
+    assert_int_equal(a.reserves, 2);
+    assert_int_equal(a.spends, 1);
+    assert_true(a.epsilon > spent);
+    assert_int_equal(CALLS(UPLOAD_COMMIT), 1);
+    expect_run(&s, TACIT_OK);
+    assert_int_equal(account_of(&s).unacknowledged, 0);
     end(&s);
 }
 
@@ -471,7 +611,42 @@ static void an_interrupted_fetch_goes_on(void **state)
     end(&s);
 }
 
-/* --- certificates --- */
+static void spoil_part(const scene *s)
+{
+    char command[256];
+    snprintf(command, sizeof command,
+             "printf XXXX | dd of=$(ls %s/adapters/*.part) bs=1 seek=700 conv=notrunc status=none",
+             s->device.dir);
+    assert_int_equal(system(command), 0);
+}
+
+/* What a power cut made of the chunks of an earlier run is no fault of the server: the file is
+ * fetched anew, once. A server that then sends a wrong file whole is told apart. */
+static void a_damaged_part_is_fetched_anew_once(void **state)
+{
+    (void)state;
+    for (int wrong = 0; wrong < 2; wrong++) {
+        scene s;
+        begin(&s, 0);
+        fake_publish(&s.server, 1, 0.01f);
+        size_t chunks = (s.server.adapter_size + 999) / 1000;
+        s.server.lie.drop_method = TACIT__METHOD__METHOD_ADAPTER_CHUNK;
+        s.server.lie.drop_from = 2;
+        s.server.lie.drop_count = 1000;
+        assert_int_equal(run_once(&s, 300), TACIT_UNREACHABLE);
+        spoil_part(&s);
+        s.server.lie.drop_count = 0;
+        s.server.lie.corrupt_adapter = wrong;
+        s.server.n_calls = 0;
+        expect_run(&s, wrong ? TACIT_INTEGRITY : TACIT_OK);
+        assert_int_equal(CALLS(ADAPTER_CHUNK), chunks - 2 + chunks);
+        assert_int_equal(active_version(&s), wrong ? 0 : 1);
+        assert_false(fake_device_has(&s.device, "adapters", ".part"));
+        end(&s);
+    }
+}
+
+/* --- clocks --- */
 
 static _Atomic uint64_t shifted_ms;
 
@@ -508,6 +683,149 @@ static void a_round_that_ended_is_given_up_by_the_clock(void **state)
     fake_deadline_ms = 4000000000000;
     end(&s);
 }
+
+/* A device whose clock is an hour ahead finds the deadline passed and takes part all the same. */
+static void a_clock_an_hour_ahead_takes_part(void **state)
+{
+    scene s;
+    (void)state;
+    fake_deadline_ms = tacit_clock_wall_ms() + 600000;
+    begin(&s, 3);
+    s.server.offer_plan = true;
+    fake_publish(&s.server, 1, 0.01f);
+    tacit_clock_inject(shifted_clock, NULL);
+    atomic_store(&shifted_ms, 3600000);
+    expect_run(&s, TACIT_OK);
+    assert_int_equal(account_of(&s).spends, 1);
+    assert_int_equal(account_of(&s).abandons, 0);
+    assert_int_equal(CALLS(UPLOAD_COMMIT), 1);
+    atomic_store(&shifted_ms, 0);
+    tacit_clock_inject(NULL, NULL);
+    tacit_tls_reset_time_floor();
+    fake_deadline_ms = 4000000000000;
+    end(&s);
+}
+
+/* Sealed bytes that the server never takes: tried as long as the round may still run, and given up
+ * an hour after its deadline. The log hears of the spend all the same, and the next round runs. Or
+ * the server accepted them and only its answer never came: nothing is said against that. */
+static void an_update_that_cannot_be_sent_is_given_up(void **state)
+{
+    (void)state;
+    for (int accepted = 0; accepted < 2; accepted++) {
+        scene s;
+        tacit_status failure = accepted ? TACIT_UNREACHABLE : TACIT_FAILED;
+        fake_deadline_ms = tacit_clock_wall_ms() + 3600000;
+        begin(&s, 3);
+        tacit_clock_inject(shifted_clock, NULL);
+        s.server.offer_plan = true;
+        s.server.lie.fail_method = TACIT__METHOD__METHOD_UPLOAD_BEGIN;
+        s.server.lie.fail_status = accepted ? TACIT_OK : TACIT_FAILED;
+        s.server.lie.drop_method = TACIT__METHOD__METHOD_UPLOAD_COMMIT;
+        s.server.lie.drop_count = accepted ? 1000 : 0;
+        assert_int_equal(run_once(&s, 300), failure);
+        atomic_store(&shifted_ms, 7000000); /* less than the deadline and an hour */
+        assert_int_equal(run_once(&s, 300), failure);
+        assert_true(fake_device_has(&s.device, "rounds", ".sealed"));
+        atomic_store(&shifted_ms, 7300000);
+        assert_int_equal(run_once(&s, 300), TACIT_OK);
+        assert_false(fake_device_has(&s.device, "rounds", ""));
+        tacit_account_status a = account_of(&s);
+        assert_int_equal(a.spends, 1);
+        assert_true(a.epsilon > 0);
+        s.server.lie.fail_status = TACIT_OK;
+        s.server.lie.drop_count = 0;
+        s.server.n_calls = 0;
+        fake_publish(&s.server, 1, 0.01f);
+        fake_next_plan(&s.server, 1);
+        expect_run(&s, TACIT_OK);
+        assert_int_equal(account_of(&s).spends, 2);
+        assert_int_equal(account_of(&s).abandons, 0);
+        assert_true(fake_device_has(&s.device, "receipts", "000002-spend.receipt"));
+        assert_true(fake_device_has(&s.device, "receipts", "000003-reserve.receipt"));
+        assert_int_equal(CALLS(UPLOAD_COMMIT), 1);
+        atomic_store(&shifted_ms, 0);
+        tacit_clock_inject(NULL, NULL);
+        end(&s);
+    }
+    tacit_tls_reset_time_floor();
+    fake_deadline_ms = 4000000000000;
+}
+
+/* From the moment that the sealed bytes are there the clock shows 16 days later, so that the
+ * certificate is due; it also looks at what the server sees of the device. */
+static struct {
+    char sealed[160];
+    tacit_listener *listener;
+    _Atomic bool seen;
+    uint64_t connections;
+} watch;
+
+static uint64_t watching_clock(void *ctx)
+{
+    if (access(watch.sealed, F_OK) == 0 && !atomic_exchange(&watch.seen, true)) {
+        for (int i = 0; i < 200; i++) {
+            watch.connections = tacit_listener_count(watch.listener).connections;
+            if (watch.connections == 0)
+                break;
+            tacit_clock_sleep_ms(10);
+        }
+        /* A second past a multiple of the pad: the upload has to wait for most of another. */
+        atomic_store(&shifted_ms, 16 * 86400000 + 1000);
+    }
+    return shifted_clock(ctx);
+}
+
+static tacit_status take_upload_time(void *ctx, const round_state *r, tacit_error *err)
+{
+    (void)err;
+    *(uint64_t *)ctx = r->upload_ms;
+    return TACIT_OK;
+}
+
+static uint64_t upload_ms_of(scene *s)
+{
+    uint64_t ms = 0;
+    fake_device_open(&s->device, CLIENT_READS);
+    OK(round_state_each(s->device.client->db, 1, take_upload_time, &ms, &s->device.err));
+    fake_device_close(&s->device);
+    return ms;
+}
+
+/* Neither a renewal nor a connection that closes or opens marks the end of training: after the
+ * reserve nothing is heard of the device before the time of its upload. */
+static void nothing_marks_the_end_of_training(void **state)
+{
+    scene s;
+    size_t i = 0;
+    (void)state;
+    fake_pad_seconds = 4;
+    begin(&s, 3);
+    s.server.offer_plan = true;
+    fake_publish(&s.server, 1, 0.01f);
+    memset(&watch, 0, sizeof watch);
+    watch.listener = s.server.devices;
+    watch.connections = 99;
+    snprintf(watch.sealed, sizeof watch.sealed, "%s/rounds/%s.sealed", s.device.dir,
+             "a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0");
+    tacit_clock_inject(watching_clock, NULL);
+    expect_run(&s, TACIT_OK);
+    assert_int_equal(watch.connections, 0);
+    while (s.server.call[i].method != TACIT__METHOD__METHOD_RESERVE)
+        i++;
+    uint64_t upload_ms = upload_ms_of(&s);
+    for (i++; i < s.server.n_calls; i++)
+        assert_true(s.server.call[i].at_ms >= upload_ms);
+    assert_int_equal(CALLS(RENEW), 1);
+    assert_int_equal(CALLS(UPLOAD_COMMIT), 1);
+    atomic_store(&shifted_ms, 0);
+    tacit_clock_inject(NULL, NULL);
+    tacit_tls_reset_time_floor();
+    fake_pad_seconds = 0;
+    end(&s);
+}
+
+/* --- certificates --- */
 
 static uint64_t generation(scene *s)
 {
@@ -550,6 +868,9 @@ int main(void)
         cmocka_unit_test(a_lost_acknowledgement_is_asked_for_again),
         cmocka_unit_test(an_upload_continues_at_the_servers_offset),
         cmocka_unit_test(a_damaged_upload_is_sent_again),
+        cmocka_unit_test(a_machine_out_of_memory_tries_the_round_again),
+        cmocka_unit_test(sealed_bytes_without_room_are_made_again),
+        cmocka_unit_test(data_that_vanish_change_nothing),
         cmocka_unit_test(a_shrunken_log_stops_the_device),
         cmocka_unit_test(another_history_stops_the_device),
         cmocka_unit_test(a_strangers_checkpoint_stops_the_device),
@@ -557,11 +878,16 @@ int main(void)
         cmocka_unit_test(a_late_reserve_is_abandoned_and_stays_spent),
         cmocka_unit_test(a_revoked_device_ends),
         cmocka_unit_test(a_lowered_cap_refuses_the_plan),
+        cmocka_unit_test(a_refused_reserve_ends_its_round_alone),
         cmocka_unit_test(adapters_are_followed_up_and_down),
         cmocka_unit_test(corrupt_adapters_leave_the_old_one_active),
         cmocka_unit_test(publications_must_be_signed_and_logged),
         cmocka_unit_test(an_interrupted_fetch_goes_on),
+        cmocka_unit_test(a_damaged_part_is_fetched_anew_once),
         cmocka_unit_test(a_round_that_ended_is_given_up_by_the_clock),
+        cmocka_unit_test(a_clock_an_hour_ahead_takes_part),
+        cmocka_unit_test(an_update_that_cannot_be_sent_is_given_up),
+        cmocka_unit_test(nothing_marks_the_end_of_training),
         cmocka_unit_test(certificates_are_renewed_in_time_and_after),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

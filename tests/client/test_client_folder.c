@@ -53,6 +53,7 @@ static void the_written_configuration_has_the_defaults(void **state)
     assert_true(c.policy.minimum_noise_multiplier == 0.5);
     assert_int_equal(c.policy.minimum_cohort, 2);
     assert_int_equal(c.policy.minimum_quorum, 2);
+    assert_int_equal(c.minimum_pad_seconds, 60);
     assert_false(c.policy.allow_non_private);
     assert_int_equal(c.policy.devices_per_subject, 1);
     client_config_free(&c);
@@ -75,6 +76,9 @@ static void wrong_configuration_is_named(void **state)
         {"unit", "  unit: patient", "policy.unit"},
         {"minimum_quorum", "  minimum_quorum: 010", "policy.minimum_quorum"},
         {"minimum_cohort", "  minimum_cohorts: 2", "minimum_cohorts"},
+        {"minimum_pad_seconds", "  minimum_pad_seconds: -1", "policy.minimum_pad_seconds"},
+        {"minimum_pad_seconds", "  minimum_pad_seconds: 1.5", "policy.minimum_pad_seconds"},
+        {"minimum_pad_seconds", "  minimum_pad_seconds: 2592001", "policy.minimum_pad_seconds"},
         {"allow_non_private", "  allow_non_private: yes", "policy.allow_non_private"},
     };
     (void)state;
@@ -117,6 +121,45 @@ static void one_process_works_on_a_folder(void **state)
     assert_int_equal(client_open(&other, d.dir, CLIENT_WORKS, &d.err), TACIT_CONFLICT);
     OK(client_open(&other, d.dir, CLIENT_READS, &d.err));
     client_close(other);
+    fake_device_drop(&d);
+}
+
+/* True when the script succeeds in the device's folder. */
+static bool shell(const fake_device *d, const char *script)
+{
+    char command[512];
+    snprintf(command, sizeof command, "cd %s && %s", d->dir, script);
+    return system(command) == 0;
+}
+
+/* Who only looks leaves the folder as it is: a new one, one whose database is gone or empty (its
+ * account counts as lost, in the copy), a damaged one. */
+static void looking_writes_nothing(void **state)
+{
+    fake_device d;
+    tacit_account_status a;
+    (void)state;
+    fake_device_make(&d, &tiny, 0);
+    fake_device_open(&d, CLIENT_READS);
+    assert_null(d.client->account);
+    fake_device_close(&d);
+    assert_true(shell(&d, "test \"$(ls -A)\" = client.yaml"));
+    fake_device_open(&d, CLIENT_WORKS);
+    OK(client_make_account(d.client, &d.err));
+    fake_device_close(&d);
+    static const char *const spoils[] = {"true", "rm client.db", ": >client.db"};
+    for (size_t i = 0; i < 3; i++) {
+        assert_true(shell(&d, spoils[i]));
+        assert_true(shell(&d, "find . -type f -exec cksum {} + | sort >../before"));
+        fake_device_open(&d, CLIENT_READS);
+        OK(tacit_account_status_get(d.client->account, &a, &d.err));
+        assert_int_equal(a.lost, i > 0);
+        fake_device_close(&d);
+        assert_true(shell(&d, "find . -type f -exec cksum {} + | sort | cmp - ../before"));
+    }
+    assert_true(shell(&d, "yes | head -c 8192 >client.db"));
+    assert_int_equal(client_open(&d.client, d.dir, CLIENT_READS, &d.err), TACIT_BAD_INPUT);
+    assert_non_null(strstr(d.err.message, "client.db"));
     fake_device_drop(&d);
 }
 
@@ -541,6 +584,7 @@ int main(void)
         cmocka_unit_test(wrong_configuration_is_named),
         cmocka_unit_test(the_server_is_written_once),
         cmocka_unit_test(one_process_works_on_a_folder),
+        cmocka_unit_test(looking_writes_nothing),
         cmocka_unit_test(keys_without_an_account_have_no_budget),
         cmocka_unit_test(a_lost_account_is_declared_once),
         cmocka_unit_test(counters_never_repeat),

@@ -83,7 +83,7 @@ static void make_offer(offered *o, void (*edit_plan)(Tacit__Plan *),
     o->offer.schedule = (tacit_span){o->w.schedule, o->w.schedule_size};
     o->offer.inclusion = &o->proof;
     o->offer.checkpoint = &o->checkpoint;
-    o->terms = (plan_terms){&o->key, &o->policy, tiny_base};
+    o->terms = (plan_terms){.log = &o->key, .policy = &o->policy, .base_digest = tiny_base};
 }
 
 static void drop_offer(offered *o)
@@ -215,6 +215,27 @@ static void mechanism_none_needs_permission(void **state)
     make_offer(&o, plan_without_noise, schedule_without_noise);
     expect_status(&o, TACIT_REFUSED, "mechanism is none");
     o.policy.allow_non_private = true;
+    expect_status(&o, TACIT_OK, "");
+    drop_offer(&o);
+}
+
+/* The world's plan 0 waits one second: enough for a minimum of 1, too little for one of 2. Nothing
+ * is promised without noise, so nothing is demanded there. */
+static void a_guarantee_needs_the_least_pad(void **state)
+{
+    offered o;
+    (void)state;
+    make_offer(&o, NULL, NULL);
+    o.terms.minimum_pad_seconds = 1;
+    expect_status(&o, TACIT_OK, "");
+    checked_plan_free(&o.plan);
+    o.terms.minimum_pad_seconds = 2;
+    expect_status(&o, TACIT_REFUSED, "pad of 1 seconds");
+    assert_non_null(strstr(o.err.message, "minimum_pad_seconds 2"));
+    drop_offer(&o);
+    make_offer(&o, plan_without_noise, schedule_without_noise);
+    o.policy.allow_non_private = true;
+    o.terms.minimum_pad_seconds = PLAN_PAD_SECONDS_MAX;
     expect_status(&o, TACIT_OK, "");
     drop_offer(&o);
 }
@@ -495,6 +516,7 @@ int main(void)
         cmocka_unit_test(plans_below_the_policy_are_refused),
         cmocka_unit_test(the_limits_of_the_policy_pass),
         cmocka_unit_test(mechanism_none_needs_permission),
+        cmocka_unit_test(a_guarantee_needs_the_least_pad),
         cmocka_unit_test(another_base_is_named),
         cmocka_unit_test(other_shapes_are_refused),
         cmocka_unit_test(a_base_of_the_same_shape_is_refused),

@@ -9,7 +9,11 @@
 
 #include "../engine/tiny_model.h"
 #include "client/snapshot.h"
+#include "common/file.h"
 #include "engine/example.h"
+#include "engine/image.h"
+
+#include "../golden/pictures_pillow.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -162,6 +166,35 @@ static void bad_examples_leave_their_unit(void **state)
     assert_int_equal(lines, 1); /* the summary: the examples were judged after the log closed */
 }
 
+/* The folder of the pictures goes away between two steps: their unit stays and gives nothing, units
+ * of text alone give what they gave. */
+static void pictures_that_vanish_leave_their_unit(void **state)
+{
+    static const size_t before[] = {1, 1}, after[] = {1, 0};
+    char path[160];
+    tacit_error err;
+    (void)state;
+    snprintf(path, sizeof path, "%s/p.png", folder);
+    OK(tacit_file_write(path, png_grey, sizeof png_grey, 0600, &err));
+    take("{\"id\":\"a\",\"messages\":[{\"role\":\"user\",\"content\":\"q\"},"
+         "{\"role\":\"assistant\",\"content\":\"one\"}]}\n"
+         "{\"id\":\"b\",\"messages\":[{\"role\":\"user\",\"content\":["
+         "{\"type\":\"image\",\"image\":\"p.png\"}]},{\"role\":\"assistant\",\"content\":"
+         "\"two\"}]}\n");
+    client_snapshot *s = open_as(TACIT_UNIT_RECORD, 0, 256);
+    for (int step = 0; step < 3; step++) {
+        for (size_t i = 0; i < 2; i++) {
+            snapshot_examples e;
+            OK(snapshot_prepare(s, i, 1, &e, &err));
+            assert_int_equal(e.count, step == 0 ? before[i] : after[i]);
+            snapshot_release(&e);
+        }
+        unlink(path);
+    }
+    snapshot_close(s);
+    expect_units(TACIT_UNIT_RECORD, after, 2); /* a restart as well */
+}
+
 static bool equal_inputs(const tacit_input *a, const tacit_input *b)
 {
     return a->count == b->count && memcmp(a->row, b->row, a->count * sizeof *a->row) == 0;
@@ -249,7 +282,7 @@ static void a_full_disk_is_an_error(void **state)
 static int set_up(void **state)
 {
     (void)state;
-    tiny = tiny_load(false);
+    tiny = tiny_load(true);
     if (!mkdtemp(folder))
         return -1;
     snprintf(data, sizeof data, "%s/data.jsonl", folder);
@@ -277,6 +310,7 @@ int main(void)
         cmocka_unit_test(the_copy_outlives_the_file),
         cmocka_unit_test(an_unreadable_file_is_an_empty_one),
         cmocka_unit_test(bad_examples_leave_their_unit),
+        cmocka_unit_test(pictures_that_vanish_leave_their_unit),
         cmocka_unit_test(examples_are_the_engines),
         cmocka_unit_test(choices_are_uniform),
         cmocka_unit_test(a_full_disk_is_an_error),

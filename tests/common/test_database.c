@@ -421,6 +421,32 @@ static void test_a_damaged_file_is_noticed(void **state)
     assert_int_equal(status, TACIT_BAD_INPUT);
 }
 
+/* With the file open elsewhere and its last commits in the WAL; what is done to the copy stays
+ * there. A file that is not there is an empty one and does not come to be. */
+static void test_a_copy_reads_all_and_writes_nothing(void **state)
+{
+    fixture *f = *state;
+    tacit_database *copy;
+    char path[160];
+    assert_int_equal(insert(f->db, 7, "seven", &f->err), TACIT_OK);
+    assert_int_equal(tacit_database_open_copy(&copy, f->path, &f->err), TACIT_OK);
+    assert_int_equal(tacit_database_migrate(copy, &shop, &f->err), TACIT_OK);
+    assert_int_equal(number(copy, "SELECT id FROM shop_item WHERE name = 'seven'"), 7);
+    assert_int_equal(insert(copy, 8, "eight", &f->err), TACIT_OK);
+    assert_int_equal(number(copy, "SELECT count(*) FROM shop_item"), 2);
+    tacit_database_close(copy);
+    assert_int_equal(number(f->db, "SELECT count(*) FROM shop_item"), 1);
+    snprintf(path, sizeof path, "%s/none.db", f->dir);
+    assert_int_equal(tacit_database_open_copy(&copy, path, &f->err), TACIT_OK);
+    assert_int_equal(tacit_database_migrate(copy, &shop, &f->err), TACIT_OK);
+    assert_int_equal(number(copy, "SELECT count(*) FROM shop_item"), 0);
+    tacit_database_close(copy);
+    assert_int_equal(access(path, F_OK), -1);
+    write_bytes(path, "this is no database, only a text that is long enough to be read as one");
+    assert_int_equal(tacit_database_open_copy(&copy, path, &f->err), TACIT_BAD_INPUT);
+    assert_null(copy);
+}
+
 #define WITH(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
 int main(void)
@@ -441,6 +467,7 @@ int main(void)
         WITH(test_a_full_disk_is_an_io_error),
         WITH(test_other_files_are_refused),
         WITH(test_a_damaged_file_is_noticed),
+        WITH(test_a_copy_reads_all_and_writes_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

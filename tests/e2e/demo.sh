@@ -10,8 +10,8 @@ export TACIT_BIN=${TACIT_BIN:-$root/build/bin}
 . "$here/federation_lib.sh"
 
 dir=$root/build/demo json=no seed=1 devices=8 split=F only=both shuffle=()
-rounds=5 steps=20 q=0.08 noise=0.9 clip=5.2 divisor=48 rate=0.05 rank=8 alpha=8
-targets=ffn_down pad=0 optimizer=adam nano=$root/tests/nano
+rounds=5 steps=20 q=0.12 noise=1.11 clip=4 divisor=72 rate=0.05 rank=8 alpha=8
+targets=ffn_down pad=20 optimizer=adam nano=$root/tests/nano print=no
 usage() {
     cat <<'TEXT'
 usage: ./run demo [options]
@@ -23,7 +23,8 @@ usage: ./run demo [options]
 for measurements:
   --split H|F --devices N --rounds N --steps N --q Q --noise-multiplier Z --clip C --divisor D
   --learning-rate R --rank R --alpha A --targets A,B --optimizer adam|sgd --only dp|plain
-  --shuffle-pictures --nano DIR
+  --shuffle-pictures --nano DIR --pad-seconds S
+  --print-local-options   the same training as options of 'tacit-client train', one a line
 TEXT
 }
 while [ $# -gt 0 ]; do
@@ -48,11 +49,20 @@ while [ $# -gt 0 ]; do
     --only) only=$2 && shift ;;
     --nano) nano=$2 && shift ;;
     --shuffle-pictures) shuffle=(--shuffle-pictures) ;;
+    --print-local-options) print=yes ;;
     --help) usage && exit 0 ;;
     *) usage >&2 && exit 2 ;;
     esac
     shift
 done
+
+if [ "$print" = yes ]; then
+    printf '%s\n' --steps $((rounds * steps)) --q "$q" --noise-multiplier "$noise" --clip "$clip" \
+        --divisor "$divisor" --unit record --unit-examples 1 --learning-rate "$rate" \
+        --optimizer "$optimizer" --rank "$rank" --alpha "$alpha" --targets "$targets" \
+        --delta 1e-5 --max-tokens 128
+    exit 0
+fi
 
 model=$nano/nano.gguf mmproj=$nano/mmproj-nano.gguf
 started=$(date +%s)
@@ -70,11 +80,11 @@ evaluate() {
         fed_fail "evaluation of $name failed: $(tail -1 "$dir/eval-$name.log")"
 }
 
-# federate NAME ALLOW_NON_PRIVATE MECHANISM OPTIONS...: a whole federation in DIR/NAME, from tokens
-# to the adapter that every device has activated.
+# federate NAME ALLOW_NON_PRIVATE PAD_SECONDS MECHANISM OPTIONS...: a whole federation in DIR/NAME,
+# from tokens to the adapter that every device has activated.
 federate() {
-    local name=$1 allow=$2 k kind policy version
-    shift 2
+    local name=$1 allow=$2 pad=$3 k kind policy version
+    shift 3
     fed_server "$dir/$name/server" "$model" "$mmproj" "$dir/fleet/gate.jsonl"
     policy="  epsilon: 8
   delta: 1e-5
@@ -82,6 +92,7 @@ federate() {
   minimum_noise_multiplier: $([ "$allow" = true ] && echo 0 || echo 0.5)
   minimum_cohort: $devices
   minimum_quorum: 2
+  minimum_pad_seconds: $pad
   allow_non_private: $allow"
     for k in $(seq 1 "$devices"); do
         kind=$([ "$k" -le $((devices / 2)) ] && echo vehicle || echo cart)
@@ -131,7 +142,7 @@ fed_say "base model: $(percent "$base") of held-out answers are exact"
 
 dp= dp_epsilon=null plain= audit=skipped
 if [ "$only" != plain ]; then
-    federate dp false --noise-multiplier "$noise" --clip "$clip"
+    federate dp false "$pad" --noise-multiplier "$noise" --clip "$clip"
     evaluate dp "$(adapter_of dp)"
     dp=$(fed_json "$dir/eval-dp.json" accuracy)
     dp_epsilon=$(epsilon_max "$dir/dp/budget.json")
@@ -144,7 +155,7 @@ if [ "$only" != plain ]; then
     audit=ok
 fi
 if [ "$only" != dp ]; then
-    federate plain true --mechanism none
+    federate plain true 0 --mechanism none
     evaluate plain "$(adapter_of plain)"
     plain=$(fed_json "$dir/eval-plain.json" accuracy)
 fi

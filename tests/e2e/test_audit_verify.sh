@@ -52,4 +52,34 @@ expect 3 'keys.txt' verify "$work/nothing"
 expect 3 'keys.txt: Receipt' verify "$work/clean" --receipt "$work/clean/keys.txt"
 expect 3 'missing.receipt' verify "$work/clean" --receipt "$work/missing.receipt"
 expect 2 'EXPORT' verify
+expect 2 '--log-key: key .x.: expected NAME' verify "$work/clean" --log-key x
+expect 2 "unknown option '--html'" verify "$work/clean" --html x
+
+# Every file of an export missing, unreadable as what it is, or garbage; no folder at all.
+for file in keys.txt checkpoint.txt log.bin; do
+    cp -r "$work/clean" "$work/without-$file"
+    rm "$work/without-$file/$file"
+    expect 3 "$file" verify "$work/without-$file"
+    mkdir "$work/without-$file/$file"
+    expect 3 "$file" verify "$work/without-$file"
+done
+expect 3 'keys.txt' verify "$work/clean/log.bin"
+cp -r "$work/clean" "$work/garbage"
+printf 'garbage' >"$work/garbage/log.bin"
+expect 3 'log.bin: entry 0' verify "$work/garbage"
+cp "$work/clean/log.bin" "$work/garbage"
+printf 'log garbage' >"$work/garbage/keys.txt"
+expect 3 'keys.txt' verify "$work/garbage"
+cp "$work/clean/keys.txt" "$work/garbage"
+printf 'garbage' >"$work/garbage/checkpoint.txt"
+expect 6 'bad_checkpoint' verify "$work/garbage"
+: >"$work/garbage/log.bin"
+expect 6 'wrong_start: the log has no entries' verify "$work/garbage"
+
+# The help lists the commands that exist, and those alone.
+listed=$("$audit" --help | sed -n 's/^  \([a-z]*\)  .*/\1/p' | tr '\n' ' ')
+[ "$listed" = "epsilon calibrate verify " ] || fail "--help lists '$listed'"
+for command in $listed; do expect 0 "usage: tacit-audit $command" "$command" --help; done
+expect 2 "unknown command 'report'" report "$work/clean"
+expect 2 "unknown command 'canary'" canary "$work/clean"
 echo "audit verify: ok"

@@ -14,7 +14,7 @@ status_of() { "$client" status --dir "$work/$1" --json | json "$2"; }
 once() { "$client" run --dir "$work/$1" --once --patience "${2:-20}"; }
 
 # Before enrolment.
-expect 1 'client.yaml' "$client" run --dir "$work/nobody"
+expect 3 'client.yaml' "$client" run --dir "$work/nobody"
 expect 2 'dir' "$client" run
 expect 2 'tls\+tcp://' "$client" enroll --server http://127.0.0.1 --token "$(token)" --dir "$work/x"
 
@@ -25,6 +25,15 @@ sed -i 's/^  minimum_noise_multiplier:.*/  minimum_noise_multiplier: 30/' "$work
 lineage
 expect 4 'noise multiplier 20 is below this device.s minimum 30' once van
 [ "$(status_of van reserves)" = 0 ] || fail "a refused plan was reserved"
+
+# A plan whose uploads would show how long training takes.
+sed -i 's/^  minimum_noise_multiplier:.*/  minimum_noise_multiplier: 0.5/; s/^  minimum_pad_seconds:.*/  minimum_pad_seconds: 60/' \
+    "$work/van/client.yaml"
+expect 4 'pad of 0 seconds .* minimum_pad_seconds 60' once van
+[ "$(status_of van minimum_pad_seconds)" = 60 ] || fail "status does not show the least pad"
+expect 0 'at least 60 s after the reserve' "$client" status --dir "$work/van"
+[ "$(status_of van reserves)" = 0 ] || fail "a refused plan was reserved"
+sed -i 's/^  minimum_pad_seconds:.*/  minimum_pad_seconds: 0/' "$work/van/client.yaml"
 
 # A policy that allows more than was declared.
 sed -i 's/^  minimum_noise_multiplier:.*/  minimum_noise_multiplier: 0.4/' "$work/van/client.yaml"

@@ -28,6 +28,7 @@ watcher=$!
 lineage --rounds 2
 until_true 60 rounds_ended 2 || fail "the rounds do not end"
 wait "$watcher"
+"$bin/json_lines" number time_ms kind lineage <"$work/watch.log" || fail "watch --json prints something else"
 [ "$(last_round state)" = published ] || fail "the last round is $(last_round state): $(last_round reason)"
 for state in collecting aggregating evaluating published; do
     grep -q "\"state\":\"$state\"" "$work/watch.log" || fail "watch told nothing about '$state'"

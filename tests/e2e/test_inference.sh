@@ -73,17 +73,17 @@ expect 0 . run -m "$text" --mmproj "$mmproj" --image "$dir/picture.png" -p "What
 
 expect 0 'prefill [0-9.]+ tokens/s, decode [0-9.]+ tokens/s, 2 threads' \
     bench -m "$text" -p 20 -n 4 -r 1 -t 2
-expect 0 '"prefill_tokens_per_s":[0-9.]+,"decode_tokens_per_s":[0-9.]+.*"peak_rss_bytes":[0-9]+' \
+expect 0 '"prefill_tokens_per_s":[0-9.]+,"decode_tokens_per_s":[0-9.]+,"prefill_tokens_per_cpu_s":[0-9.]+,"decode_tokens_per_cpu_s":[0-9.]+.*"peak_rss_bytes":[0-9]+' \
     bench -m "$text" -p 20 -n 4 -r 1 --exact --json
 
 # What goes wrong says what, with the design's exit codes.
 head -c 20000 "$text" >"$dir/torn.gguf"
-expect 1 'nowhere.gguf' run -m "$dir/nowhere.gguf" -p x
+expect 3 'nowhere.gguf' run -m "$dir/nowhere.gguf" -p x
 expect 3 'torn.gguf' run -m "$dir/torn.gguf" -p x
 expect 3 "'clip' is not supported.*--mmproj" run -m "$mmproj" -p x
 expect 3 'text.gguf' run -m "$text" --mmproj "$text" -p x
 expect 3 'picture|image' run -m "$text" -p x --image "$dir/picture.png"
-expect 1 'absent.png' run -m "$text" --mmproj "$mmproj" -p x --image "$dir/absent.png"
+expect 3 'absent.png' run -m "$text" --mmproj "$mmproj" -p x --image "$dir/absent.png"
 expect 3 'shorten|rows' logits -m "$text" -p "$(head -c 60000 /dev/zero | tr '\0' a)"
 expect 2 '--raw' run -m "$text" --mmproj "$mmproj" --raw --image "$dir/picture.png" -p x
 expect 2 'temp' run -m "$text" -p x --temp -1

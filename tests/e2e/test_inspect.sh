@@ -33,7 +33,7 @@ printf 'GGUF\003\0\0\0' >"$work/short.gguf"
 head -c -1 "$golden/tiny-tied.gguf" >"$work/cut.gguf"
 expect 3 'short.gguf: byte 8: the file ends within the counts' "$tacit" inspect "$work/short.gguf"
 expect 3 'cut.gguf: .*truncated' "$tacit" inspect "$work/cut.gguf"
-expect 1 'none.gguf: cannot open' "$tacit" inspect "$work/none.gguf"
+expect 3 'none.gguf: cannot open' "$tacit" inspect "$work/none.gguf"
 expect 2 'expected MODEL.gguf' "$tacit" inspect
 expect 0 'usage: tacit inspect MODEL.gguf' "$tacit" inspect --help
 

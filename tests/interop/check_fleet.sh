@@ -15,7 +15,7 @@ rm -rf "$dir"
 mkdir -p "$dir"
 dir=$(cd "$dir" && pwd)
 
-rounds=2 steps=6 q=0.12 noise=0.7244 clip=1 divisor=8 rate=0.005 rank=1 targets=attn_output
+rounds=2 steps=6 q=0.12 noise=0.7244 clip=1 divisor=8 rate=0.02 rank=1 targets=attn_v
 passed=0 failed=0
 check() { # check WHAT COMMAND...
     local what=$1
@@ -33,7 +33,39 @@ loss_of() {
     fed_json "$dir/eval-$name.json" loss
 }
 
-peak_kib() { awk '$1 == "VmHWM:" { print $2 }' "/proc/$1/status"; }
+# status_kib PID KEY: a value of /proc/PID/status, 0 where the process is gone.
+status_kib() {
+    local key value
+    while read -r key value _; do
+        [ "$key" = "$2:" ] && echo "$value" && return
+    done 2>/dev/null <"/proc/$1/status" || true
+    echo 0
+}
+
+# watch_memory PID...: keeps the largest RssAnon seen of each in DIR/anonymous-PID. The kernel knows the
+# peak of the whole resident set alone, most of which are pages of the model file.
+watch_memory() {
+    local pid kib
+    local -A largest=()
+    while sleep 0.3; do
+        for pid in "$@"; do
+            kib=$(status_kib "$pid" RssAnon)
+            [ "$kib" -le "${largest[$pid]:-0}" ] && continue
+            largest[$pid]=$kib
+            echo "$kib" >"$dir/anonymous-$pid"
+        done
+    done
+}
+
+print_memory() {
+    local i pid
+    for i in 0 1 2; do
+        pid=${fed_pids[$i]}
+        echo "peak resident set of $([ "$i" = 0 ] && echo "the server" || echo "client $i"):" \
+            "$(($(status_kib "$pid" VmHWM) / 1024)) MiB, of it anonymous (sampled)" \
+            "$(($(cat "$dir/anonymous-$pid" 2>/dev/null || echo 0) / 1024)) MiB"
+    done
+}
 
 policy="  epsilon: 8
   delta: 1e-5
@@ -41,6 +73,7 @@ policy="  epsilon: 8
   minimum_noise_multiplier: 0.5
   minimum_cohort: 2
   minimum_quorum: 2
+  minimum_pad_seconds: 0
   allow_non_private: false"
 started=$(date +%s)
 before=$(loss_of base)
@@ -50,6 +83,8 @@ for k in 1 2; do
     fed_enrol "$dir/server" "$dir/device-$k" "device-$k" "$model" "" "$data/device-$k.jsonl" "$policy"
     fed_client "$dir/device-$k"
 done
+watch_memory "${fed_pids[@]}" &
+fed_pids+=($!)
 "$TACIT_BIN/tacit-server" round start --dir "$dir/server" --rounds "$rounds" --steps "$steps" --q "$q" \
     --noise-multiplier "$noise" --clip "$clip" --divisor "$divisor" --unit subject --unit-examples 1 \
     --learning-rate "$rate" --optimizer adam --rank "$rank" --alpha "$((2 * rank))" \
@@ -60,10 +95,7 @@ for k in 1 2; do
     fed_wait_for 60 fed_active "$dir/device-$k" "$rounds" ||
         fed_fail "device-$k did not activate version $rounds: $(tail -1 "$dir/device-$k/client.log")"
 done
-for i in 0 1 2; do
-    kib=$(peak_kib "${fed_pids[$i]}")
-    echo "peak resident set of $([ "$i" = 0 ] && echo the server || echo "client $i"): $((kib / 1024)) MiB"
-done
+print_memory
 "$TACIT_BIN/tacit-server" budget show --dir "$dir/server" --json >"$dir/budget.json"
 "$TACIT_BIN/tacit-server" ledger export "$dir/export" --dir "$dir/server" --json >/dev/null
 fed_stop

@@ -16,7 +16,7 @@ import tempfile
 
 import numpy as np
 import torch
-from reference_model import Gguf, Report, tacit_json
+from reference_model import Gguf, Report, tacit_json, tacit_tokens
 
 LIMIT = 1e-4
 RANK, ALPHA, STEP = 4, 8.0, 0.25
@@ -35,8 +35,7 @@ def write_record(folder):
 
 def tokens_of(program, model):
     """The conversation as token ids, and the first one that is trained."""
-    prompt = tacit_json(program, "logits", "-m", model, "--chat", "-p", QUESTION, "--top", "1",
-                        "--json")["tokens"]
+    prompt = tacit_tokens(program, model, QUESTION, "--chat")
     answer = tacit_json(program, "tokenize", "-m", model, "--special", "--json", "-p",
                         ANSWER + "<|im_end|>")["tokens"]
     return prompt + answer, len(prompt)

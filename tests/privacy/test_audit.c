@@ -4,74 +4,8 @@
 
 #include <cmocka.h>
 
-#include "privacy/audit.h"
+#include "audit_run.h"
 #include "privacy/receipt.h"
-#include "world.h"
-
-/* --- running the auditor over a world's log --- */
-
-typedef struct exported {
-    tacit_export e;
-    char note[TACIT_CHECKPOINT_MAX];
-} exported;
-
-static uint8_t *log_bytes(const world *w, size_t *size)
-{
-    tacit_buffer b = {0};
-    for (size_t i = 0; i < w->count; i++) {
-        uint8_t length[4];
-        tacit_store_u32(length, (uint32_t)w->entry[i].size);
-        OK(tacit_buffer_append(&b, length, sizeof length));
-        OK(tacit_buffer_append(&b, w->entry[i].bytes, w->entry[i].size));
-    }
-    *size = b.size;
-    return b.data;
-}
-
-static void export_of(world *w, exported *x)
-{
-    *x = (exported){0};
-    x->e.log = log_bytes(w, &x->e.log_size);
-    OK(tacit_export_split(x->e.log, x->e.log_size, &x->e.entries, &x->e.count, &w->err));
-    assert_int_equal(x->e.count, w->count);
-    world_checkpoint(w, w->count, x->note);
-    x->e.checkpoint = x->note;
-    x->e.checkpoint_size = strlen(x->note);
-    x->e.log_key = world_log_key(w);
-}
-
-static void export_done(exported *x)
-{
-    free(x->e.log);
-    free(x->e.entries);
-}
-
-static void run(const exported *x, const tacit_audit_options *options, tacit_audit *audit)
-{
-    static const tacit_audit_options plain;
-    tacit_error err;
-    tacit_status status = tacit_audit_run(audit, &x->e, options ? options : &plain, &err);
-    if (status != TACIT_OK)
-        print_error("%s\n", err.message);
-    assert_int_equal(status, TACIT_OK);
-}
-
-static bool has(const tacit_audit *audit, const char *kind)
-{
-    for (size_t i = 0; i < audit->violation_count; i++)
-        if (strcmp(audit->violations[i].kind, kind) == 0)
-            return true;
-    return false;
-}
-
-static void print_all(const char *what, const tacit_audit *audit)
-{
-    for (size_t i = 0; i < audit->violation_count; i++)
-        print_error("%s: %s at %lld: %s\n", what, audit->violations[i].kind,
-                    (long long)audit->violations[i].entry, audit->violations[i].detail);
-    if (!audit->violation_count)
-        print_error("%s: nothing was found\n", what);
-}
 
 /* --- the clean log --- */
 
@@ -521,6 +455,56 @@ static void push_policy(world *w, int d, double cap, double delta, const tacit_i
     free(bytes);
 }
 
+/* Device 1 agreed to 2.9 once; the cap was lowered; the same bytes and signature are logged again.
+ */
+static bool old_policy_again(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (AT(PLAN, 2, -1)) {
+        push_policy(w, 1, 2.9, 1e-5, w->device[1].id);
+        push_policy(w, 1, 2.8, 1e-5, NULL);
+        push_policy(w, 1, 2.9, 1e-5, w->device[1].id);
+    }
+    if (AT(RESERVE, 2, 1))
+        e->reserve->epsilon_cap = 2.8;
+    return true;
+}
+
+/* The key is enrolled again, as it was, after its cap was lowered: the lower one stays. */
+static void enrol_again(world *w, int d, uint8_t name)
+{
+    world_hook *hook = w->hook;
+    uint8_t kept[TACIT_DEVICE_BYTES];
+    memcpy(kept, w->device[d].name, sizeof kept);
+    memset(w->device[d].name, name, TACIT_DEVICE_BYTES);
+    w->hook = NULL;
+    world_enrol(w, d);
+    w->hook = hook;
+    memcpy(w->device[d].name, kept, sizeof kept);
+}
+
+static bool enrolled_again(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (AT(PLAN, 2, -1)) {
+        push_policy(w, 1, 2.9, 1e-5, NULL);
+        enrol_again(w, 1, 0xee);
+    }
+    if (AT(RESERVE, 2, 1))
+        e->reserve->epsilon_cap = 2.9;
+    return true;
+}
+
+static bool enrolled_again_to_raise(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (AT(PLAN, 2, -1)) {
+        push_policy(w, 1, 2.9, 1e-5, NULL);
+        enrol_again(w, 1, 0xee);
+    }
+    return true;
+}
+
+SPOIL(policy_key_swapped, ENROL, -1, 1,
+      e->enrol->policy_key = tacit_field_of(tacit_identity_sign_key(w->stranger), 32))
+
 static bool cap_raised(world *w, Tacit__Entry *e, int round, int device)
 {
     if (AT(PLAN, 2, -1))
@@ -581,6 +565,293 @@ static bool rollback_known(world *w, Tacit__Entry *e, int round, int device)
 static bool rollback_unknown(world *w, Tacit__Entry *e, int round, int device)
 {
     return AT(ROUND_CLOSED, 2, -1) ? rolled_back(w, 3, 9) : true;
+}
+
+/* --- local training: reserves that no plan of the log stands behind --- */
+
+static void fill_local(world *w, Tacit__Reserve *r, uint8_t lineage)
+{
+    static char version[] = TACIT_ACCOUNTANT_VERSION;
+    static uint8_t lineages[16], plan[TACIT_HASH_BYTES];
+    r->plan_hash = filled(plan, sizeof plan, (uint8_t)(lineage ^ 0x0f));
+    r->lineage = filled(lineages, sizeof lineages, lineage);
+    r->kind = TACIT_MECHANISM_SUBSAMPLED_GAUSSIAN;
+    r->unit = TACIT_UNIT_RECORD;
+    r->neighbours = TACIT_ADD_REMOVE;
+    r->b = 200000;
+    r->q_num = TACIT_Q_ONE / 20;
+    r->steps = 4;
+    r->clip_norm = 0.5;
+    r->values = WORLD_VALUES;
+    r->delta = w->policy.delta;
+    r->accountant = TACIT__ACCOUNTANT_KIND__ACCOUNTANT_RDP;
+    r->accountant_version = version;
+    r->epsilon_cap = w->policy.epsilon_cap;
+}
+
+/* States what the events amount to, unless this accountant has no number for them. */
+static void price_local(world *w, Tacit__Reserve *r, int d, bool first)
+{
+    tacit_event event;
+    tacit_budget *b = &w->device[d].budget;
+    if (r->kind == TACIT_MECHANISM_NONE) {
+        r->epsilon_after = INFINITY;
+        return;
+    }
+    OK(tacit_budget_event(&event, r, &w->err));
+    (void)!tacit_budget_add(b, &event, r->values, first, &w->err);
+    r->epsilon_after = tacit_budget_epsilon(b);
+}
+
+static void push_local(world *w, int d, Tacit__Reserve *r, uint8_t leaf[TACIT_HASH_BYTES])
+{
+    Tacit__Entry e = TACIT__ENTRY__INIT;
+    world_hook *hook = w->hook;
+    e.body_case = TACIT__ENTRY__BODY_RESERVE;
+    e.reserve = r;
+    w->hook = NULL;
+    world_own(w, &e, -1, d, leaf);
+    w->hook = hook;
+}
+
+/* A hook by which device 1 trains alone between rounds 1 and 2, edited. */
+#define LOCAL(name, edit)                                                                          \
+    static bool name(world *w, Tacit__Entry *e, int round, int device)                             \
+    {                                                                                              \
+        uint8_t leaf[TACIT_HASH_BYTES];                                                            \
+        Tacit__Reserve reserve = TACIT__RESERVE__INIT, *r = &reserve;                              \
+        if (!AT(PLAN, 2, -1))                                                                      \
+            return true;                                                                           \
+        fill_local(w, r, 0x33);                                                                    \
+        edit;                                                                                      \
+        price_local(w, r, 1, true);                                                                \
+        push_local(w, 1, r, leaf);                                                                 \
+        return true;                                                                               \
+    }
+
+LOCAL(local_fine, (void)0)
+LOCAL(local_noise, r->b = 77000; r->q_num = TACIT_Q_ONE / 1000)
+LOCAL(local_whole_device, r->unit = TACIT_UNIT_DEVICE)
+LOCAL(local_delta, r->delta /= 2)
+LOCAL(local_cap, r->epsilon_cap *= 2)
+LOCAL(local_none, r->kind = TACIT_MECHANISM_NONE; r->b = 0; r->clip_norm = 0)
+LOCAL(local_in_a_schedule, memset(r->lineage.data, 0x11, 16))
+LOCAL(local_of_a_plan, r->plan_hash = tacit_field_of(w->plan_hash[0], 32))
+LOCAL(local_long, r->steps = 2000)
+LOCAL(local_seed, r->insecure = true)
+
+/* The unit of the policy is the subject's here; the rounds keep it. */
+static bool local_unit(world *w, Tacit__Entry *e, int round, int device)
+{
+    return local_fine(w, e, round, device);
+}
+
+static bool local_epsilon(world *w, Tacit__Entry *e, int round, int device)
+{
+    uint8_t leaf[TACIT_HASH_BYTES];
+    Tacit__Reserve r = TACIT__RESERVE__INIT;
+    if (!AT(PLAN, 2, -1))
+        return true;
+    fill_local(w, &r, 0x33);
+    price_local(w, &r, 1, true);
+    r.epsilon_after *= 0.9999;
+    push_local(w, 1, &r, leaf);
+    return true;
+}
+
+/* Two reserves that go by one schedule, priced as the device would price such a schedule. */
+static bool local_twice(world *w, Tacit__Entry *e, int round, int device)
+{
+    uint8_t leaf[TACIT_HASH_BYTES];
+    if (!AT(PLAN, 2, -1))
+        return true;
+    for (int i = 0; i < 2; i++) {
+        Tacit__Reserve r = TACIT__RESERVE__INIT;
+        fill_local(w, &r, 0x33);
+        r.plan_hash.data[0] ^= (uint8_t)i;
+        price_local(w, &r, 1, i == 0);
+        push_local(w, 1, &r, leaf);
+    }
+    return true;
+}
+
+/* The first thing that device 1 does is to train alone, in the lineage that a server takes up. */
+static bool local_before_schedule(world *w, Tacit__Entry *e, int round, int device)
+{
+    uint8_t leaf[TACIT_HASH_BYTES];
+    Tacit__Reserve r = TACIT__RESERVE__INIT;
+    if (!AT(SCHEDULE, -1, -1))
+        return true;
+    fill_local(w, &r, 0x11);
+    price_local(w, &r, 1, true);
+    push_local(w, 1, &r, leaf);
+    return true;
+}
+
+static bool local_update(world *w, Tacit__Entry *e, int round, int device)
+{
+    uint8_t leaf[TACIT_HASH_BYTES], digest[TACIT_HASH_BYTES];
+    Tacit__Reserve r = TACIT__RESERVE__INIT;
+    Tacit__Entry o = TACIT__ENTRY__INIT;
+    Tacit__Spend spend = TACIT__SPEND__INIT;
+    if (!AT(PLAN, 2, -1))
+        return true;
+    fill_local(w, &r, 0x33);
+    price_local(w, &r, 1, true);
+    push_local(w, 1, &r, leaf);
+    o.body_case = TACIT__ENTRY__BODY_SPEND;
+    o.spend = &spend;
+    spend.reserve_hash = tacit_field_of(leaf, sizeof leaf);
+    spend.update_digest = filled(digest, sizeof digest, 0x77);
+    w->hook = NULL;
+    world_own(w, &o, -1, 1, scratch);
+    w->hook = local_update;
+    return true;
+}
+
+static void subject_schedule(Tacit__Schedule *s)
+{
+    for (size_t i = 0; i < s->n_rounds; i++)
+        s->rounds[i]->mechanism->unit = TACIT__UNIT__UNIT_SUBJECT;
+}
+
+static void subject_plan(Tacit__Plan *p, int round)
+{
+    (void)round;
+    p->mechanism->unit = TACIT__UNIT__UNIT_SUBJECT;
+}
+
+/* --- after a round ended --- */
+
+static void close_as_failed(world *w, int round)
+{
+    Tacit__Entry c = TACIT__ENTRY__INIT;
+    Tacit__RoundClosed b = TACIT__ROUND_CLOSED__INIT;
+    c.body_case = TACIT__ENTRY__BODY_ROUND_CLOSED;
+    c.round_closed = &b;
+    b.round_id = filled(scratch, 16, (uint8_t)(0xa0 + round));
+    b.reason = (char *)(uintptr_t) "gate";
+    world_push(w, &c, w->log, NULL);
+}
+
+/* Closed as failed before the given entry; its own closing is dropped. */
+#define CLOSED_BEFORE(name, kind, d)                                                               \
+    static bool name(world *w, Tacit__Entry *e, int round, int device)                             \
+    {                                                                                              \
+        if (AT(kind, 2, d))                                                                        \
+            close_as_failed(w, 2);                                                                 \
+        return !AT(ROUND_CLOSED, 2, -1);                                                           \
+    }
+CLOSED_BEFORE(closed_before_publication, PUBLISHED, -1)
+CLOSED_BEFORE(closed_before_aggregate, AGGREGATE, -1)
+CLOSED_BEFORE(closed_before_decision, UPDATE, 1)
+
+/* Device 1 reserved while it was offline; its chain reaches the log when the round is over. */
+static bool late_reserve(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (AT(RESERVE, 2, 1) || AT(SPEND, 2, 1) || AT(UPDATE, 2, 1))
+        return false;
+    if (AT(AGGREGATE, 2, -1)) {
+        size_t n = 0;
+        for (size_t i = 0; i < 3; i++)
+            if (memcmp(e->aggregate->reserve_hashes[i].data, w->device[1].reserve[2], 32) != 0)
+                e->aggregate->reserve_hashes[n++] = e->aggregate->reserve_hashes[i];
+        e->aggregate->n_reserve_hashes = n;
+    }
+    if (AT(ROUND_CLOSED, 2, -1)) {
+        w->hook = NULL;
+        world_push(w, e, w->log, NULL);
+        tacit_budget_open(&w->device[1].budget, w->policy.epsilon_cap, w->policy.delta);
+        tacit_event event = {TACIT_ADD_REMOVE, tacit_noise_multiplier(100000),
+                             tacit_sampling_rate(TACIT_Q_ONE / 20), 10 * (WORLD_ROUNDS - 1)};
+        OK(tacit_budget_add(&w->device[1].budget, &event, WORLD_VALUES, true, &w->err));
+        world_reserve(w, 2, 1);
+        return false;
+    }
+    return true;
+}
+
+static bool accepted_though_revoked(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (AT(UPDATE, 2, 1)) {
+        Tacit__Entry r = TACIT__ENTRY__INIT;
+        Tacit__Revoke b = TACIT__REVOKE__INIT;
+        r.body_case = TACIT__ENTRY__BODY_REVOKE;
+        r.revoke = &b;
+        b.reason = (char *)(uintptr_t) "stolen";
+        push_about(w, 1, &r);
+    }
+    return true;
+}
+
+/* A restore in the middle of a log, vouched for or not. */
+static bool restored_midway(world *w, Tacit__Entry *e, int round, int device)
+{
+    static char version[] = "0.1.0", origin[] = WORLD_ORIGIN;
+    if (AT(PLAN, 2, -1)) {
+        Tacit__Entry s = TACIT__ENTRY__INIT;
+        Tacit__ServerStart b = TACIT__SERVER_START__INIT;
+        s.body_case = TACIT__ENTRY__BODY_SERVER_START;
+        s.server_start = &b;
+        b.version = version;
+        b.origin = origin;
+        b.log_key = tacit_field_of(tacit_identity_sign_key(w->log), 32);
+        b.previous_checkpoint = tacit_field_of("old\n1\nx\n\nx\n", 11);
+        world_push(w, &s, w->log, NULL);
+    }
+    return true;
+}
+
+/* --- bytes that only somebody without this code would sign --- */
+
+/* The entry's own bytes, unchecked, with more behind them. */
+static void push_raw(world *w, const Tacit__Entry *e, const char *more, size_t more_size)
+{
+    uint8_t *inner, *all, *bytes, signature[TACIT_SIGNATURE_BYTES];
+    size_t inner_size, size;
+    Tacit__Entry copy = *e;
+    Tacit__SignedEntry envelope = TACIT__SIGNED_ENTRY__INIT;
+    copy.schema = TACIT_ENTRY_SCHEMA;
+    OK(tacit_message_pack(&copy, TACIT_MESSAGE_ENTRY_MAX, &inner, &inner_size, &w->err));
+    all = malloc(inner_size + more_size);
+    memcpy(all, inner, inner_size);
+    memcpy(all + inner_size, more, more_size);
+    OK(tacit_identity_sign(w->log, TACIT_ENTRY_DOMAIN, all, inner_size + more_size, signature,
+                           &w->err));
+    envelope.entry = tacit_field_of(all, inner_size + more_size);
+    envelope.signer = tacit_field_of(tacit_identity_sign_key(w->log), TACIT_SIGN_KEY_BYTES);
+    envelope.signature = tacit_field_of(signature, sizeof signature);
+    OK(tacit_message_pack(&envelope, TACIT_MESSAGE_ENTRY_MAX, &bytes, &size, &w->err));
+    world_push_bytes(w, bytes, size);
+    free(inner);
+    free(all);
+}
+
+/* A kind from the future: field 99 of the entry, with nothing else in it. */
+static bool unknown_kind(world *w, Tacit__Entry *e, int round, int device)
+{
+    Tacit__Entry nothing = TACIT__ENTRY__INIT;
+    if (AT(ROUND_CLOSED, 2, -1))
+        push_raw(w, &nothing, "\x9a\x06\x00", 3);
+    return true;
+}
+
+/* A known kind that carries more than this auditor reads. */
+static bool unknown_field(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (!AT(ROUND_CLOSED, 2, -1))
+        return true;
+    push_raw(w, e, "\x98\x06\x01", 3);
+    return false;
+}
+
+static bool update_listed_twice(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (!AT(AGGREGATE, 2, -1))
+        return true;
+    e->aggregate->reserve_hashes[2] = e->aggregate->reserve_hashes[1];
+    push_raw(w, e, "", 0);
+    return false;
 }
 
 /* Edits of schedule, plan and manifest. */
@@ -676,6 +947,8 @@ static void manifest_round(world *w, Tacit__AdapterManifest *m, int round)
         memset(m->round_id.data, 0x77, 16);
 }
 
+#define ANY_UNIT TACIT_UNIT_RECORD
+
 /* `kind` must be found; every other finding must be among `also`. NULL: the log is fine. */
 static const struct fault {
     const char *what;
@@ -687,133 +960,206 @@ static const struct fault {
     void (*edit_schedule)(Tacit__Schedule *);
     double cap;
     bool none;
+    tacit_privacy_unit unit; /* the least that the policies take */
 } faults[] = {
-    {"garbage entry", "malformed_entry", "", garbage, NULL, NULL, NULL, 3, false},
-    {"flipped signature", "bad_signature", "", tampered, NULL, NULL, NULL, 3, false},
-    {"entry logged twice", "duplicate_entry", "", doubled, NULL, NULL, NULL, 3, false},
+    {"garbage entry", "malformed_entry", "", garbage, NULL, NULL, NULL, 3, false, ANY_UNIT},
+    {"flipped signature", "bad_signature", "", tampered, NULL, NULL, NULL, 3, false, ANY_UNIT},
+    {"entry logged twice", "duplicate_entry", "", doubled, NULL, NULL, NULL, 3, false, ANY_UNIT},
     {"plan by a stranger", "wrong_signer",
      "reserve_without_plan decision_mismatch aggregate_without_plan", forged_plan, NULL, NULL, NULL,
-     3, false},
+     3, false, ANY_UNIT},
     {"aggregate by a stranger", "wrong_signer", "manifest_without_aggregate", forged_aggregate,
-     NULL, NULL, NULL, 3, false},
+     NULL, NULL, NULL, 3, false, ANY_UNIT},
     {"reserve by a stranger", "wrong_signer",
      "sequence_gap spend_without_reserve decision_without_spend aggregate_mismatch", forged_reserve,
-     NULL, NULL, NULL, 3, false},
-    {"no server start", "wrong_start", "", no_start, NULL, NULL, NULL, 3, false},
-    {"another origin", "wrong_start", "", start_origin, NULL, NULL, NULL, 3, false},
+     NULL, NULL, NULL, 3, false, ANY_UNIT},
+    {"no server start", "wrong_start", "", no_start, NULL, NULL, NULL, 3, false, ANY_UNIT},
+    {"another origin", "wrong_start", "", start_origin, NULL, NULL, NULL, 3, false, ANY_UNIT},
     {"restore without operator", "unvouched_restore", "", start_restored, NULL, NULL, NULL, 3,
-     false},
-    {"false key rotation", "bad_key_rotation", "", wrong_rotation, NULL, NULL, NULL, 3, false},
+     false, ANY_UNIT},
+    {"false key rotation", "bad_key_rotation", "", wrong_rotation, NULL, NULL, NULL, 3, false,
+     ANY_UNIT},
 
     {"device not enrolled", "unknown_device", "decision_without_spend aggregate_mismatch", no_enrol,
-     NULL, NULL, NULL, 3, false},
+     NULL, NULL, NULL, 3, false, ANY_UNIT},
     {"pseudonym taken", "duplicate_device",
      "unknown_device decision_without_spend aggregate_mismatch", pseudonym, NULL, NULL, NULL, 3,
-     false},
-    {"policy unsigned", "bad_policy", "", enrol_policy, NULL, NULL, NULL, 3, false},
-    {"cap raised unsigned", "policy_weakened", "", cap_raised, NULL, NULL, NULL, 3, false},
+     false, ANY_UNIT},
+    {"policy unsigned", "bad_policy", "", enrol_policy, NULL, NULL, NULL, 3, false, ANY_UNIT},
+    {"another policy key", "bad_policy", "", policy_key_swapped, NULL, NULL, NULL, 3, false,
+     ANY_UNIT},
+    {"an old policy again", "policy_weakened", "", old_policy_again, NULL, NULL, NULL, 3, false,
+     ANY_UNIT},
+    {"enrolled again", NULL, "", enrolled_again, NULL, NULL, NULL, 3, false, ANY_UNIT},
+    {"enrolled again to raise the cap", "cap_mismatch", "", enrolled_again_to_raise, NULL, NULL,
+     NULL, 3, false, ANY_UNIT},
+    {"cap raised unsigned", "policy_weakened", "", cap_raised, NULL, NULL, NULL, 3, false,
+     ANY_UNIT},
     {"cap raised by a stranger", "policy_weakened", "", cap_raised_by_stranger, NULL, NULL, NULL, 3,
-     false},
-    {"cap raised by the policy key", NULL, "", cap_raised_rightly, NULL, NULL, NULL, 3, false},
-    {"delta changed", "bad_policy", "", delta_changed, NULL, NULL, NULL, 3, false},
-    {"spend after revocation", "after_revocation", "", revoked, NULL, NULL, NULL, 3, false},
-    {"renewal after revocation", "after_revocation", "", renewed_after, NULL, NULL, NULL, 3, false},
-    {"spend after freeze", "after_clone", "", frozen, NULL, NULL, NULL, 3, false},
-    {"chain with a gap", "sequence_gap", "", gap, NULL, NULL, NULL, 3, false},
-    {"sequence used twice", "sequence_reused", "", reused, NULL, NULL, NULL, 3, false},
-    {"another previous", "broken_chain", "", previous, NULL, NULL, NULL, 3, false},
+     false, ANY_UNIT},
+    {"cap raised by the policy key", NULL, "", cap_raised_rightly, NULL, NULL, NULL, 3, false,
+     ANY_UNIT},
+    {"delta changed", "bad_policy", "", delta_changed, NULL, NULL, NULL, 3, false, ANY_UNIT},
+    {"spend after revocation", "after_revocation", "", revoked, NULL, NULL, NULL, 3, false,
+     ANY_UNIT},
+    {"renewal after revocation", "after_revocation", "", renewed_after, NULL, NULL, NULL, 3, false,
+     ANY_UNIT},
+    {"spend after freeze", "after_clone", "", frozen, NULL, NULL, NULL, 3, false, ANY_UNIT},
+    {"chain with a gap", "sequence_gap", "", gap, NULL, NULL, NULL, 3, false, ANY_UNIT},
+    {"sequence used twice", "sequence_reused", "", reused, NULL, NULL, NULL, 3, false, ANY_UNIT},
+    {"another previous", "broken_chain", "", previous, NULL, NULL, NULL, 3, false, ANY_UNIT},
 
-    {"malformed schedule", "bad_schedule", "", bad_schedule, NULL, NULL, NULL, 3, false},
-    {"two schedules", "duplicate_schedule", "", schedule_twice, NULL, NULL, NULL, 3, false},
-    {"malformed plan", "bad_plan", "", bad_plan, NULL, NULL, NULL, 3, false},
+    {"malformed schedule", "bad_schedule", "", bad_schedule, NULL, NULL, NULL, 3, false, ANY_UNIT},
+    {"two schedules", "duplicate_schedule", "", schedule_twice, NULL, NULL, NULL, 3, false,
+     ANY_UNIT},
+    {"malformed plan", "bad_plan", "", bad_plan, NULL, NULL, NULL, 3, false, ANY_UNIT},
     {"schedule missing", "plan_without_schedule",
      "reserve_without_plan decision_mismatch aggregate_without_plan", no_schedule, NULL, NULL, NULL,
-     3, false},
-    {"plan with less noise", "plan_off_schedule", "", NULL, plan_quieter, NULL, NULL, 3, false},
-    {"plan with more sampling", "plan_off_schedule", "", NULL, plan_rate, NULL, NULL, 3, false},
+     3, false, ANY_UNIT},
+    {"plan with less noise", "plan_off_schedule", "", NULL, plan_quieter, NULL, NULL, 3, false,
+     ANY_UNIT},
+    {"plan with more sampling", "plan_off_schedule", "", NULL, plan_rate, NULL, NULL, 3, false,
+     ANY_UNIT},
     {"two plans of a round", "duplicate_plan", "decision_mismatch aggregate_without_plan", NULL,
-     plan_same_round, NULL, NULL, 3, false},
+     plan_same_round, NULL, NULL, 3, false, ANY_UNIT},
     {"two plans of a position", "duplicate_plan", "manifest_epsilon", NULL, plan_same_index, NULL,
-     NULL, 3, false},
+     NULL, 3, false, ANY_UNIT},
 
     {"plan missing", "reserve_without_plan", "decision_mismatch aggregate_without_plan", no_plan,
-     NULL, NULL, NULL, 3, false},
+     NULL, NULL, NULL, 3, false, ANY_UNIT},
     {"plan after a reserve", "reserve_without_plan", "decision_mismatch aggregate_mismatch",
-     plan_after_reserve, NULL, NULL, NULL, 3, false},
+     plan_after_reserve, NULL, NULL, NULL, 3, false, ANY_UNIT},
     {"reserve of another plan", "reserve_without_plan", "decision_mismatch aggregate_mismatch",
-     other_plan, NULL, NULL, NULL, 3, false},
-    {"fewer steps", "reserve_off_plan", "epsilon_mismatch", steps, NULL, NULL, NULL, 3, false},
-    {"other noise", "reserve_off_plan", "epsilon_mismatch", noise, NULL, NULL, NULL, 3, false},
-    {"other rate", "reserve_off_plan", "epsilon_mismatch", rate, NULL, NULL, NULL, 3, false},
-    {"other clip norm", "reserve_off_plan", "", clip, NULL, NULL, NULL, 3, false},
-    {"other unit", "reserve_off_plan", "", unit, NULL, NULL, NULL, 3, false},
-    {"other values", "reserve_off_plan", "epsilon_mismatch", values, NULL, NULL, NULL, 3, false},
-    {"reserved twice", "duplicate_reserve", "", reserved_twice, NULL, NULL, NULL, 3, false},
-    {"noise under policy", "under_policy", "", NULL, plan_noise, NULL, schedule_noise, 30, false},
+     other_plan, NULL, NULL, NULL, 3, false, ANY_UNIT},
+    {"fewer steps", "reserve_off_plan", "epsilon_mismatch", steps, NULL, NULL, NULL, 3, false,
+     ANY_UNIT},
+    {"other noise", "reserve_off_plan", "epsilon_mismatch", noise, NULL, NULL, NULL, 3, false,
+     ANY_UNIT},
+    {"other rate", "reserve_off_plan", "epsilon_mismatch", rate, NULL, NULL, NULL, 3, false,
+     ANY_UNIT},
+    {"other clip norm", "reserve_off_plan", "", clip, NULL, NULL, NULL, 3, false, ANY_UNIT},
+    {"other unit", "reserve_off_plan", "", unit, NULL, NULL, NULL, 3, false, ANY_UNIT},
+    {"other values", "reserve_off_plan", "epsilon_mismatch", values, NULL, NULL, NULL, 3, false,
+     ANY_UNIT},
+    {"reserved twice", "duplicate_reserve", "", reserved_twice, NULL, NULL, NULL, 3, false,
+     ANY_UNIT},
+    {"noise under policy", "under_policy", "", NULL, plan_noise, NULL, schedule_noise, 30, false,
+     ANY_UNIT},
     {"quorum under policy", "under_policy", "aggregate_mismatch", NULL, plan_quorum, NULL, NULL, 3,
-     false},
-    {"mechanism none", "non_private", "under_policy", NULL, NULL, NULL, NULL, 3, true},
-    {"test seed", "insecure_seed", "", insecure, NULL, NULL, NULL, 3, false},
-    {"false epsilon", "epsilon_mismatch", "", epsilon, NULL, NULL, NULL, 3, false},
-    {"cap stated too high", "cap_mismatch", "", cap_stated, NULL, NULL, NULL, 3, false},
-    {"delta stated", "cap_mismatch", "", delta_stated, NULL, NULL, NULL, 3, false},
-    {"cap exceeded", "cap_exceeded", "", cap_lowered, NULL, NULL, NULL, 3, false},
+     false, ANY_UNIT},
+    {"mechanism none", "non_private", "under_policy", NULL, NULL, NULL, NULL, 3, true, ANY_UNIT},
+    {"test seed", "insecure_seed", "", insecure, NULL, NULL, NULL, 3, false, ANY_UNIT},
+    {"false epsilon", "epsilon_mismatch", "", epsilon, NULL, NULL, NULL, 3, false, ANY_UNIT},
+    {"cap stated too high", "cap_mismatch", "", cap_stated, NULL, NULL, NULL, 3, false, ANY_UNIT},
+    {"delta stated", "cap_mismatch", "", delta_stated, NULL, NULL, NULL, 3, false, ANY_UNIT},
+    {"cap exceeded", "cap_exceeded", "", cap_lowered, NULL, NULL, NULL, 3, false, ANY_UNIT},
     {"schedule over cap", "schedule_over_cap", "cap_exceeded", NULL, plan_long, NULL, schedule_long,
-     3, false},
-    {"reserve after loss", "after_account_lost", "", lost, NULL, NULL, NULL, 3, false},
+     3, false, ANY_UNIT},
+    {"local training", NULL, "", local_fine, NULL, NULL, NULL, 3, false, ANY_UNIT},
+    {"local, less noise", "under_policy", "", local_noise, NULL, NULL, NULL, 3, false, ANY_UNIT},
+    {"local, smaller unit", "under_policy", "", local_unit, subject_plan, NULL, subject_schedule, 3,
+     false, TACIT_UNIT_SUBJECT},
+    {"local, no noise", "non_private", "under_policy", local_none, NULL, NULL, NULL, 3, false,
+     ANY_UNIT},
+    {"local, sampled device", "local_mechanism", "", local_whole_device, NULL, NULL, NULL, 3, false,
+     ANY_UNIT},
+    {"local, other delta", "cap_mismatch", "", local_delta, NULL, NULL, NULL, 3, false, ANY_UNIT},
+    {"local, higher cap", "cap_mismatch", "", local_cap, NULL, NULL, NULL, 3, false, ANY_UNIT},
+    {"local, test seed", "insecure_seed", "", local_seed, NULL, NULL, NULL, 3, false, ANY_UNIT},
+    {"local, false epsilon", "epsilon_mismatch", "", local_epsilon, NULL, NULL, NULL, 3, false,
+     ANY_UNIT},
+    {"local, over the cap", "schedule_over_cap", "cap_exceeded", local_long, NULL, NULL, NULL, 3,
+     false, ANY_UNIT},
+    {"local in a server's lineage", "local_schedule", "", local_in_a_schedule, NULL, NULL, NULL, 3,
+     false, ANY_UNIT},
+    {"local of a server's plan", "local_schedule", "duplicate_reserve", local_of_a_plan, NULL, NULL,
+     NULL, 3, false, ANY_UNIT},
+    {"local, one lineage twice", "local_schedule", "", local_twice, NULL, NULL, NULL, 3, false,
+     ANY_UNIT},
+    {"a server takes up a local lineage", "local_schedule", "", local_before_schedule, NULL, NULL,
+     NULL, 3, false, ANY_UNIT},
+    {"local, an update", "local_update", "", local_update, NULL, NULL, NULL, 3, false, ANY_UNIT},
+    {"reserve after loss", "after_account_lost", "", lost, NULL, NULL, NULL, 3, false, ANY_UNIT},
     {"spend of another's reserve", "spend_without_reserve",
-     "decision_without_spend aggregate_mismatch", spend_other, NULL, NULL, NULL, 3, false},
+     "decision_without_spend aggregate_mismatch", spend_other, NULL, NULL, NULL, 3, false,
+     ANY_UNIT},
     {"spend of nothing", "spend_without_reserve", "decision_without_spend aggregate_mismatch",
-     spend_nothing, NULL, NULL, NULL, 3, false},
+     spend_nothing, NULL, NULL, NULL, 3, false, ANY_UNIT},
     {"spend after abandon", "duplicate_spend", "decision_without_spend aggregate_mismatch",
-     abandoned, NULL, NULL, NULL, 3, false},
+     abandoned, NULL, NULL, NULL, 3, false, ANY_UNIT},
     {"digest used twice", "duplicate_update", "decision_mismatch aggregate_mismatch", digest, NULL,
-     NULL, NULL, 3, false},
+     NULL, NULL, 3, false, ANY_UNIT},
 
     {"accepted without reserve", "decision_without_spend",
-     "spend_without_reserve aggregate_mismatch", no_reserve, NULL, NULL, NULL, 3, false},
+     "spend_without_reserve aggregate_mismatch", no_reserve, NULL, NULL, NULL, 3, false, ANY_UNIT},
     {"accepted without spend", "decision_without_spend", "aggregate_mismatch", no_spend, NULL, NULL,
-     NULL, 3, false},
+     NULL, 3, false, ANY_UNIT},
     {"another digest accepted", "decision_mismatch", "aggregate_mismatch", decided_digest, NULL,
-     NULL, NULL, 3, false},
+     NULL, NULL, 3, false, ANY_UNIT},
     {"accepted for another round", "decision_mismatch", "aggregate_mismatch", decided_round, NULL,
-     NULL, NULL, 3, false},
+     NULL, NULL, 3, false, ANY_UNIT},
     {"accepted for another device", "decision_mismatch", "aggregate_mismatch", decided_device, NULL,
-     NULL, NULL, 3, false},
+     NULL, NULL, 3, false, ANY_UNIT},
     {"accepted after abandon", "decision_mismatch", "aggregate_mismatch", spent_then_abandoned,
-     NULL, NULL, NULL, 3, false},
-    {"decided twice", "duplicate_decision", "", decided_twice, NULL, NULL, NULL, 3, false},
+     NULL, NULL, NULL, 3, false, ANY_UNIT},
+    {"decided twice", "duplicate_decision", "", decided_twice, NULL, NULL, NULL, 3, false,
+     ANY_UNIT},
     {"aggregate of another round", "aggregate_without_plan", "manifest_without_aggregate",
-     aggregate_round, NULL, NULL, NULL, 3, false},
+     aggregate_round, NULL, NULL, NULL, 3, false, ANY_UNIT},
     {"aggregated twice", "duplicate_aggregate", "manifest_without_aggregate", aggregate_twice, NULL,
-     NULL, NULL, 3, false},
-    {"update left out", "aggregate_mismatch", "", aggregate_short, NULL, NULL, NULL, 3, false},
-    {"update made up", "aggregate_mismatch", "", aggregate_other, NULL, NULL, NULL, 3, false},
-    {"rejected update summed", "aggregate_mismatch", "", rejected, NULL, NULL, NULL, 3, false},
-    {"accepted after the sum", "aggregate_mismatch", "", accepted_late, NULL, NULL, NULL, 3, false},
-    {"other quorum stated", "aggregate_mismatch", "", quorum_stated, NULL, NULL, NULL, 3, false},
-    {"below quorum", "below_quorum", "", one_accepted, NULL, NULL, NULL, 3, false},
+     NULL, NULL, 3, false, ANY_UNIT},
+    {"update left out", "aggregate_mismatch", "", aggregate_short, NULL, NULL, NULL, 3, false,
+     ANY_UNIT},
+    {"update made up", "aggregate_mismatch", "", aggregate_other, NULL, NULL, NULL, 3, false,
+     ANY_UNIT},
+    {"rejected update summed", "aggregate_mismatch", "", rejected, NULL, NULL, NULL, 3, false,
+     ANY_UNIT},
+    {"accepted after the sum", "aggregate_mismatch", "", accepted_late, NULL, NULL, NULL, 3, false,
+     ANY_UNIT},
+    {"other quorum stated", "aggregate_mismatch", "", quorum_stated, NULL, NULL, NULL, 3, false,
+     ANY_UNIT},
+    {"below quorum", "below_quorum", "", one_accepted, NULL, NULL, NULL, 3, false, ANY_UNIT},
     {"manifest signature", "bad_manifest", "round_state", manifest_signature, NULL, NULL, NULL, 3,
-     false},
+     false, ANY_UNIT},
     {"manifest of another base", "bad_manifest", "round_state", NULL, NULL, manifest_base, NULL, 3,
-     false},
+     false, ANY_UNIT},
     {"manifest of no round", "aggregate_without_plan", "round_state", NULL, NULL, manifest_round,
-     NULL, 3, false},
+     NULL, 3, false, ANY_UNIT},
     {"published without aggregate", "manifest_without_aggregate", "", no_aggregate, NULL, NULL,
-     NULL, 3, false},
-    {"version used twice", "manifest_chain", "", NULL, NULL, manifest_version, NULL, 3, false},
-    {"other parent version", "manifest_chain", "", NULL, NULL, manifest_parent, NULL, 3, false},
-    {"parent never published", "manifest_chain", "", NULL, plan_parent, NULL, NULL, 3, false},
-    {"server epsilon too low", "manifest_epsilon", "", NULL, NULL, manifest_epsilon, NULL, 3,
-     false},
+     NULL, 3, false, ANY_UNIT},
+    {"version used twice", "manifest_chain", "", NULL, NULL, manifest_version, NULL, 3, false,
+     ANY_UNIT},
+    {"other parent version", "manifest_chain", "", NULL, NULL, manifest_parent, NULL, 3, false,
+     ANY_UNIT},
+    {"parent never published", "manifest_chain", "", NULL, plan_parent, NULL, NULL, 3, false,
+     ANY_UNIT},
+    {"server epsilon too low", "manifest_epsilon", "", NULL, NULL, manifest_epsilon, NULL, 3, false,
+     ANY_UNIT},
     {"published epsilon too low", "manifest_epsilon", "", NULL, NULL, manifest_published, NULL, 3,
-     false},
-    {"other delta published", "manifest_epsilon", "", NULL, NULL, manifest_delta, NULL, 3, false},
-    {"rollback", NULL, "", rollback_known, NULL, NULL, NULL, 3, false},
-    {"rollback to nothing", "rollback_unknown", "", rollback_unknown, NULL, NULL, NULL, 3, false},
-    {"closed as failed", "round_state", "", closed_failed, NULL, NULL, NULL, 3, false},
-    {"closed as published", "round_state", "", no_publication, NULL, NULL, NULL, 3, false},
-    {"a failed round", NULL, "", round_failed, NULL, NULL, NULL, 3, false},
+     false, ANY_UNIT},
+    {"other delta published", "manifest_epsilon", "", NULL, NULL, manifest_delta, NULL, 3, false,
+     ANY_UNIT},
+    {"published after it failed", "round_state", "", closed_before_publication, NULL, NULL, NULL, 3,
+     false, ANY_UNIT},
+    {"aggregated after it failed", "round_state", "", closed_before_aggregate, NULL, NULL, NULL, 3,
+     false, ANY_UNIT},
+    {"accepted after it failed", "round_state", "aggregate_mismatch", closed_before_decision, NULL,
+     NULL, NULL, 3, false, ANY_UNIT},
+    {"accepted though revoked", "after_revocation", "", accepted_though_revoked, NULL, NULL, NULL,
+     3, false, ANY_UNIT},
+    {"a late reserve", NULL, "", late_reserve, NULL, NULL, NULL, 3, false, ANY_UNIT},
+    {"restored midway", "wrong_start", "", restored_midway, NULL, NULL, NULL, 3, false, ANY_UNIT},
+    {"unknown kind", "malformed_entry", "", unknown_kind, NULL, NULL, NULL, 3, false, ANY_UNIT},
+    {"unknown field", "malformed_entry", "", unknown_field, NULL, NULL, NULL, 3, false, ANY_UNIT},
+    {"update listed twice", "malformed_entry", "manifest_without_aggregate", update_listed_twice,
+     NULL, NULL, NULL, 3, false, ANY_UNIT},
+    {"rollback", NULL, "", rollback_known, NULL, NULL, NULL, 3, false, ANY_UNIT},
+    {"rollback to nothing", "rollback_unknown", "", rollback_unknown, NULL, NULL, NULL, 3, false,
+     ANY_UNIT},
+    {"closed as failed", "round_state", "", closed_failed, NULL, NULL, NULL, 3, false, ANY_UNIT},
+    {"closed as published", "round_state", "", no_publication, NULL, NULL, NULL, 3, false,
+     ANY_UNIT},
+    {"a failed round", NULL, "", round_failed, NULL, NULL, NULL, 3, false, ANY_UNIT},
 };
 
 static bool listed(const char *list, const char *word)
@@ -836,6 +1182,7 @@ static bool fault_is_caught(const struct fault *f)
     w.edit_manifest = f->edit_manifest;
     w.edit_schedule = f->edit_schedule;
     w.policy.epsilon_cap = f->cap;
+    w.policy.minimum_unit = f->unit;
     w.none = f->none;
     world_plan_all(&w);
     world_log(&w);
@@ -927,6 +1274,22 @@ static void test_the_checkpoint_binds_the_entries(void **state)
     expect(&w, &x, NULL, NULL);
     x.note[4] ^= 1;
     expect(&w, &x, NULL, "bad_checkpoint");
+    export_done(&x);
+    world_free(&w);
+}
+
+static void test_an_empty_log_is_no_log(void **state)
+{
+    (void)state;
+    world w;
+    exported x;
+    tacit_audit audit;
+    world_init(&w);
+    export_of(&w, &x);
+    run(&x, NULL, &audit);
+    assert_int_equal(audit.violation_count, 1);
+    assert_string_equal(audit.violations[0].kind, "wrong_start");
+    tacit_audit_free(&audit);
     export_done(&x);
     world_free(&w);
 }
@@ -1070,6 +1433,30 @@ static void test_mechanism_none_may_be_allowed(void **state)
     world_free(&w);
 }
 
+/* An account whose rounds protect subjects and whose local training only records protects records.
+ */
+static void test_the_unit_reported_is_the_least(void **state)
+{
+    (void)state;
+    world w;
+    exported x;
+    tacit_audit audit;
+    world_init(&w);
+    w.edit_schedule = subject_schedule;
+    w.edit_plan = subject_plan;
+    w.hook = local_fine;
+    world_plan_all(&w);
+    world_log(&w);
+    export_of(&w, &x);
+    run(&x, NULL, &audit);
+    assert_int_equal(audit.violation_count, 0);
+    assert_int_equal(find_device(&audit, &w, 0).unit, TACIT_UNIT_SUBJECT);
+    assert_int_equal(find_device(&audit, &w, 1).unit, TACIT_UNIT_RECORD);
+    tacit_audit_free(&audit);
+    export_done(&x);
+    world_free(&w);
+}
+
 /* Every byte of an export's log that changes is noticed by the entry itself, without any help of
  * the tree (a server could sign another tree); a sample goes through the whole auditor. */
 static void test_every_flipped_byte_is_noticed(void **state)
@@ -1148,11 +1535,13 @@ int main(void)
         cmocka_unit_test(test_every_fault_is_caught_as_what_it_is),
         cmocka_unit_test(test_every_kind_has_a_fault),
         cmocka_unit_test(test_the_checkpoint_binds_the_entries),
+        cmocka_unit_test(test_an_empty_log_is_no_log),
         cmocka_unit_test(test_the_log_key_can_be_pinned),
         cmocka_unit_test(test_receipts_hold_the_log_to_its_word),
         cmocka_unit_test(test_a_receipt_for_another_place_is_caught),
         cmocka_unit_test(test_unreadable_receipts_are_errors),
         cmocka_unit_test(test_mechanism_none_may_be_allowed),
+        cmocka_unit_test(test_the_unit_reported_is_the_least),
         cmocka_unit_test(test_every_flipped_byte_is_noticed),
         cmocka_unit_test(test_hostile_logs_are_refused),
     };

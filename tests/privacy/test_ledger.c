@@ -180,6 +180,44 @@ static void test_a_rollback_takes_the_log_back(void **state)
                      TACIT_USAGE);
 }
 
+/* Entries that were opened before: the same log as by their bytes. One that was only read, or is of
+ * other bytes, is taken for nothing. */
+static void test_opened_entries(void **state)
+{
+    fixture *f = *state;
+    uint64_t index, size;
+    uint8_t by_bytes[TACIT_HASH_BYTES], opened[TACIT_HASH_BYTES];
+    tacit_entry e, read;
+    standard(f);
+    append_until(f, 9);
+    OK(tacit_database_begin(f->db, &f->err));
+    OK(tacit_entry_open(&e, f->w.entry[9].bytes, f->w.entry[9].size, &f->err));
+    OK(tacit_entry_read(&read, f->w.entry[9].bytes, f->w.entry[9].size, &f->err));
+    assert_int_equal(tacit_ledger_append_opened(f->ledger, &read, f->w.entry[9].bytes,
+                                                f->w.entry[9].size, &index, &f->err),
+                     TACIT_USAGE);
+    assert_int_equal(tacit_ledger_append_opened(f->ledger, &e, f->w.entry[10].bytes,
+                                                f->w.entry[10].size, &index, &f->err),
+                     TACIT_USAGE);
+    OK(tacit_ledger_size(f->ledger, &size, &f->err));
+    assert_int_equal(size, 9);
+    for (int again = 0; again < 2; again++) {
+        OK(tacit_ledger_append_opened(f->ledger, &e, f->w.entry[9].bytes, f->w.entry[9].size,
+                                      &index, &f->err));
+        assert_int_equal(index, 9);
+    }
+    OK(tacit_ledger_root(f->ledger, 10, opened, &f->err));
+    tacit_database_rollback(f->db);
+    assert_int_equal(tacit_ledger_append_opened(f->ledger, &e, f->w.entry[9].bytes,
+                                                f->w.entry[9].size, &index, &f->err),
+                     TACIT_USAGE); /* no transaction */
+    append_until(f, 10);
+    OK(tacit_ledger_root(f->ledger, 10, by_bytes, &f->err));
+    assert_memory_equal(by_bytes, opened, sizeof opened);
+    tacit_entry_close(&e);
+    tacit_entry_close(&read);
+}
+
 static void test_a_device_is_what_its_entries_say(void **state)
 {
     fixture *f = *state;
@@ -443,6 +481,40 @@ static bool cap_lowered(world *w, Tacit__Entry *e, int round, int device)
     return true;
 }
 
+/* What the device signed once is logged again after the cap was lowered. */
+static bool old_policy_again(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (at(e, TACIT__ENTRY__BODY_PLAN, round, device, 1, -1)) {
+        push_policy(w, 0, 2.9, w->device[0].id);
+        push_policy(w, 0, 2.8, NULL);
+        push_policy(w, 0, 2.9, w->device[0].id);
+    }
+    return true;
+}
+
+/* A device whose update waits is revoked, and the update accepted all the same. */
+static bool accepted_though_revoked(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (at(e, TACIT__ENTRY__BODY_UPDATE, round, device, 1, 0)) {
+        Tacit__Entry r = TACIT__ENTRY__INIT;
+        Tacit__Revoke b = TACIT__REVOKE__INIT;
+        r.device = tacit_field_of(w->device[0].name, TACIT_DEVICE_BYTES);
+        r.body_case = TACIT__ENTRY__BODY_REVOKE;
+        r.revoke = &b;
+        b.reason = (char *)(uintptr_t) "stolen";
+        world_push(w, &r, w->log, NULL);
+    }
+    return true;
+}
+
+/* A server that names itself as the key that may raise caps. */
+static bool policy_key_swapped(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (at(e, TACIT__ENTRY__BODY_ENROL, round, device, -1, 0))
+        e->enrol->policy_key = tacit_field_of(tacit_identity_sign_key(w->stranger), 32);
+    return true;
+}
+
 static bool cap_raised_unsigned(world *w, Tacit__Entry *e, int round, int device)
 {
     if (at(e, TACIT__ENTRY__BODY_PLAN, round, device, 1, -1))
@@ -523,6 +595,10 @@ static const struct {
     {"accepted without spend", unspent_decision, NULL, 3, false, TACIT_NOT_FOUND, "no spend"},
     {"revoked device", revoked, NULL, 3, false, TACIT_REFUSED, "revoked"},
     {"frozen device", frozen, NULL, 3, false, TACIT_REFUSED, "clone"},
+    {"accepted though revoked", accepted_though_revoked, NULL, 3, false, TACIT_REFUSED, "revoked"},
+    {"an old policy again", old_policy_again, NULL, 3, false, TACIT_REFUSED, "logged before"},
+    {"another policy key", policy_key_swapped, NULL, 3, false, TACIT_INTEGRITY,
+     "did not sign its policy"},
     {"lost account", lost_account, NULL, 3, false, TACIT_REFUSED, "cap is 3"},
     {"cap lowered below", cap_lowered, NULL, 3, false, TACIT_REFUSED, "cap is 0.1"},
     {"cap raised unsigned", cap_raised_unsigned, NULL, 3, false, TACIT_REFUSED, "signed"},
@@ -677,6 +753,7 @@ int main(void)
         WITH(test_checkpoints_and_proofs_verify),
         WITH(test_the_same_bytes_again_change_nothing),
         WITH(test_a_rollback_takes_the_log_back),
+        WITH(test_opened_entries),
         WITH(test_a_device_is_what_its_entries_say),
         cmocka_unit_test(test_faulty_entries_are_refused),
         WITH(test_caps_are_raised_by_the_right_keys),

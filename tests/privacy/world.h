@@ -265,7 +265,9 @@ static inline void world_enrol(world *w, int d)
     Tacit__Enrol b = TACIT__ENROL__INIT;
     uint8_t signature[TACIT_SIGNATURE_BYTES];
     world_device *device = &w->device[d];
-    OK(tacit_policy_sign(device->policy, device->policy_size, device->id, signature, &w->err));
+    OK(tacit_policy_enrol_sign(device->policy, device->policy_size,
+                               tacit_identity_sign_key(w->policy_key), device->id, signature,
+                               &w->err));
     e.device = tacit_field_of(device->name, TACIT_DEVICE_BYTES);
     e.body_case = TACIT__ENTRY__BODY_ENROL;
     e.enrol = &b;

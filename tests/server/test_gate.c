@@ -305,6 +305,74 @@ static void test_recorded_bytes(void **state)
     fleet_device_free(&d);
 }
 
+/* A device gets so many certificates an hour, whichever way it asks; then it is told how long to
+ * wait, nothing is issued or logged, and it stays enrolled. */
+static void test_certificates_an_hour(void **state)
+{
+    (void)state;
+    fleet_device d;
+    Tacit__EnrolReply *reply = NULL;
+    uint8_t *csr;
+    size_t size;
+    tacit_answer answer;
+    fleet_join(&d, &f, "cart"); /* the first one */
+    fleet_csr(&d, &csr, &size);
+    fleet_must(fleet_enrol(&d, "cart", d.secret, &reply), &d.err,
+               "enrol again"); /* its own token */
+    tacit_message_free(reply);
+    fleet_hello(&d);
+    for (uint64_t counter = 1; counter <= 2; counter++) {
+        atomic_fetch_add(&fleet_now, 60000);
+        fleet_must(renew_with(&d, counter, GATE_DEVICES, csr, size, &answer), &d.err, "renew");
+        tacit_answer_free(&answer);
+    }
+    static const gate_listener listeners[] = {GATE_DEVICES, GATE_ENROLMENT};
+    for (uint64_t i = 0; i < 2; i++) {
+        assert_int_equal(renew_with(&d, 3 + i, listeners[i], csr, size, &answer), TACIT_AGAIN);
+        assert_non_null(strstr(d.err.message, "ask again in 58 minutes"));
+        tacit_answer_free(&answer);
+    }
+    reply = NULL;
+    assert_int_equal(fleet_enrol(&d, "cart", d.secret, &reply), TACIT_AGAIN);
+    fleet_restart(&f);
+    fleet_hello(&d);
+    assert_int_equal(renew_with(&d, 5, GATE_DEVICES, csr, size, &answer), TACIT_AGAIN);
+    tacit_answer_free(&answer);
+    assert_int_equal(count_entries(TACIT__ENTRY__BODY_RENEW), 2);
+    assert_int_equal(check_in_with(&d, 6), TACIT_OK);
+    expect_state("cart", "active");
+
+    atomic_fetch_add(&fleet_now, 58 * 60000); /* the hour is over */
+    fleet_hello(&d);
+    fleet_must(renew_with(&d, 7, GATE_DEVICES, csr, size, &answer), &d.err, "renew");
+    tacit_answer_free(&answer);
+    assert_int_equal(count_entries(TACIT__ENTRY__BODY_RENEW), 3);
+    free(csr);
+    fleet_device_free(&d);
+}
+
+/* A clock of the server that was set back locks nobody out. */
+static void test_certificates_after_a_clock_set_back(void **state)
+{
+    (void)state;
+    fleet_device d;
+    uint8_t *csr;
+    size_t size;
+    tacit_answer answer;
+    fleet_join(&d, &f, "cart");
+    fleet_csr(&d, &csr, &size);
+    for (uint64_t counter = 1; counter <= 3; counter++) {
+        fleet_must(renew_with(&d, counter, GATE_DEVICES, csr, size, &answer), &d.err, "renew");
+        tacit_answer_free(&answer);
+    }
+    atomic_fetch_sub(&fleet_now, 400 * FLEET_HOUR_MS);
+    fleet_hello(&d);
+    fleet_must(renew_with(&d, 4, GATE_DEVICES, csr, size, &answer), &d.err, "renew");
+    tacit_answer_free(&answer);
+    free(csr);
+    fleet_device_free(&d);
+}
+
 static void test_clone_by_counter(void **state)
 {
     (void)state;
@@ -487,6 +555,8 @@ int main(void)
         T(test_bad_names),
         T(test_replay_gets_the_stored_reply),
         T(test_recorded_bytes),
+        T(test_certificates_an_hour),
+        T(test_certificates_after_a_clock_set_back),
         T(test_clone_by_counter),
         T(test_revoked_for_ever),
         T(test_unknown_and_impostor),

@@ -57,6 +57,7 @@ static char *text_of(ProtobufCBinaryData field)
 
 typedef struct credentials {
     char *chain, *root, *key;
+    char told[8192]; /* roots of the newest renewal */
 } credentials;
 
 static void read_key(const fleet_device *d, credentials *c)
@@ -141,6 +142,7 @@ static void renew(fleet_device *d, credentials *c)
         &d->err, "renew");
     free(c->chain);
     c->chain = text_of(reply->certificate);
+    snprintf(c->told, sizeof c->told, "%.*s", (int)reply->root.len, (char *)reply->root.data);
     read_key(d, c);
     tacit_message_free(reply);
     free(csr);
@@ -158,7 +160,7 @@ static void test_certificates_expire(void **state)
     fleet_device_new(&d, &f, "cart");
     fleet_token(&f, secret, NULL);
     fleet_must(fleet_enrol(&d, "cart", secret, &reply), &d.err, "enrol");
-    credentials c = {text_of(reply->certificate), text_of(reply->root), NULL};
+    credentials c = {.chain = text_of(reply->certificate), .root = text_of(reply->root)};
     read_key(&d, &c);
     await_hello(&c, port, true);
     await_hello(&c, enrol_port, false);
@@ -182,6 +184,143 @@ static void test_certificates_expire(void **state)
     fleet_device_free(&d);
 }
 
+/* --- one root takes the place of another --- */
+
+/* Serves anew with this ca.pem and, unless NULL, this ca.key. */
+static void serve_with(const char *roots, const char *key, unsigned *port, unsigned *enrol_port)
+{
+    char path[192];
+    stop = 1;
+    pthread_join(thread, NULL);
+    assert_int_equal(ended, TACIT_OK);
+    fleet_close(&f);
+    fleet_write(&f, "s/ca/ca.pem", roots, 0644);
+    if (key)
+        fleet_write(&f, "s/ca/ca.key", key, 0600);
+    snprintf(path, sizeof path, "%s/address", f.dir);
+    unlink(path);
+    fleet_open(&f);
+    stop = 0;
+    assert_int_equal(pthread_create(&thread, NULL, run, NULL), 0);
+    await_address(port, enrol_port);
+}
+
+static char *read_text(const char *folder, const char *name)
+{
+    char path[256];
+    uint8_t *text;
+    size_t size;
+    tacit_error err;
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    fleet_must(tacit_file_read(path, 65536, &text, &size, &err), &err, name);
+    return (char *)text;
+}
+
+static char *join(const char *a, const char *b)
+{
+    size_t size = strlen(a) + strlen(b) + 1;
+    char *both = malloc(size);
+    assert_non_null(both);
+    snprintf(both, size, "%s%s", a, b);
+    return both;
+}
+
+static void expect_refused(const credentials *c, unsigned port)
+{
+    bool refused;
+    assert_int_not_equal(hello_over(c, port, true, &refused), TACIT_OK);
+    assert_true(refused);
+}
+
+/* The new root as a fresh server would have it. */
+static void make_root(char **pem, char **key)
+{
+    char folder[128];
+    tacit_error err;
+    snprintf(folder, sizeof folder, "%s/next", f.folder);
+    fleet_must(tacit_file_make_dir(folder, 0700, &err), &err, "folder");
+    fleet_must(tacit_ca_create(folder, "tacit/test", &err), &err, "root");
+    *pem = read_text(folder, "ca.pem");
+    *key = read_text(folder, "ca.key");
+}
+
+/* As a device does: the roots of a reply join its own. */
+static void trust(credentials *c, const char *roots)
+{
+    char *all = join(c->root, roots);
+    free(c->root);
+    c->root = all;
+}
+
+static void join_fleet(fleet_device *d, credentials *c, const char *name)
+{
+    Tacit__EnrolReply *reply = NULL;
+    uint8_t secret[16];
+    fleet_device_new(d, &f, name);
+    fleet_token(&f, secret, NULL);
+    fleet_must(fleet_enrol(d, name, secret, &reply), &d->err, "enrol");
+    *c = (credentials){.chain = text_of(reply->certificate), .root = text_of(reply->root)};
+    read_key(d, c);
+    tacit_message_free(reply);
+}
+
+static void leave(fleet_device *d, credentials *c)
+{
+    free(c->chain);
+    free(c->root);
+    free(c->key);
+    fleet_device_free(d);
+}
+
+/* First the new root is handed out beside the old one, then it issues and the old one is trusted
+ * still, then the old one goes. A device that renews within each stage is served in all of them;
+ * one that never hears of the new root does not take the new server for the old one. */
+static void test_overlapping_roots(void **state)
+{
+    (void)state;
+    fleet_device d, deaf;
+    credentials c, old;
+    unsigned port, enrol_port;
+    char *new_root, *new_key, *old_root, *first, *second;
+    await_address(&port, &enrol_port);
+    join_fleet(&d, &c, "cart");
+    join_fleet(&deaf, &old, "van");
+    await_hello(&c, port, true);
+    make_root(&new_root, &new_key);
+    old_root = read_text(f.dir, "ca/ca.pem");
+    first = join(old_root, new_root);
+    second = join(new_root, old_root);
+
+    serve_with(first, NULL, &port, &enrol_port);
+    await_hello(&c, port, true);
+    renew(&d, &c);
+    assert_non_null(strstr(c.told, new_root)); /* so it is told before it has to trust it */
+    trust(&c, c.told);
+
+    serve_with(second, new_key, &port, &enrol_port);
+    await_hello(&c, port, true); /* new server, certificate of the old root */
+    expect_refused(&old, port);
+    credentials before = c;
+    before.chain = strdup(c.chain);
+    before.key = strdup(c.key);
+    renew(&d, &c); /* from now on it has one of the new root */
+    await_hello(&c, port, true);
+    await_hello(&before, port, true);
+
+    serve_with(new_root, NULL, &port, &enrol_port);
+    await_hello(&c, port, true);
+    expect_refused(&before, port);
+    free(before.chain);
+    free(before.key);
+    free(new_root);
+    free(new_key);
+    free(old_root);
+    free(first);
+    free(second);
+    leave(&d, &c);
+    leave(&deaf, &old);
+}
+
 static void test_one_process_a_folder(void **state)
 {
     (void)state;
@@ -197,6 +336,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_certificates_expire, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_overlapping_roots, setup, teardown),
         cmocka_unit_test_setup_teardown(test_one_process_a_folder, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

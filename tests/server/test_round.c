@@ -137,6 +137,77 @@ static void start(const char *option, const char *value)
     fleet_work(&f);
 }
 
+static void nan_scale(Tacit__Update *u, uint8_t *values)
+{
+    (void)values;
+    u->scale = NAN;
+}
+
+static void huge_value(Tacit__Update *u, uint8_t *values)
+{
+    (void)u;
+    tacit_store_u32(values, INT32_MAX);
+}
+
+/* A round in which the second device's update is spoilt before it is sealed. */
+static void serve_with_a_bad_one(void (*change)(Tacit__Update *, uint8_t *), const char *word,
+                                 fleet_task *bad)
+{
+    Tacit__Update u;
+    fleet_work(&f);
+    fleet_serve_round(&one, 0.25);
+    fleet_take(&two, bad);
+    uint8_t *values = malloc(4 * bad->layout.values);
+    assert_non_null(values);
+    fleet_must(fleet_reserve_locally(&two, bad), &two.err, "reserve");
+    fleet_must(fleet_send_reserve(&two, bad), &two.err, "send reserve");
+    fleet_fill(&two, bad, &u, values, 0.75);
+    change(&u, values);
+    fleet_seal(&two, bad, &u);
+    assert_string_equal(fleet_upload(&two, bad), word);
+    free(values);
+}
+
+/* One update of NaN, one that is huge: each is left out alone, and the mean is exactly that of the
+ * others, divided by their number. */
+static void test_a_bad_update_is_left_out_alone(void **state)
+{
+    (void)state;
+    static const struct {
+        void (*change)(Tacit__Update *, uint8_t *);
+        const char *word;
+    } rows[] = {{nan_scale, "finite"}, {huge_value, "norm"}};
+    json_decref(FLEET_ASK(&f, START, "quorum", "1"));
+    for (size_t round = 0; round < 2; round++) {
+        fleet_task bad;
+        size_t count;
+        serve_with_a_bad_one(rows[round].change, rows[round].word, &bad);
+        float *values = malloc(bad.layout.values * sizeof *values);
+        for (int step = 0; step < 3; step++)
+            fleet_step(&f);
+        fleet_expect_round(&f, "published", "");
+        read_published(round, values, &count, &bad);
+        for (size_t i = 0; i < count; i++) /* each round adds the first device's quarter */
+            assert_true(values[i] == 0.25f * (float)(round + 1));
+        free(values);
+        fleet_task_free(&bad);
+    }
+    expect_clean_audit(false);
+}
+
+/* No upload would leave before the round is over. */
+static void test_a_pad_as_long_as_the_round_is_refused(void **state)
+{
+    tacit_error err;
+    (void)state;
+    assert_int_equal(FLEET_VERB(&f, NULL, &err, "round start", "deadline-seconds", "60"),
+                     TACIT_USAGE);
+    assert_non_null(strstr(err.message, "pad-seconds 60"));
+    assert_int_equal(
+        FLEET_VERB(&f, NULL, &err, "round start", "deadline-seconds", "600", "pad-seconds", "600"),
+        TACIT_USAGE);
+}
+
 static void test_waits_for_devices(void **state)
 {
     (void)state;
@@ -307,6 +378,41 @@ static void test_costs_of_a_long_lineage(void **state)
     assert_true(fabs(first - logged) <= 1e-9 * logged);
     json_decref(list);
     fleet_task_free(&kept);
+}
+
+/* What cannot be accounted for, what no policy may allow and what no enrolled device can pay is
+ * refused before it is logged, with the number that is too large. */
+static void test_absurd_costs(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *words[16], *says[3];
+    } rows[] = {
+        {{"round start", "steps", "1000001"}, {"steps", "1000000", "1000001"}},
+        {{"round start", "steps", "400", "q", "1", "noise-multiplier", "10"},
+         {"400 steps", "the largest cap of 2 active devices is 8", "lower steps"}},
+        {{"round start", "steps", "1000000", "q", "1", "noise-multiplier", "1"},
+         {"1 rounds of 1000000 steps", "cannot be accounted", "infinite"}},
+        {{"round start", "steps", "1000000", "rounds", "1000", "q", "0.0001", "noise-multiplier",
+          "1000", "delta", "1e-12"},
+         {"1000000 steps", "cannot be accounted", "infinite"}},
+    };
+    uint64_t before, after;
+    tacit_error err;
+    fleet_must(tacit_ledger_size(f.server->ledger, &before, &err), &err, "size");
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        assert_int_equal(fleet_verb(&f, NULL, &err, rows[i].words), TACIT_USAGE);
+        for (size_t k = 0; k < 3; k++)
+            if (!strstr(err.message, rows[i].says[k]))
+                fail_msg("'%s' is not in: %s", rows[i].says[k], err.message);
+    }
+    fleet_must(tacit_ledger_size(f.server->ledger, &after, &err), &err, "size");
+    assert_true(before == after);
+    json_t *started =
+        FLEET_ASK(&f, "round start", "steps", "100000", "q", "0.0001", "noise-multiplier", "1");
+    json_t *first = json_array_get(json_object_get(started, "epsilon_after_round"), 0);
+    assert_true(json_real_value(first) > 0 && json_real_value(first) < 8);
+    json_decref(started);
 }
 
 /* --- the gate --- */
@@ -548,6 +654,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_two_rounds, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_bad_update_is_left_out_alone, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_absurd_costs, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_pad_as_long_as_the_round_is_refused, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(test_waits_for_devices, setup, teardown),
         cmocka_unit_test_setup_teardown(test_unwilling_devices_are_not_asked, setup, teardown),
         cmocka_unit_test_setup_teardown(test_quorum_missed_at_deadline, setup, teardown),

@@ -10,6 +10,9 @@
 #include "fleet.h"
 
 #include "privacy/audit.h"
+#include "server/round_terms.h"
+
+#include <dirent.h>
 
 static fleet f;
 static fleet_device one, two;
@@ -222,15 +225,144 @@ static void test_signature(void **state)
     expect_clean_audit();
 }
 
+static size_t count_uploads(void)
+{
+    char path[SERVER_PATH_MAX];
+    size_t n = 0;
+    snprintf(path, sizeof path, "%s/uploads", f.dir);
+    DIR *d = opendir(path);
+    assert_non_null(d);
+    for (struct dirent *e = readdir(d); e; e = readdir(d))
+        n += e->d_name[0] != '.';
+    closedir(d);
+    return n;
+}
+
+/* The size that is announced is held against what the plan's adapter can need: its values as int32,
+ * a kilobyte of other fields, and the seal. One byte more is refused before anything is kept. */
 static void test_size(void **state)
 {
     (void)state;
+    char number[24];
+    uint64_t offset = 0;
     fleet_must(fleet_send_reserve(&one, &task), &one.err, "send reserve");
     size_t most = tacit_seal_bound(task.layout.values * 4 + 1024);
     task.sealed = (tacit_buffer){.data = calloc(most + 1, 1), .size = most + 1};
     assert_non_null(task.sealed.data);
-    assert_string_equal(fleet_upload(&one, &task), "size");
+    assert_int_equal(fleet_begin(&one, &task, &offset), TACIT_BAD_INPUT);
+    snprintf(number, sizeof number, "1 to %zu ", most);
+    assert_non_null(strstr(one.err.message, number));
+    snprintf(number, sizeof number, "found %zu", most + 1);
+    assert_non_null(strstr(one.err.message, number));
+    assert_int_equal(fleet_chunk(&one, &task, &offset, 10), TACIT_CONFLICT); /* not begun */
+    assert_int_equal(count_uploads(), 0);
     expect_clean_audit();
+}
+
+static void test_largest_size(void **state)
+{
+    (void)state;
+    fleet_must(fleet_send_reserve(&one, &task), &one.err, "send reserve");
+    size_t most = tacit_seal_bound(task.layout.values * 4 + 1024);
+    task.sealed = (tacit_buffer){.data = calloc(most, 1), .size = most};
+    assert_non_null(task.sealed.data);
+    assert_string_equal(fleet_upload(&one, &task), "decrypt");
+    expect_clean_audit();
+}
+
+/* The gate itself, for bytes that came in before they were looked at. */
+static void test_gate_says_size(void **state)
+{
+    (void)state;
+    round_terms terms;
+    intake_update update;
+    const char *reason = NULL;
+    tacit_error err;
+    size_t most = tacit_seal_bound(task.layout.values * 4 + 1024);
+    uint8_t *bytes = calloc(most + 1, 1);
+    update_row row = {.size = most + 1};
+    fleet_must(round_terms_load(&terms, f.server, task.plan->round_id.data, &err), &err, "terms");
+    intake_terms view = round_terms_for(&terms, tacit_identity_sign_key(one.id));
+    fleet_must(intake_judge(&view, &row, bytes, most + 1, &update, &reason, &err), &err, "judge");
+    assert_string_equal(reason, "size");
+    row.size = most; /* other than what was announced */
+    fleet_must(intake_judge(&view, &row, bytes, most - 1, &update, &reason, &err), &err, "judge");
+    assert_string_equal(reason, "size");
+    round_terms_free(&terms);
+    free(bytes);
+}
+
+/* A device has one unfinished upload at most: that of the round that runs. Bytes of an earlier
+ * round are gone with it, and further ones are not kept. */
+static void test_one_unfinished_upload(void **state)
+{
+    (void)state;
+    fleet_task next;
+    uint64_t offset = 0, again = 0;
+    fleet_must(fleet_send_reserve(&one, &task), &one.err, "send");
+    fleet_seal_value(&one, &task, 0.5);
+    fleet_must(fleet_begin(&one, &task, &offset), &one.err, "begin");
+    fleet_must(fleet_chunk(&one, &task, &offset, 100), &one.err, "chunk");
+    assert_int_equal(count_uploads(), 1);
+    atomic_fetch_add(&fleet_now, 600 * 1000); /* nobody else answers: the round fails */
+    fleet_work(&f);
+    fleet_hello(&one);
+    fleet_take(&one, &next);
+    assert_int_equal(next.plan->round_index, 1);
+    fleet_must(fleet_reserve_locally(&one, &next), &one.err, "reserve");
+    fleet_must(fleet_send_reserve(&one, &next), &one.err, "send");
+    fleet_seal_value(&one, &next, 0.5);
+    fleet_must(fleet_begin(&one, &next, &again), &one.err, "begin");
+    fleet_must(fleet_chunk(&one, &next, &again, 100), &one.err, "chunk");
+    fleet_must(fleet_chunk(&one, &task, &offset, 100), &one.err, "chunk of the round before");
+    assert_int_equal(offset, task.sealed.size); /* "all is here": nothing is taken any more */
+    assert_int_equal(count_uploads(), 1);
+    fleet_task_free(&next);
+}
+
+/* What a round may bring has room on the disk before anybody is asked. */
+static void test_room_for_a_round(void **state)
+{
+    (void)state;
+    tacit_error err;
+    char path[SERVER_PATH_MAX];
+    uint64_t one_update = tacit_seal_bound(task.layout.values * 4 + 1024);
+    uint64_t fits = ((uint64_t)1 << 20) / one_update; /* devices whose updates fit a MiB */
+    json_decref(FLEET_ASK(&f, "round cancel"));
+    f.server->config.uploads_max_mib = 1;
+    snprintf(path, sizeof path, "%llu", (unsigned long long)fits);
+    assert_int_equal(FLEET_VERB(&f, NULL, &err, "round start", "cohort", path), TACIT_USAGE);
+    assert_non_null(strstr(err.message, "uploads.max_mib"));
+    assert_non_null(strstr(err.message, "1048576"));
+    snprintf(path, sizeof path, "%llu", (unsigned long long)(fits / 1.3) - 1);
+    json_decref(FLEET_ASK(&f, "round start", "cohort", path));
+    json_decref(FLEET_ASK(&f, "round cancel"));
+
+    Tacit__Plan plan = TACIT__PLAN__INIT;
+    plan.cohort = 1;
+    plan.trainable_values = 16 << 20; /* 64 MiB of values */
+    f.server->config.uploads_max_mib = 1 << 20;
+    assert_int_equal(round_check_room(f.server, &plan, &err), TACIT_USAGE);
+    assert_non_null(strstr(err.message, "67108864"));
+    plan.trainable_values = 15 << 20;
+    assert_int_equal(round_check_room(f.server, &plan, &err), TACIT_OK);
+}
+
+/* A limit that was lowered under a lineage that runs: its next round asks nobody. */
+static void test_no_room_any_more(void **state)
+{
+    (void)state;
+    tacit_error err;
+    bool worked, stop = false;
+    json_decref(FLEET_ASK(&f, "round cancel"));
+    json_decref(FLEET_ASK(&f, "round start", "cohort", "2"));
+    uint64_t kept = f.server->config.uploads_max_mib;
+    f.server->config.uploads_max_mib = 0;
+    assert_int_equal(round_machine_step(f.server, &stop, &worked, &err), TACIT_USAGE);
+    assert_non_null(strstr(err.message, "uploads.max_mib"));
+    f.server->config.uploads_max_mib = kept;
+    fleet_work(&f);
+    fleet_expect_round(&f, "collecting", "");
 }
 
 /* A round's key opens nothing of another round, and nothing outlives the round. */
@@ -547,6 +679,11 @@ int main(void)
         T(test_decrypt),
         T(test_signature),
         T(test_size),
+        T(test_largest_size),
+        T(test_gate_says_size),
+        T(test_one_unfinished_upload),
+        T(test_room_for_a_round),
+        T(test_no_room_any_more),
         T(test_key_is_erased),
         T(test_reserve_again),
         T(test_late_reserve),

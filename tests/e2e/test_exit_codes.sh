@@ -1,0 +1,76 @@
+#!/usr/bin/env bash
+# Exit codes of all four programs for what they are given: 2 for a wrong command line, 3 for a file
+# that is missing or damaged, and one line that names it.
+set -euo pipefail
+source "$TACIT_SOURCE/tests/e2e/federation.sh"
+
+"$bin/write_tiny_model" "$work"
+make_data "$work/data.jsonl" 1
+model=$work/text.gguf missing=$work/missing
+head -c 5000 "$model" >"$work/cut.gguf"
+head -c 5000 /dev/urandom >"$work/noise"
+tacit=$bin/tacit client=$bin/tacit-client server=$bin/tacit-server audit=$bin/tacit-audit
+
+# A command line that cannot be meant.
+for program in "$tacit" "$client" "$server" "$audit"; do
+    expect 2 'see|usage' "$program" no-such-command
+done
+expect 2 '' "$tacit" eval --no-such-option
+expect 2 'dir' "$client" status
+expect 2 '' "$server" run --no-such-option
+expect 2 '' "$audit" verify
+
+# The engineer's program: each kind of file that it reads.
+for file in "$missing" "$work/cut.gguf" "$work/noise"; do
+    name=$(basename "$file")
+    expect 3 "$name" "$tacit" inspect "$file"
+    expect 3 "$name" "$tacit" tokenize -m "$file" -p x
+    expect 3 "$name" "$tacit" run -m "$file" -p x
+    expect 3 "$name" "$tacit" logits -m "$file" -p x
+    expect 3 "$name" "$tacit" bench -m "$file"
+    expect 3 "$name" "$tacit" eval -m "$file" --data "$work/data.jsonl"
+    expect 3 "$name" "$tacit" run -m "$model" --mmproj "$file" -p x
+    expect 3 "$name" "$tacit" run -m "$model" --adapter "$file" -p x
+    expect 3 "$name" "$tacit" eval -m "$model" --adapter "$file" --data "$work/data.jsonl"
+    expect 3 "$name" "$tacit" train -m "$file" --data "$work/data.jsonl" --trainable lora --out "$work/x"
+done
+expect 3 missing "$tacit" eval -m "$model" --data "$missing"
+expect 3 missing "$tacit" train -m "$model" --data "$missing" --trainable lora --out "$work/x"
+expect 3 missing "$tacit" run -m "$model" --mmproj "$work/mmproj.gguf" --image "$missing" -p x
+expect 3 noise "$tacit" run -m "$model" --mmproj "$work/mmproj.gguf" --image "$work/noise" -p x
+expect 3 missing "$tacit" embed -m "$model" --mmproj "$work/mmproj.gguf" --image "$missing"
+
+# The device's program.
+expect 3 'client.yaml' "$client" run --dir "$missing"
+expect 3 'client.yaml' "$client" status --dir "$missing"
+[ ! -e "$missing" ] || fail "status made a folder"
+expect 3 missing "$client" train --dir "$work/device" --model "$model" --data "$missing" --out "$work/x"
+expect 3 missing "$client" train --dir "$work/other" --model "$missing" --data "$work/data.jsonl" --out "$work/x"
+"$client" status --dir "$work/device" >/dev/null || fail "status of a folder without an account"
+cp "$work/noise" "$work/device/client.db"
+rm -f "$work/device/client.db-wal" "$work/device/client.db-shm"
+expect 3 'client.db' "$client" status --dir "$work/device"
+cmp "$work/noise" "$work/device/client.db" || fail "status wrote to a damaged database"
+echo 'policy: {' >"$work/device/client.yaml"
+expect 3 'client.yaml' "$client" status --dir "$work/device"
+
+# The operator's program.
+expect 3 'missing' "$server" run --dir "$missing"
+expect 3 'missing' "$server" token list --dir "$missing"
+expect 3 'missing' "$server" init "$work/server" --model "$missing" --gate "$work/data.jsonl"
+"$server" init "$work/server" --host 127.0.0.1 --port 0 --enrol-port 0 --model "$model" \
+    --gate "$work/data.jsonl" >/dev/null
+sed -i "s|$model|$missing|" "$work/server/server.yaml"
+expect 3 'missing' "$server" run --dir "$work/server"
+sed -i "s|$missing|$model|" "$work/server/server.yaml"
+mv "$work/server/keys/server.key" "$work/server.key"
+expect 3 'server.key' "$server" run --dir "$work/server"
+rm "$work/server/server.yaml"
+expect 3 'server.yaml' "$server" run --dir "$work/server"
+
+# The auditor's program.
+expect 3 'missing' "$audit" verify "$missing"
+mkdir "$work/export"
+expect 3 'export' "$audit" verify "$work/export"
+expect 3 'missing' "$audit" verify "$work/export" --receipt "$missing"
+echo "exit codes hold"

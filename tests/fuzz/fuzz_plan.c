@@ -82,7 +82,7 @@ static void check_offer(const plan_offer *offer)
     tacit_note_key log;
     tacit_error err = {0};
     checked_plan checked;
-    const plan_terms terms = {&log, &policy, base};
+    const plan_terms terms = {.log = &log, .policy = &policy, .base_digest = base};
     FUZZ_CHECK(tacit_note_key_make(&log, "tacit.example/log", tacit_identity_sign_key(server()),
                                    &err) == TACIT_OK);
     tacit_status status = plan_check(&checked, offer, &terms, &err);

@@ -478,7 +478,7 @@ static void multiply(float *y, size_t y_stride, const float *x, size_t x_row, si
                      const float *w, size_t w_stride, bool transposed, size_t m, size_t n, size_t k,
                      bool accumulate)
 {
-    float panel[DEPTH * 2 * W] __attribute__((aligned(64)));
+    float panel[W * 2 * DEPTH] __attribute__((aligned(64)));
     for (size_t at = 0; at < k; at += DEPTH) {
         size_t depth = k - at < DEPTH ? k - at : DEPTH, col = 0;
         const float *xk = x + at * x_col;

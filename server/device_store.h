@@ -62,10 +62,10 @@ tacit_status device_each(tacit_database *db,
 /* The reply to the newest state-changing request, for a repeat of it. */
 tacit_status device_store_reply(tacit_database *db, const uint8_t device[TACIT_DEVICE_BYTES],
                                 uint64_t counter, const uint8_t action[TACIT_DIGEST_BYTES],
-                                tacit_status status, const char *message, tacit_span body,
+                                tacit_status reply, const char *message, tacit_span body,
                                 tacit_error *err) TACIT_MUST_CHECK;
 tacit_status device_stored_reply(tacit_database *db, const uint8_t device[TACIT_DEVICE_BYTES],
-                                 tacit_status *status, char message[TACIT_ERROR_MAX],
+                                 tacit_status *reply, char message[TACIT_ERROR_MAX],
                                  tacit_buffer *body, tacit_error *err) TACIT_MUST_CHECK;
 
 /* --- One-time tokens: only BLAKE2b-256 of the 16 secret bytes is kept --- */

@@ -90,6 +90,7 @@ static const char *check_shape(const intake_terms *t, const Tacit__Update *u, ta
 /* The scale is the plan's, bit for bit: NaN, infinity and any other number stop here. */
 static const char *check_scale(const intake_terms *t, const Tacit__Update *u, tacit_error *err)
 {
+    /* NOLINTNEXTLINE(bugprone-suspicious-memory-comparison,cert-exp42-c,cert-flp37-c): the bits */
     if (isfinite(u->scale) && memcmp(&u->scale, &t->plan->update_scale, sizeof u->scale) == 0)
         return NULL;
     tacit_fail(err, TACIT_BAD_INPUT, "update: expected scale %g, found %g", t->plan->update_scale,

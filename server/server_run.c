@@ -165,7 +165,7 @@ static void serve_until(server *s, serving *v, const volatile int *stop)
         tacit_clock_sleep_ms(TURN_MS);
         if (renew(s, v, &err) != TACIT_OK) {
             tacit_log_error("listening: %s; trying again", err.message);
-            tacit_clock_sleep_ms(10 * TURN_MS);
+            tacit_clock_sleep_ms((uint64_t)10 * TURN_MS);
         }
     }
 }

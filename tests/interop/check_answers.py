@@ -34,7 +34,7 @@ class Peer:
     def __init__(self, model):
         from llama_cpp import Llama, llama_chat_format
 
-        self.llama = Llama(model, n_ctx=512, n_threads=2, verbose=False)
+        self.llama = Llama(model, n_ctx=512, n_threads=1, n_threads_batch=1, verbose=False)
         piece = lambda token: self.llama.detokenize([token], special=True).decode()
         self.template = llama_chat_format.Jinja2ChatFormatter(
             self.llama.metadata["tokenizer.chat_template"], eos_token=piece(self.llama.token_eos()),

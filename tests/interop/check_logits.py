@@ -45,7 +45,8 @@ class Peer:
         except ImportError:
             self.llama = None
             return
-        self.llama = Llama(model, n_ctx=512, n_batch=512, n_threads=2, logits_all=True, verbose=False)
+        self.llama = Llama(model, n_ctx=512, n_batch=512, n_threads=1, n_threads_batch=1,
+                           logits_all=True, verbose=False)
 
     def logits(self, tokens):
         self.llama.reset()

@@ -304,9 +304,11 @@ static tacit_status lowered_policy(control_call *call, const device_row *d, uint
     if (status != TACIT_OK)
         return status;
     if (!(cap < logged.policy.epsilon_cap))
-        return tacit_fail(err, TACIT_REFUSED,
-                          "budget set: the cap of %s is %g; a server can only lower it", d->name,
-                          logged.policy.epsilon_cap);
+        return tacit_fail(
+            err, TACIT_REFUSED,
+            "budget set: the cap of %s is %g; a server can only lower it, give less than "
+            "that (raising it takes the device's or its policy key's signature)",
+            d->name, logged.policy.epsilon_cap);
     logged.policy.epsilon_cap = cap;
     return tacit_policy_pack(&logged.policy, bytes, size, err);
 }

@@ -18,6 +18,7 @@
 #include "fake_server.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <time.h>
 #include <unistd.h>
@@ -953,10 +954,11 @@ static void a_failing_renewal_holds_up_nothing(void **state)
     end(&s);
 }
 
-/* Each check-in moves the clock by `step_ms`; the last one stops the agent. */
+/* Each check-in moves the clock by `step_ms`; after the last one the agent's own thread stops. */
 static struct {
     uint64_t step_ms;
     _Atomic int left;
+    pthread_t agent;
     volatile sig_atomic_t stop;
 } stepping;
 
@@ -965,8 +967,14 @@ static void step_clock(uint32_t method)
     if (method != TACIT__METHOD__METHOD_CHECK_IN)
         return;
     atomic_fetch_add(&shifted_ms, stepping.step_ms);
-    if (atomic_fetch_sub(&stepping.left, 1) <= 1)
+    atomic_fetch_sub(&stepping.left, 1);
+}
+
+static uint64_t stepping_clock(void *ctx)
+{
+    if (pthread_equal(pthread_self(), stepping.agent) && atomic_load(&stepping.left) <= 0)
         stepping.stop = 1;
+    return shifted_clock(ctx);
 }
 
 /* Lines of a file that have this text. */
@@ -992,6 +1000,7 @@ static size_t run_on(scene *s, uint64_t begin_ms, uint64_t step_ms, int check_in
     snprintf(path, sizeof path, "%s/stderr", d->folder);
     stepping.step_ms = step_ms;
     atomic_store(&stepping.left, check_ins);
+    stepping.agent = pthread_self();
     stepping.stop = 0;
     atomic_store(&shifted_ms, begin_ms);
     s->server.n_calls = 0;
@@ -1028,7 +1037,7 @@ static void renewals_that_fail_become_rare(void **state)
     scene s;
     (void)state;
     begin(&s, 0);
-    tacit_clock_inject(shifted_clock, NULL);
+    tacit_clock_inject(stepping_clock, NULL);
     s.server.lie.fail_method = TACIT__METHOD__METHOD_RENEW;
     s.server.lie.fail_status = TACIT_FAILED;
     size_t lines = run_on(&s, (uint64_t)16 * 86400000, step, 70);

@@ -17,6 +17,7 @@
 #include "common/tls_engine.h"
 #include "fake_server.h"
 
+#include <dirent.h>
 #include <time.h>
 
 typedef struct scene {
@@ -611,6 +612,46 @@ static void an_interrupted_fetch_goes_on(void **state)
     end(&s);
 }
 
+static size_t count_files(const scene *s, const char *folder)
+{
+    char path[192];
+    size_t n = 0;
+    snprintf(path, sizeof path, "%s/%s", s->device.dir, folder);
+    DIR *dir = opendir(path);
+    assert_non_null(dir);
+    for (struct dirent *e; (e = readdir(dir)) != NULL;)
+        n += e->d_name[0] != '.';
+    closedir(dir);
+    return n;
+}
+
+/* A server that names a new adapter at every check-in and never finishes one, or sends other bytes,
+ * leaves one file behind beside those of use: active.json and the adapter in force. */
+static void unfinished_adapters_do_not_pile_up(void **state)
+{
+    scene s;
+    (void)state;
+    begin(&s, 0);
+    fake_publish(&s.server, 1, 0.01f);
+    expect_run(&s, TACIT_OK);
+    assert_int_equal(count_files(&s, "adapters"), 2);
+    s.server.lie.drop_method = TACIT__METHOD__METHOD_ADAPTER_CHUNK;
+    s.server.lie.drop_from = 2;
+    s.server.lie.drop_count = 1000;
+    for (uint64_t version = 2; version < 6; version++) {
+        fake_publish(&s.server, version, 0.01f * (float)version);
+        s.server.n_calls = 0;
+        assert_int_equal(run_once(&s, 300), TACIT_UNREACHABLE);
+        assert_true(fake_device_has(&s.device, "adapters", ".part"));
+        assert_int_equal(count_files(&s, "adapters"), 3);
+    }
+    s.server.lie.drop_count = 0;
+    expect_run(&s, TACIT_OK);
+    assert_int_equal(active_version(&s), 5);
+    assert_int_equal(count_files(&s, "adapters"), 3); /* with the one before */
+    end(&s);
+}
+
 static void spoil_part(const scene *s)
 {
     char command[256];
@@ -883,6 +924,7 @@ int main(void)
         cmocka_unit_test(corrupt_adapters_leave_the_old_one_active),
         cmocka_unit_test(publications_must_be_signed_and_logged),
         cmocka_unit_test(an_interrupted_fetch_goes_on),
+        cmocka_unit_test(unfinished_adapters_do_not_pile_up),
         cmocka_unit_test(a_damaged_part_is_fetched_anew_once),
         cmocka_unit_test(a_round_that_ended_is_given_up_by_the_clock),
         cmocka_unit_test(a_clock_an_hour_ahead_takes_part),

@@ -31,5 +31,15 @@ long=$(printf '/%0200d' {1..20})
 expect 2 'OUT: expected at most 4094 bytes, found 8040' verb ledger export "$long$long"
 expect 2 'OUT: expected at most' verb ledger export "${long:1}$(printf 'x%.0s' {1..80})"
 expect 1 'File name too long' verb ledger export "$work/$(printf '%0300d' 1)"
+# Nor does an export take the place of what the server keeps, by whatever name.
+ln -s server "$work/by another name"
+mkdir "$work/empty"
+for out in "$work/server/uploads" "$work/server/adapters/" "$work/by another name/uploads" \
+    "$work/empty/../server/export"; do
+    expect 1 "lies in the server's own folder" verb ledger export "$out"
+done
+[ "$(stat -c %a "$work/server/uploads")" = 700 ] || fail "uploads was replaced"
+expect 1 'is not an export' verb ledger export "$work/by another name"
+expect 0 exported verb ledger export "$work/empty"
 stop_server
 echo "operator: ok"

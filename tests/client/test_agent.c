@@ -591,6 +591,34 @@ static void publications_must_be_signed_and_logged(void **state)
     end(&s);
 }
 
+/* Nothing is fetched for a promise that no mechanism gives; an infinite epsilon is one. */
+static void impossible_guarantees_are_refused(void **state)
+{
+    static const struct {
+        double server, published, delta;
+    } bad[] = {{1, 1, NAN},   {1, 1, -1e-9},        {1, 1, 1},       {NAN, 1, 1e-5}, {1, NAN, 1e-5},
+               {1, -1, 1e-5}, {-INFINITY, 1, 1e-5}, {1, 1, INFINITY}};
+    scene s;
+    uint64_t version = 1;
+    (void)state;
+    begin(&s, 0);
+    s.server.lie.spoils_guarantee = true;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        s.server.lie.epsilon_server = bad[i].server;
+        s.server.lie.epsilon_published = bad[i].published;
+        s.server.lie.delta = bad[i].delta;
+        fake_publish(&s.server, version++, 0.01f);
+        expect_run(&s, TACIT_BAD_INPUT);
+        assert_int_equal(CALLS(ADAPTER_CHUNK), 0);
+    }
+    s.server.lie.epsilon_server = s.server.lie.epsilon_published = INFINITY;
+    s.server.lie.delta = 0;
+    fake_publish(&s.server, version, 0.01f);
+    expect_run(&s, TACIT_OK);
+    assert_int_equal(active_version(&s), version);
+    end(&s);
+}
+
 static void an_interrupted_fetch_goes_on(void **state)
 {
     scene s;
@@ -923,6 +951,7 @@ int main(void)
         cmocka_unit_test(adapters_are_followed_up_and_down),
         cmocka_unit_test(corrupt_adapters_leave_the_old_one_active),
         cmocka_unit_test(publications_must_be_signed_and_logged),
+        cmocka_unit_test(impossible_guarantees_are_refused),
         cmocka_unit_test(an_interrupted_fetch_goes_on),
         cmocka_unit_test(unfinished_adapters_do_not_pile_up),
         cmocka_unit_test(a_damaged_part_is_fetched_anew_once),

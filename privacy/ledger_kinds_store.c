@@ -514,12 +514,40 @@ static tacit_status refuse_claim(tacit_status status, tacit_error *err)
     return TACIT_REFUSED;
 }
 
+/* Local training: its plan never leaves the device, so the reserve alone must be one that the
+ * device may make, in a lineage of its own. What is refused here the auditor would find in an
+ * honest server's log. */
+static tacit_status reserve_local_check(tacit_ledger *ledger, const Tacit__Reserve *r,
+                                        const ledger_account *a, tacit_error *err)
+{
+    const tacit_span lineage = tacit_span_of(r->lineage), plan = tacit_span_of(r->plan_hash);
+    const tacit_span own[] = {{a->identity_key, TACIT_SIGN_KEY_BYTES}, lineage};
+    const struct {
+        const char *sql;
+        const tacit_span *blobs;
+        size_t n;
+    } others[] = {
+        {"SELECT 1 FROM ledger_reserve WHERE identity_key = $1 AND lineage = $2 LIMIT 1", own, 2},
+        {"SELECT 1 FROM ledger_schedule WHERE lineage = $1 LIMIT 1", &lineage, 1},
+        {"SELECT 1 FROM ledger_plan WHERE hash = $1 LIMIT 1", &plan, 1},
+    };
+    tacit_status status = refuse_claim(tacit_policy_check_reserve(&a->policy, r, err), err);
+    for (size_t i = 0; i < sizeof others / sizeof others[0] && status == TACIT_OK; i++) {
+        bool seen;
+        status = exists_blobs(ledger, others[i].sql, others[i].blobs, others[i].n, &seen, err);
+        if (status == TACIT_OK && seen)
+            status = tacit_fail(err, TACIT_REFUSED,
+                                "ledger: local training needs a lineage and a plan of its own");
+    }
+    return status;
+}
+
 static tacit_status reserve_plan_check(tacit_ledger *ledger, const Tacit__Reserve *r,
                                        const ledger_account *a, tacit_error *err)
 {
     Tacit__Plan *plan;
     if (r->round_id.len == 0)
-        return TACIT_OK; /* local training: its plan never leaves the device */
+        return reserve_local_check(ledger, r, a, err);
     tacit_status status = message_by_hash(
         ledger, "SELECT bytes FROM ledger_plan WHERE hash = $1", "plan of this reserve",
         r->plan_hash, &tacit__plan__descriptor, (ProtobufCMessage **)(void *)&plan, err);
@@ -537,6 +565,9 @@ static tacit_status reserve_charge(tacit_ledger *ledger, const Tacit__Reserve *r
 {
     bool seen;
     tacit_event event;
+    if (a->budget.lost)
+        return tacit_fail(err, TACIT_REFUSED,
+                          "ledger: the device declared its account lost; its cap counts as spent");
     if (r->kind == TACIT_MECHANISM_NONE) {
         tacit_budget_add_unprotected(&a->budget);
         return a->policy.allow_non_private ? TACIT_OK
@@ -625,6 +656,15 @@ static tacit_status device_spend(tacit_ledger *ledger, const tacit_entry *e, uin
     if (r.spent || r.abandoned)
         return tacit_fail(err, TACIT_CONFLICT, "ledger: that reserve was %s already",
                           r.spent ? "spent" : "abandoned");
+    const tacit_span plan = {r.plan_hash, TACIT_HASH_BYTES};
+    bool planned;
+    status =
+        exists_blobs(ledger, "SELECT 1 FROM ledger_plan WHERE hash = $1", &plan, 1, &planned, err);
+    if (status == TACIT_OK && !planned)
+        status =
+            tacit_fail(err, TACIT_REFUSED, "ledger: nothing of local training leaves a device");
+    if (status != TACIT_OK)
+        return status;
     const tacit_span row[] = {tacit_span_of(spend->update_digest),
                               tacit_span_of(spend->reserve_hash)};
     return run_blobs(ledger, "UPDATE ledger_reserve SET update_digest = $1 WHERE leaf = $2", row, 2,

@@ -529,7 +529,8 @@ static tacit_status reserve_allowed(const tacit_policy *policy, const Tacit__Res
         return tacit_fail(err, TACIT_REFUSED,
                           "ledger: the reserve states a cap of %.6g, the device's cap is %.6g",
                           r->epsilon_cap, policy->epsilon_cap);
-    return plan ? tacit_policy_check(policy, plan, err) : TACIT_OK;
+    return plan ? tacit_policy_check(policy, plan, err)
+                : refuse_claim(tacit_policy_check_reserve(policy, r, err), err);
 }
 
 /* The most, term by term, that a policy of this account ever allowed. Every row of ledger_policy
@@ -576,12 +577,40 @@ static tacit_status judge_terms(tacit_ledger *ledger, const Tacit__Reserve *r,
     return *outdated ? TACIT_OK : status;
 }
 
+/* Local training: its plan never leaves the device, so the reserve alone must be one that the
+ * device may make, in a lineage of its own. What is refused here the auditor would find in an
+ * honest server's log. */
+static tacit_status judge_local(tacit_ledger *ledger, const Tacit__Reserve *r,
+                                const ledger_account *a, bool *outdated, tacit_error *err)
+{
+    const tacit_span lineage = tacit_span_of(r->lineage), plan = tacit_span_of(r->plan_hash);
+    const tacit_span own[] = {{a->identity_key, TACIT_SIGN_KEY_BYTES}, lineage};
+    const struct {
+        const char *sql;
+        const tacit_span *blobs;
+        size_t n;
+    } others[] = {
+        {"SELECT 1 FROM ledger_reserve WHERE identity_key = $1 AND lineage = $2 LIMIT 1", own, 2},
+        {"SELECT 1 FROM ledger_schedule WHERE lineage = $1 LIMIT 1", &lineage, 1},
+        {"SELECT 1 FROM ledger_plan WHERE hash = $1 LIMIT 1", &plan, 1},
+    };
+    tacit_status status = judge_terms(ledger, r, NULL, a, outdated, err);
+    for (size_t i = 0; i < sizeof others / sizeof others[0] && status == TACIT_OK; i++) {
+        bool seen;
+        status = exists_blobs(ledger, others[i].sql, others[i].blobs, others[i].n, &seen, err);
+        if (status == TACIT_OK && seen)
+            status = tacit_fail(err, TACIT_REFUSED,
+                                "ledger: local training needs a lineage and a plan of its own");
+    }
+    return status;
+}
+
 static tacit_status reserve_judge(tacit_ledger *ledger, const Tacit__Reserve *r,
                                   const ledger_account *a, bool *outdated, tacit_error *err)
 {
     Tacit__Plan *plan;
     if (r->round_id.len == 0)
-        return judge_terms(ledger, r, NULL, a, outdated, err);
+        return judge_local(ledger, r, a, outdated, err);
     tacit_status status = message_by_hash(
         ledger, "SELECT bytes FROM ledger_plan WHERE hash = $1", "plan of this reserve",
         r->plan_hash, &tacit__plan__descriptor, (ProtobufCMessage **)(void *)&plan, err);
@@ -601,6 +630,9 @@ static tacit_status reserve_charge(tacit_ledger *ledger, const Tacit__Reserve *r
 {
     bool seen;
     tacit_event event;
+    if (a->budget.lost)
+        return tacit_fail(err, TACIT_REFUSED,
+                          "ledger: the device declared its account lost; its cap counts as spent");
     if (r->kind == TACIT_MECHANISM_NONE) {
         tacit_budget_add_unprotected(&a->budget);
         return TACIT_OK;
@@ -688,6 +720,15 @@ static tacit_status device_spend(tacit_ledger *ledger, const tacit_entry *e, uin
     if (r.spent || r.abandoned)
         return tacit_fail(err, TACIT_CONFLICT, "ledger: that reserve was %s already",
                           r.spent ? "spent" : "abandoned");
+    const tacit_span plan = {r.plan_hash, TACIT_HASH_BYTES};
+    bool planned;
+    status =
+        exists_blobs(ledger, "SELECT 1 FROM ledger_plan WHERE hash = $1", &plan, 1, &planned, err);
+    if (status == TACIT_OK && !planned)
+        status =
+            tacit_fail(err, TACIT_REFUSED, "ledger: nothing of local training leaves a device");
+    if (status != TACIT_OK)
+        return status;
     const tacit_span row[] = {tacit_span_of(spend->update_digest),
                               tacit_span_of(spend->reserve_hash)};
     return run_blobs(ledger, "UPDATE ledger_reserve SET update_digest = $1 WHERE leaf = $2", row, 2,

@@ -333,7 +333,11 @@ static tacit_status make_words(operator_call *o, const control_verb *verb, tacit
         char here[PATH_MAX / 2] = "";
         if (path && !getcwd(here, sizeof here))
             return tacit_fail(err, TACIT_FAILED, "cannot tell the current folder");
-        snprintf(o->absolute, sizeof o->absolute, "=%s%s%s", here, path ? "/" : "", o->argument);
+        int n = snprintf(o->absolute, sizeof o->absolute, "=%s%s%s", here, path ? "/" : "",
+                         o->argument);
+        if (n < 0 || (size_t)n >= sizeof o->absolute) /* a shorter one names something else */
+            return tacit_fail(err, TACIT_USAGE, "%s: expected at most %zu bytes, found %zu",
+                              verb->argument, sizeof o->absolute - 2, (size_t)n - 1);
         o->words[o->n_words++] = o->absolute;
     }
     for (size_t i = 0; verb->options && verb->options[i].name; i++) {

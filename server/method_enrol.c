@@ -58,10 +58,8 @@ static tacit_status check_fields(const Tacit__EnrolRequest *r, tacit_error *err)
     if (strlen(r->name) > DEVICE_NAME_MAX)
         return tacit_fail(err, TACIT_BAD_INPUT, "enrolment: the name is longer than %d bytes",
                           DEVICE_NAME_MAX);
-    for (const char *c = r->name; *c; c++)
-        if ((unsigned char)*c < 0x20 || *c == 0x7f)
-            return tacit_fail(err, TACIT_BAD_INPUT,
-                              "enrolment: the name holds a control character");
+    if (!tacit_text_is_plain(r->name, strlen(r->name)))
+        return tacit_fail(err, TACIT_BAD_INPUT, "enrolment: the name holds a control character");
     return TACIT_OK;
 }
 

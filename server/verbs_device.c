@@ -192,11 +192,13 @@ tacit_status verb_budget_show(control_call *call, tacit_error *err)
     return read_json(call, json_array(), fill_devices, err);
 }
 
-/* The one device that a word names: its pseudonym or, when only one has it, its name. */
+/* The one device that a word names: its pseudonym or, when only one has it, its name. Devices
+ * choose their names, so one that is called like another's pseudonym must not stand before that. */
 typedef struct device_search {
     const char *word;
     device_row found;
     size_t hits;
+    bool by_pseudonym;
 } device_search;
 
 static tacit_status match_device(void *ctx, const device_row *d, tacit_error *err)
@@ -205,10 +207,12 @@ static tacit_status match_device(void *ctx, const device_row *d, tacit_error *er
     char hex[2 * TACIT_DEVICE_BYTES + 1];
     (void)err;
     tacit_hex(hex, d->device, sizeof d->device);
-    if (strcmp(search->word, hex) == 0 || strcmp(search->word, d->name) == 0) {
-        search->found = *d;
-        search->hits++;
-    }
+    bool pseudonym = strcmp(search->word, hex) == 0;
+    if (search->by_pseudonym || (!pseudonym && strcmp(search->word, d->name) != 0))
+        return TACIT_OK;
+    search->by_pseudonym = pseudonym;
+    search->hits = pseudonym ? 1 : search->hits + 1;
+    search->found = *d;
     return TACIT_OK;
 }
 

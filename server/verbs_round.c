@@ -14,7 +14,9 @@
 #include "server/round_steps.h"
 #include "server/server_events.h"
 
+#include <limits.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct round_reading {
@@ -290,10 +292,34 @@ static tacit_status export_log(void *ctx, tacit_error *err)
     return tacit_export_write(s->ledger, &s->operator_key, r->call->argument, err);
 }
 
+/* An export takes the place of an empty folder; uploads and adapters are empty at times. */
+static tacit_status check_outside(const server *s, const char *out, tacit_error *err)
+{
+    char parent[PATH_MAX], real[PATH_MAX];
+    size_t own = strlen(s->dir), n = strlen(out);
+    while (n > 1 && out[n - 1] == '/')
+        n--;
+    while (n > 1 && out[n - 1] != '/')
+        n--;
+    if (n >= sizeof parent)
+        return tacit_fail(err, TACIT_USAGE, "ledger export: the path is too long");
+    memcpy(parent, out, n);
+    parent[n] = '\0';
+    if (!realpath(parent, real)) /* the export says why */
+        return TACIT_OK;
+    bool inside = strncmp(real, s->dir, own) == 0 && (real[own] == '/' || real[own] == '\0');
+    return inside ? tacit_fail(err, TACIT_CONFLICT,
+                               "%s: lies in the server's own folder; choose another", out)
+                  : TACIT_OK;
+}
+
 tacit_status verb_ledger_export(control_call *call, tacit_error *err)
 {
     if (call->argument[0] != '/')
         return tacit_fail(err, TACIT_USAGE, "ledger export: the server needs an absolute path");
+    tacit_status status = check_outside(call->server, call->argument, err);
+    if (status != TACIT_OK)
+        return status;
     return run_reading(call, export_log, json_pack("{s:s}", "exported", call->argument), err);
 }
 

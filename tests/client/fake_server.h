@@ -38,6 +38,9 @@ typedef struct fake_lies {
     bool revoked;         /* CHECK_IN says so */
     bool corrupt_adapter; /* ADAPTER_CHUNK flips a bit */
     bool manifest_by_stranger, manifest_not_logged;
+    bool spoils_guarantee;                    /* what the next manifest promises is ... */
+    double epsilon_server, epsilon_published, /* ... this */
+        delta;
     uint32_t drop_method;      /* requests of this method get no answer ... */
     int drop_from, drop_count; /* ... from this one on, so many times */
     uint32_t fail_method;      /* requests of this method are answered so, and nothing is done */
@@ -728,6 +731,11 @@ static void fake_publish(fake_server *f, uint64_t version, float value)
     m.round_id = filled(id, 16, 0xa0);
     m.epsilon_server = m.epsilon_published = 1;
     m.delta = 1e-5;
+    if (f->lie.spoils_guarantee) {
+        m.epsilon_server = f->lie.epsilon_server;
+        m.epsilon_published = f->lie.epsilon_published;
+        m.delta = f->lie.delta;
+    }
     m.epsilon_rule = rule;
     free(f->manifest);
     f->manifest = world_pack(&m, &f->manifest_size);

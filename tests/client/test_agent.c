@@ -17,6 +17,7 @@
 #include "common/tls_engine.h"
 #include "fake_server.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -645,6 +646,34 @@ static void publications_must_be_signed_and_logged(void **state)
     end(&s);
 }
 
+/* Nothing is fetched for a promise that no mechanism gives; an infinite epsilon is one. */
+static void impossible_guarantees_are_refused(void **state)
+{
+    static const struct {
+        double server, published, delta;
+    } bad[] = {{1, 1, NAN},   {1, 1, -1e-9},        {1, 1, 1},       {NAN, 1, 1e-5}, {1, NAN, 1e-5},
+               {1, -1, 1e-5}, {-INFINITY, 1, 1e-5}, {1, 1, INFINITY}};
+    scene s;
+    uint64_t version = 1;
+    (void)state;
+    begin(&s, 0);
+    s.server.lie.spoils_guarantee = true;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        s.server.lie.epsilon_server = bad[i].server;
+        s.server.lie.epsilon_published = bad[i].published;
+        s.server.lie.delta = bad[i].delta;
+        fake_publish(&s.server, version++, 0.01f);
+        expect_run(&s, TACIT_BAD_INPUT);
+        assert_int_equal(CALLS(ADAPTER_CHUNK), 0);
+    }
+    s.server.lie.epsilon_server = s.server.lie.epsilon_published = INFINITY;
+    s.server.lie.delta = 0;
+    fake_publish(&s.server, version, 0.01f);
+    expect_run(&s, TACIT_OK);
+    assert_int_equal(active_version(&s), version);
+    end(&s);
+}
+
 static void an_interrupted_fetch_goes_on(void **state)
 {
     scene s;
@@ -663,6 +692,46 @@ static void an_interrupted_fetch_goes_on(void **state)
     expect_run(&s, TACIT_OK);
     assert_int_equal(active_version(&s), 1);
     assert_int_equal(CALLS(ADAPTER_CHUNK), chunks - 2);
+    end(&s);
+}
+
+static size_t count_files(const scene *s, const char *folder)
+{
+    char path[192];
+    size_t n = 0;
+    snprintf(path, sizeof path, "%s/%s", s->device.dir, folder);
+    DIR *dir = opendir(path);
+    assert_non_null(dir);
+    for (struct dirent *e; (e = readdir(dir)) != NULL;)
+        n += e->d_name[0] != '.';
+    closedir(dir);
+    return n;
+}
+
+/* A server that names a new adapter at every check-in and never finishes one, or sends other bytes,
+ * leaves one file behind beside those of use: active.json and the adapter in force. */
+static void unfinished_adapters_do_not_pile_up(void **state)
+{
+    scene s;
+    (void)state;
+    begin(&s, 0);
+    fake_publish(&s.server, 1, 0.01f);
+    expect_run(&s, TACIT_OK);
+    assert_int_equal(count_files(&s, "adapters"), 2);
+    s.server.lie.drop_method = TACIT__METHOD__METHOD_ADAPTER_CHUNK;
+    s.server.lie.drop_from = 2;
+    s.server.lie.drop_count = 1000;
+    for (uint64_t version = 2; version < 6; version++) {
+        fake_publish(&s.server, version, 0.01f * (float)version);
+        s.server.n_calls = 0;
+        assert_int_equal(run_once(&s, 300), TACIT_UNREACHABLE);
+        assert_true(fake_device_has(&s.device, "adapters", ".part"));
+        assert_int_equal(count_files(&s, "adapters"), 3);
+    }
+    s.server.lie.drop_count = 0;
+    expect_run(&s, TACIT_OK);
+    assert_int_equal(active_version(&s), 5);
+    assert_int_equal(count_files(&s, "adapters"), 3); /* with the one before */
     end(&s);
 }
 
@@ -1087,7 +1156,9 @@ int main(void)
         cmocka_unit_test(adapters_are_followed_up_and_down),
         cmocka_unit_test(corrupt_adapters_leave_the_old_one_active),
         cmocka_unit_test(publications_must_be_signed_and_logged),
+        cmocka_unit_test(impossible_guarantees_are_refused),
         cmocka_unit_test(an_interrupted_fetch_goes_on),
+        cmocka_unit_test(unfinished_adapters_do_not_pile_up),
         cmocka_unit_test(a_damaged_part_is_fetched_anew_once),
         cmocka_unit_test(a_round_that_ended_is_given_up_by_the_clock),
         cmocka_unit_test(a_clock_an_hour_ahead_takes_part),

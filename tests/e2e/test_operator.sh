@@ -26,5 +26,20 @@ for _ in 1 2 3 4; do verb token create --count 1000 --json >/dev/null; done
 [ "$(verb token list --json | grep -o '"state":"open"' | wc -l)" = 4000 ] || fail "the list of tokens is cut"
 
 expect 1 'cannot write to standard output' bash -c "'$bin/tacit-server' token list --dir '$work/server' >/dev/full"
+# A path that is too long is refused, never cut to one that names something else.
+long=$(printf '/%0200d' {1..20})
+expect 2 'OUT: expected at most 4094 bytes, found 8040' verb ledger export "$long$long"
+expect 2 'OUT: expected at most' verb ledger export "${long:1}$(printf 'x%.0s' {1..80})"
+expect 1 'File name too long' verb ledger export "$work/$(printf '%0300d' 1)"
+# Nor does an export take the place of what the server keeps, by whatever name.
+ln -s server "$work/by another name"
+mkdir "$work/empty"
+for out in "$work/server/uploads" "$work/server/adapters/" "$work/by another name/uploads" \
+    "$work/empty/../server/export"; do
+    expect 1 "lies in the server's own folder" verb ledger export "$out"
+done
+[ "$(stat -c %a "$work/server/uploads")" = 700 ] || fail "uploads was replaced"
+expect 1 'is not an export' verb ledger export "$work/by another name"
+expect 0 exported verb ledger export "$work/empty"
 stop_server
 echo "operator: ok"

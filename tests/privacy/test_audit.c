@@ -595,51 +595,6 @@ static bool rollback_unknown(world *w, Tacit__Entry *e, int round, int device)
 
 /* --- local training: reserves that no plan of the log stands behind --- */
 
-static void fill_local(world *w, Tacit__Reserve *r, uint8_t lineage)
-{
-    static char version[] = TACIT_ACCOUNTANT_VERSION;
-    static uint8_t lineages[16], plan[TACIT_HASH_BYTES];
-    r->plan_hash = filled(plan, sizeof plan, (uint8_t)(lineage ^ 0x0f));
-    r->lineage = filled(lineages, sizeof lineages, lineage);
-    r->kind = TACIT_MECHANISM_SUBSAMPLED_GAUSSIAN;
-    r->unit = TACIT_UNIT_RECORD;
-    r->neighbours = TACIT_ADD_REMOVE;
-    r->b = 200000;
-    r->q_num = TACIT_Q_ONE / 20;
-    r->steps = 4;
-    r->clip_norm = 0.5;
-    r->values = WORLD_VALUES;
-    r->delta = w->policy.delta;
-    r->accountant = TACIT__ACCOUNTANT_KIND__ACCOUNTANT_RDP;
-    r->accountant_version = version;
-    r->epsilon_cap = w->policy.epsilon_cap;
-}
-
-/* States what the events amount to, unless this accountant has no number for them. */
-static void price_local(world *w, Tacit__Reserve *r, int d, bool first)
-{
-    tacit_event event;
-    tacit_budget *b = &w->device[d].budget;
-    if (r->kind == TACIT_MECHANISM_NONE) {
-        r->epsilon_after = INFINITY;
-        return;
-    }
-    OK(tacit_budget_event(&event, r, &w->err));
-    (void)!tacit_budget_add(b, &event, r->values, first, &w->err);
-    r->epsilon_after = tacit_budget_epsilon(b);
-}
-
-static void push_local(world *w, int d, Tacit__Reserve *r, uint8_t leaf[TACIT_HASH_BYTES])
-{
-    Tacit__Entry e = TACIT__ENTRY__INIT;
-    world_hook *hook = w->hook;
-    e.body_case = TACIT__ENTRY__BODY_RESERVE;
-    e.reserve = r;
-    w->hook = NULL;
-    world_own(w, &e, -1, d, leaf);
-    w->hook = hook;
-}
-
 /* A hook by which device 1 trains alone between rounds 1 and 2, edited. */
 #define LOCAL(name, edit)                                                                          \
     static bool name(world *w, Tacit__Entry *e, int round, int device)                             \
@@ -648,10 +603,10 @@ static void push_local(world *w, int d, Tacit__Reserve *r, uint8_t leaf[TACIT_HA
         Tacit__Reserve reserve = TACIT__RESERVE__INIT, *r = &reserve;                              \
         if (!AT(PLAN, 2, -1))                                                                      \
             return true;                                                                           \
-        fill_local(w, r, 0x33);                                                                    \
+        world_fill_local(w, r, 0x33);                                                              \
         edit;                                                                                      \
-        price_local(w, r, 1, true);                                                                \
-        push_local(w, 1, r, leaf);                                                                 \
+        world_price_local(w, r, 1, true);                                                          \
+        world_push_local(w, 1, r, leaf);                                                           \
         return true;                                                                               \
     }
 
@@ -678,10 +633,10 @@ static bool local_epsilon(world *w, Tacit__Entry *e, int round, int device)
     Tacit__Reserve r = TACIT__RESERVE__INIT;
     if (!AT(PLAN, 2, -1))
         return true;
-    fill_local(w, &r, 0x33);
-    price_local(w, &r, 1, true);
+    world_fill_local(w, &r, 0x33);
+    world_price_local(w, &r, 1, true);
     r.epsilon_after *= 0.9999;
-    push_local(w, 1, &r, leaf);
+    world_push_local(w, 1, &r, leaf);
     return true;
 }
 
@@ -693,10 +648,10 @@ static bool local_twice(world *w, Tacit__Entry *e, int round, int device)
         return true;
     for (int i = 0; i < 2; i++) {
         Tacit__Reserve r = TACIT__RESERVE__INIT;
-        fill_local(w, &r, 0x33);
+        world_fill_local(w, &r, 0x33);
         r.plan_hash.data[0] ^= (uint8_t)i;
-        price_local(w, &r, 1, i == 0);
-        push_local(w, 1, &r, leaf);
+        world_price_local(w, &r, 1, i == 0);
+        world_push_local(w, 1, &r, leaf);
     }
     return true;
 }
@@ -708,9 +663,9 @@ static bool local_before_schedule(world *w, Tacit__Entry *e, int round, int devi
     Tacit__Reserve r = TACIT__RESERVE__INIT;
     if (!AT(SCHEDULE, -1, -1))
         return true;
-    fill_local(w, &r, 0x11);
-    price_local(w, &r, 1, true);
-    push_local(w, 1, &r, leaf);
+    world_fill_local(w, &r, 0x11);
+    world_price_local(w, &r, 1, true);
+    world_push_local(w, 1, &r, leaf);
     return true;
 }
 
@@ -722,9 +677,9 @@ static bool local_update(world *w, Tacit__Entry *e, int round, int device)
     Tacit__Spend spend = TACIT__SPEND__INIT;
     if (!AT(PLAN, 2, -1))
         return true;
-    fill_local(w, &r, 0x33);
-    price_local(w, &r, 1, true);
-    push_local(w, 1, &r, leaf);
+    world_fill_local(w, &r, 0x33);
+    world_price_local(w, &r, 1, true);
+    world_push_local(w, 1, &r, leaf);
     o.body_case = TACIT__ENTRY__BODY_SPEND;
     o.spend = &spend;
     spend.reserve_hash = tacit_field_of(leaf, sizeof leaf);

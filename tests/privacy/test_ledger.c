@@ -585,6 +585,60 @@ static bool cap_raised_by_device(world *w, Tacit__Entry *e, int round, int devic
     return true;
 }
 
+/* Device 1 trains alone between rounds 1 and 2, edited. */
+#define LOCAL(name, edit)                                                                          \
+    static bool name(world *w, Tacit__Entry *e, int round, int device)                             \
+    {                                                                                              \
+        uint8_t leaf[TACIT_HASH_BYTES];                                                            \
+        Tacit__Reserve reserve = TACIT__RESERVE__INIT, *r = &reserve;                              \
+        if (!at(e, TACIT__ENTRY__BODY_PLAN, round, device, 2, -1))                                 \
+            return true;                                                                           \
+        world_fill_local(w, r, 0x33);                                                              \
+        edit;                                                                                      \
+        world_price_local(w, r, 1, true);                                                          \
+        world_push_local(w, 1, r, leaf);                                                           \
+        return true;                                                                               \
+    }
+
+LOCAL(local_fine, (void)0)
+LOCAL(local_noise, r->b = 77000; r->q_num = TACIT_Q_ONE / 1000)
+LOCAL(local_in_a_schedule, memset(r->lineage.data, 0x11, 16))
+LOCAL(local_of_a_plan, r->plan_hash = tacit_field_of(w->plan_hash[0], 32))
+
+static bool local_twice(world *w, Tacit__Entry *e, int round, int device)
+{
+    uint8_t leaf[TACIT_HASH_BYTES];
+    for (int i = 0; i < 2 && at(e, TACIT__ENTRY__BODY_PLAN, round, device, 2, -1); i++) {
+        Tacit__Reserve r = TACIT__RESERVE__INIT;
+        world_fill_local(w, &r, 0x33);
+        r.plan_hash.data[0] ^= (uint8_t)i;
+        world_price_local(w, &r, 1, i == 0);
+        world_push_local(w, 1, &r, leaf);
+    }
+    return true;
+}
+
+static bool local_update(world *w, Tacit__Entry *e, int round, int device)
+{
+    uint8_t leaf[TACIT_HASH_BYTES], digest[TACIT_HASH_BYTES];
+    Tacit__Reserve r = TACIT__RESERVE__INIT;
+    Tacit__Entry o = TACIT__ENTRY__INIT;
+    Tacit__Spend spend = TACIT__SPEND__INIT;
+    if (!at(e, TACIT__ENTRY__BODY_PLAN, round, device, 2, -1))
+        return true;
+    world_fill_local(w, &r, 0x33);
+    world_price_local(w, &r, 1, true);
+    world_push_local(w, 1, &r, leaf);
+    o.body_case = TACIT__ENTRY__BODY_SPEND;
+    o.spend = &spend;
+    spend.reserve_hash = tacit_field_of(leaf, sizeof leaf);
+    spend.update_digest = filled(digest, sizeof digest, 0x77);
+    w->hook = NULL;
+    world_own(w, &o, -1, 1, leaf);
+    w->hook = local_update;
+    return true;
+}
+
 static void quiet_plan(Tacit__Plan *p, int round)
 {
     if (round == 1)
@@ -641,7 +695,12 @@ static const struct {
     {"an old policy again", old_policy_again, NULL, 3, false, TACIT_REFUSED, "logged before"},
     {"another policy key", policy_key_swapped, NULL, 3, false, TACIT_INTEGRITY,
      "did not sign its policy"},
-    {"lost account", lost_account, NULL, 3, false, TACIT_REFUSED, "cap is 3"},
+    {"lost account", lost_account, NULL, 3, false, TACIT_REFUSED, "account lost"},
+    {"local, less noise", local_noise, NULL, 3, false, TACIT_REFUSED, "noise multiplier"},
+    {"local, in a schedule", local_in_a_schedule, NULL, 3, false, TACIT_REFUSED, "of its own"},
+    {"local, of a plan", local_of_a_plan, NULL, 3, false, TACIT_REFUSED, "of its own"},
+    {"local, a lineage again", local_twice, NULL, 3, false, TACIT_REFUSED, "of its own"},
+    {"local, sent", local_update, NULL, 3, false, TACIT_REFUSED, "leaves a device"},
     {"cap lowered below", cap_lowered, NULL, 3, false, TACIT_REFUSED, "cap is 0.1"},
     {"accepted above a lowered cap", lowered_then_accepted, NULL, 3, false, TACIT_REFUSED,
      "no update under it"},
@@ -762,6 +821,14 @@ static void test_a_cap_lowered_below_what_is_spent(void **state)
     lowered_to = 2.9;
 }
 
+static void test_local_training_is_taken(void **state)
+{
+    fixture *f = *state;
+    f->w.hook = local_fine;
+    standard(f);
+    append_until(f, f->w.count);
+}
+
 static void test_caps_are_raised_by_the_right_keys(void **state)
 {
     fixture *f = *state;
@@ -876,6 +943,7 @@ int main(void)
         cmocka_unit_test(test_faulty_entries_are_refused),
         WITH(test_a_reserve_signed_before_the_cap_was_lowered_is_charged),
         WITH(test_a_cap_lowered_below_what_is_spent),
+        WITH(test_local_training_is_taken),
         WITH(test_caps_are_raised_by_the_right_keys),
         WITH(test_the_device_itself_may_raise_its_cap),
         WITH(test_signatures_are_checked),

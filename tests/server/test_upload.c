@@ -9,6 +9,7 @@
 
 #include "fleet.h"
 
+#include "common/text.h"
 #include "privacy/audit.h"
 #include "server/round_terms.h"
 
@@ -747,6 +748,55 @@ static void test_round_ends_during_upload(void **state)
     expect_clean_audit();
 }
 
+/* Colluding devices: one enrols under the pseudonym of another, which the operator must be able to
+ * revoke all the same, and alone. */
+static void test_a_name_that_is_a_pseudonym(void **state)
+{
+    (void)state;
+    fleet_device squatter;
+    char hex[2 * TACIT_DEVICE_BYTES + 1], second[2 * TACIT_DEVICE_BYTES + 1], argument[80];
+    tacit_hex(hex, one.device, TACIT_DEVICE_BYTES);
+    fleet_join(&squatter, &f, hex);
+    tacit_hex(second, squatter.device, TACIT_DEVICE_BYTES);
+    snprintf(argument, sizeof argument, "=%s", hex);
+    json_decref(FLEET_ASK(&f, "device revoke", argument));
+    const char *const device[] = {hex, second}, *const expected[] = {"revoked", "active"};
+    for (int i = 0; i < 2; i++) {
+        snprintf(argument, sizeof argument, "=%s", device[i]);
+        json_t *row = FLEET_ASK(&f, "device show", argument);
+        assert_string_equal(json_string_value(json_object_get(row, "device")), device[i]);
+        assert_string_equal(json_string_value(json_object_get(row, "state")), expected[i]);
+        json_decref(row);
+    }
+    fleet_device_free(&squatter);
+}
+
+/* A name is shown in the operator's terminal: nothing in it may steer that. */
+static void test_names_that_steer_terminals(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"cart\x1b[2J", "cart\n2026 info",
+                                        "cart\xc2\x9b"
+                                        "2J",
+                                        "\xe2\x80\xaetrac", "cart\x7f"};
+    uint8_t secret[TACIT_TOKEN_SECRET_BYTES];
+    fleet_token(&f, secret, NULL);
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        fleet_device d;
+        Tacit__EnrolReply *reply = NULL;
+        fleet_device_new(&d, &f, "steering");
+        assert_int_equal(fleet_enrol(&d, names[i], secret, &reply), TACIT_BAD_INPUT);
+        assert_non_null(strstr(d.err.message, "control character"));
+        fleet_device_free(&d);
+    }
+    fleet_device d;
+    Tacit__EnrolReply *reply = NULL;
+    fleet_device_new(&d, &f, "plain");
+    fleet_must(fleet_enrol(&d, "W\xc3\xa4gelchen \xe2\x84\x96 3", secret, &reply), &d.err, "enrol");
+    tacit_message_free(reply);
+    fleet_device_free(&d);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -791,6 +841,8 @@ int main(void)
         T(test_second_announcement),
         T(test_damaged_bytes),
         T(test_round_ends_during_upload),
+        T(test_a_name_that_is_a_pseudonym),
+        T(test_names_that_steer_terminals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

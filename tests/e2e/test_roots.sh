@@ -3,7 +3,7 @@
 # while the old one is trusted still. A real device follows; one that was away does not.
 set -euo pipefail
 # shellcheck source=tests/e2e/federation.sh
-source "$(dirname "$0")/federation.sh"
+source "$TACIT_SOURCE/tests/e2e/federation.sh"
 
 make_federation
 cp "$work/server/ca/ca.pem" "$work/old.pem"

@@ -139,9 +139,22 @@ measure_alone() {
         device=$dir/alone-$first/device-$k
         rm -rf "$device"
         mkdir -p "$device"
+        cat >"$device/client.yaml" <<TEXT
+model:
+  text: "$nano/nano.gguf"
+  mmproj:
+    - "$nano/mmproj-nano.gguf"
+data: "$fleet/device-$k/data.jsonl"
+policy:
+  epsilon: 8
+  delta: 1e-5
+  unit: record
+  minimum_noise_multiplier: 0.5
+  minimum_cohort: 2
+  minimum_quorum: 2
+TEXT
         "$TACIT_BIN/tacit-client" train --dir "$device" --data "$fleet/device-$k/data.jsonl" \
-            --model "$nano/nano.gguf" --mmproj "$nano/mmproj-nano.gguf" --out "$device/alone.gguf" \
-            "${options[@]}" --json >"$device/train.json" 2>"$device/train.log" || {
+            --out "$device/alone.gguf" "${options[@]}" --json >"$device/train.json" 2>"$device/train.log" || {
             tail -2 "$device/train.log" >&2
             exit 1
         }

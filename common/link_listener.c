@@ -305,7 +305,7 @@ static void *watch(void *arg)
         pthread_mutex_unlock(&l->table_lock);
         judge_unready(l, n, limit_ms);
         pthread_mutex_lock(&l->table_lock);
-        struct timespec until = link_time_after(pause_ms);
+        struct timespec until = tacit_clock_after_ms(pause_ms);
         while (!l->watch_stops &&
                pthread_cond_timedwait(&l->table_changed, &l->table_lock, &until) == 0)
             continue;
@@ -445,7 +445,7 @@ tacit_status tacit_listener_start(tacit_listener **out, const tacit_listener_set
     pthread_mutex_init(&l->lock, NULL);
     pthread_mutex_init(&l->table_lock, NULL);
     pthread_cond_init(&l->work, NULL);
-    link_init_monotonic(&l->table_changed);
+    tacit_clock_condition_init(&l->table_changed);
     l->handler = setup->handler;
     l->ctx = setup->ctx;
     l->handshake_ms = setup->handshake_ms ? setup->handshake_ms : HANDSHAKE_MS;

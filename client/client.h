@@ -61,6 +61,7 @@ tacit_status client_declare_lost(client *c, tacit_error *err) TACIT_MUST_CHECK;
  * enrolment is TACIT_REFUSED: the log would show it as raised by nobody. */
 tacit_status client_apply_policy(client *c, tacit_error *err) TACIT_MUST_CHECK;
 
+/* Whether somebody asked this program to end. */
 bool client_stopped(const client *c);
 
 /* DIR/folder/name (folder NULL: DIR/name). */

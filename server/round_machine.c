@@ -8,7 +8,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define IDLE_MS 500     /* looks at the clock this often for deadlines */
 #define TROUBLE_MS 5000 /* waits this long after a failure before it tries again */
@@ -139,14 +138,7 @@ tacit_status round_machine_step(server *s, const volatile bool *stop, bool *work
 
 static void wait_for_work(round_machine *m, uint32_t ms)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += ms / 1000;
-    until.tv_nsec += (long)(ms % 1000) * 1000000;
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_sec++;
-        until.tv_nsec -= 1000000000;
-    }
+    struct timespec until = tacit_clock_after_ms(ms);
     pthread_mutex_lock(&m->lock);
     while (!m->woken && !m->stopping && pthread_cond_timedwait(&m->wake, &m->lock, &until) == 0)
         continue;
@@ -177,12 +169,8 @@ tacit_status round_machine_start(round_machine **out, server *s, tacit_error *er
     if (!m)
         return tacit_fail(err, TACIT_NO_MEMORY, "round machine: no memory");
     m->server = s;
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&m->lock, NULL);
-    pthread_cond_init(&m->wake, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    tacit_clock_condition_init(&m->wake);
     if (pthread_create(&m->thread, NULL, machine_main, m) != 0) {
         free(m);
         return tacit_fail(err, TACIT_FAILED, "round machine: cannot start a thread");

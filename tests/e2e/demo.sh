@@ -6,8 +6,8 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
 export TACIT_BIN=${TACIT_BIN:-$root/build/bin}
-# shellcheck source=federation_lib.sh
-. "$here/federation_lib.sh"
+# shellcheck source=tests/e2e/federation_lib.sh
+source "$here/federation_lib.sh"
 
 dir=$root/build/demo json=no seed=1 devices=8 split=F only=both shuffle=()
 rounds=5 steps=20 q=0.12 noise=1.11 clip=4 divisor=72 rate=0.05 rank=8 alpha=8
@@ -141,7 +141,7 @@ evaluate base
 base=$(fed_json "$dir/eval-base.json" accuracy)
 fed_say "base model: $(percent "$base") of held-out answers are exact"
 
-dp= dp_epsilon=null plain= audit=skipped
+dp="" dp_epsilon=null plain="" audit=skipped
 if [ "$only" != plain ]; then
     federate dp false "$pad" --noise-multiplier "$noise" --clip "$clip"
     evaluate dp "$(adapter_of dp)"

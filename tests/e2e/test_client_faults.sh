@@ -2,6 +2,7 @@
 # What a device does when something around it is wrong: exit codes, one line each, nothing spent,
 # nothing lost.
 set -euo pipefail
+# shellcheck source=tests/e2e/federation.sh
 source "$TACIT_SOURCE/tests/e2e/federation.sh"
 
 make_federation

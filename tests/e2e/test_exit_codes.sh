@@ -2,6 +2,7 @@
 # Exit codes of all four programs for what they are given: 2 for a wrong command line, 3 for a file
 # that is missing or damaged, and one line that names it.
 set -euo pipefail
+# shellcheck source=tests/e2e/federation.sh
 source "$TACIT_SOURCE/tests/e2e/federation.sh"
 
 "$bin/write_tiny_model" "$work"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # A whole federation of real processes: from a token to an active adapter and a verified export.
 set -euo pipefail
+# shellcheck source=tests/e2e/federation.sh
 source "$TACIT_SOURCE/tests/e2e/federation.sh"
 
 make_federation

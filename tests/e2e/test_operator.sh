@@ -3,7 +3,7 @@
 # server, long lists, an output that takes nothing.
 set -euo pipefail
 # shellcheck source=tests/e2e/federation.sh
-source "$(dirname "$0")/federation.sh"
+source "$TACIT_SOURCE/tests/e2e/federation.sh"
 
 "$bin/write_tiny_model" "$work"
 make_data "$work/gate.jsonl" 0

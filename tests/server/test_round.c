@@ -479,6 +479,9 @@ static void test_damaged_update(void **state)
     fleet_step(&f);
     fleet_step(&f);
     fleet_expect_round(&f, "failed", "damaged");
+    json_t *list = adapter_list();
+    assert_int_equal(json_array_size(list), 0); /* nor the mean of the others */
+    json_decref(list);
     fleet_task_free(&kept);
     expect_clean_audit(false);
 }

@@ -165,6 +165,10 @@ static void nan_values(Tacit__Update *u, uint8_t *values)
     for (size_t i = 0; i < u->values.len / 4; i++)
         tacit_store_u32(values + 4 * i, 0x7fc00000); /* what a NaN's bits are as a number */
 }
+static void all_zero(Tacit__Update *u, uint8_t *values)
+{
+    memset(values, 0, u->values.len);
+}
 
 static void expect_decision(spoil change, const char *word)
 {
@@ -185,6 +189,7 @@ static void expect_decision(spoil change, const char *word)
     }
 
 DECISION(test_honest, NULL, "")
+DECISION(test_all_zero, all_zero, "")
 DECISION(test_other_round, other_round, "plan")
 DECISION(test_other_base, other_base, "plan")
 DECISION(test_other_plan, other_plan, "plan")
@@ -802,6 +807,7 @@ int main(void)
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         T(test_honest),
+        T(test_all_zero),
         T(test_other_round),
         T(test_other_base),
         T(test_other_plan),

@@ -88,7 +88,7 @@ static tacit_status place_new(gate_call *call, placed *p, tacit_error *err)
     if (status == TACIT_OK && in_time)
         status = take_part(call, &p->entry, p, err);
     if (status == TACIT_OK)
-        tacit_log_info("device %s reserved%s; entry %llu", call->device.name,
+        tacit_log_info("device %s reserved%s; entry %llu", device_called(&call->device).text,
                        in_time ? "" : " without taking part in a round",
                        (unsigned long long)p->index);
     return status;
@@ -170,7 +170,8 @@ static tacit_status end_update(gate_call *call, const tacit_entry *entry, uint64
     tacit_status status = update_end(call->server->db, abandon->reserve_hash.data, UPDATE_ABANDONED,
                                      "abandoned", index, err);
     if (status == TACIT_OK)
-        tacit_log_info("device %s abandoned its reserve: %s", call->device.name, abandon->reason);
+        tacit_log_info("device %s abandoned its reserve: %s", device_called(&call->device).text,
+                       abandon->reason);
     return status == TACIT_CONFLICT ? TACIT_OK : status;
 }
 

@@ -327,6 +327,7 @@ tacit_status cmd_local_train(int argc, char **argv, tacit_error *err)
     words.choice.mmproj = words.mmproj.item;
     words.choice.n_mmproj = words.mmproj.count;
     words.choice.data = words.data;
+    words.choice.data_once = true;
     signal(SIGTERM, on_train_signal);
     signal(SIGINT, on_train_signal);
     TACIT_TRY(tacit_file_make_dir(words.dir, 0700, err), done);

@@ -133,6 +133,12 @@ expect 0 'continuing' train --out "$work/a.gguf" --epsilon 3
 expect 4 "this device's cap is 8" train --out "$work/b.gguf" --epsilon 7.9
 [ ! -e "$work/b.gguf" ] || fail "a refused training wrote an adapter"
 
+# What cannot be asked for is refused with its own reason, not with that of a computation on it.
+expect 4 'epsilon 9 is above this device.s cap 8' train --out "$work/never.gguf" --epsilon 9
+sed -i 's/^  epsilon: 8 .*/  epsilon: 60/' "$work/alone/client.yaml"
+expect 2 'epsilon 50: .*ask for less epsilon' train --out "$work/never.gguf" --epsilon 50
+sed -i 's/^  epsilon: 60/  epsilon: 8/' "$work/alone/client.yaml"
+
 # Who trained alone before cannot join a log that begins with the enrolment.
 expect 1 'enrols before it trains' "$client" enroll --server "$url" --token "$(token)" --dir "$work/alone"
 stop_server

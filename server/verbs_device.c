@@ -199,14 +199,12 @@ static tacit_status add_budget(void *ctx, const device_row *d, tacit_error *err)
     tacit_status status = tacit_ledger_device_get(r->call->server->ledger, d->device, &logged, err);
     if (status != TACIT_OK)
         return status;
-    double left = logged.policy.epsilon_cap - logged.epsilon;
     tacit_hex(hex, d->device, sizeof d->device);
-    json_array_append_new(r->json, json_pack("{s:s, s:s, s:s, s:o, s:f, s:f, s:f, s:b}", "device",
-                                             hex, "name", d->name, "state", state_of(d, &logged),
-                                             "epsilon", number(logged.epsilon), "epsilon_cap",
-                                             logged.policy.epsilon_cap, "remaining",
-                                             left > 0 ? left : 0.0, "delta", logged.policy.delta,
-                                             "non_private", logged.non_private));
+    json_array_append_new(
+        r->json, json_pack("{s:s, s:s, s:s, s:o, s:f, s:f, s:b}", "device", hex, "name", d->name,
+                           "state", state_of(d, &logged), "epsilon", number(logged.epsilon),
+                           "epsilon_cap", logged.policy.epsilon_cap, "delta", logged.policy.delta,
+                           "non_private", logged.non_private));
     return TACIT_OK;
 }
 

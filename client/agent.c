@@ -56,6 +56,7 @@ typedef struct agent {
     uint8_t refused_plan[TACIT_DIGEST_BYTES]; /* logged once, not at every check-in */
     uint8_t bad_adapter[TACIT_DIGEST_BYTES];  /* not fetched again in this run */
     bool entries_refused;                     /* logged once */
+    bool idle;                                /* the last turn found nothing to do */
     uint64_t wait_until_ms;                   /* wall clock, with AGENT_WAITING */
     renewal_retry retry;
     /* The round that this run has taken part in, until its adapter came. */
@@ -496,6 +497,15 @@ static void pause_loop(agent *a, agent_outcome outcome)
         tacit_clock_sleep_ms(end - now < 1000 ? end - now : 1000);
 }
 
+/* Once each time that there is nothing to do: silence would look like a hang. */
+static void say_when_idle(agent *a, agent_outcome outcome)
+{
+    if (outcome == AGENT_IDLE && !a->idle && !a->awaiting)
+        tacit_log_info("no round for this device now; asking again every %u s",
+                       (unsigned)(a->poll_ms / 1000));
+    a->idle = outcome == AGENT_IDLE;
+}
+
 static tacit_status run_loop(agent *a, tacit_error *err)
 {
     while (!client_stopped(a->client)) {
@@ -510,8 +520,12 @@ static tacit_status run_loop(agent *a, tacit_error *err)
             tacit_log_warn("%s; trying again", err->message);
             close_session(a);
         } else if (a->setup->once && is_over(a, outcome)) {
+            if (outcome == AGENT_IDLE && !a->finished_round)
+                tacit_log_info("the server has no round for this device now");
             return outcome == AGENT_REFUSED ? err->status : TACIT_OK;
         }
+        if (status == TACIT_OK)
+            say_when_idle(a, outcome);
         pause_loop(a, outcome);
     }
     return TACIT_OK;

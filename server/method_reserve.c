@@ -101,7 +101,7 @@ static tacit_status place_new(gate_call *call, placed *p, tacit_error *err)
     if (in_time)
         status = take_part(call, p, err);
     if (status == TACIT_OK)
-        tacit_log_info("device %s reserved%s%s; entry %llu", call->device.name,
+        tacit_log_info("device %s reserved%s%s; entry %llu", device_called(&call->device).text,
                        p->takes_part ? "" : " without taking part in a round",
                        logged.outdated ? ", under a policy that was tightened since" : "",
                        (unsigned long long)p->index);
@@ -189,7 +189,8 @@ static tacit_status end_update(gate_call *call, const tacit_entry *entry, uint64
     tacit_status status = update_end(call->server->db, abandon->reserve_hash.data, UPDATE_ABANDONED,
                                      "abandoned", index, err);
     if (status == TACIT_OK)
-        tacit_log_info("device %s abandoned its reserve: %s", call->device.name, abandon->reason);
+        tacit_log_info("device %s abandoned its reserve: %s", device_called(&call->device).text,
+                       abandon->reason);
     return status == TACIT_CONFLICT ? TACIT_OK : status;
 }
 

@@ -339,7 +339,7 @@ static void *watch(void *arg)
         judge_doubtful(l, n, &limit);
         pthread_mutex_lock(&l->table_lock);
         uint64_t pause_ms = (handshakes ? l->handshake_ms : l->idle_ms) / 20 + 1;
-        struct timespec until = link_time_after(pause_ms);
+        struct timespec until = tacit_clock_after_ms(pause_ms);
         while (!l->watch_stops && (handshakes || l->fresh == 0) &&
                pthread_cond_timedwait(&l->table_changed, &l->table_lock, &until) == 0)
             continue;
@@ -479,7 +479,7 @@ tacit_status tacit_listener_start(tacit_listener **out, const tacit_listener_set
     pthread_mutex_init(&l->lock, NULL);
     pthread_mutex_init(&l->table_lock, NULL);
     pthread_cond_init(&l->work, NULL);
-    link_init_monotonic(&l->table_changed);
+    tacit_clock_condition_init(&l->table_changed);
     l->handler = setup->handler;
     l->ctx = setup->ctx;
     l->handshake_ms = setup->handshake_ms ? setup->handshake_ms : HANDSHAKE_MS;

@@ -227,7 +227,8 @@ tacit_status method_enrol_finish(gate_call *call, const writer_point *point, tac
     reply.checkpoint = tacit_field_of(point->checkpoint, strlen(point->checkpoint));
     reply.entry_index = e->index;
     tacit_hex(hex, e->device, sizeof e->device);
-    tacit_log_info("enrolled device %s as %s", e->request->name, hex);
+    tacit_log_info("enrolled device %s%s%s", hex, e->request->name[0] ? " as " : "",
+                   e->request->name);
     return gate_reply_with(call, &reply, err);
 }
 
@@ -298,7 +299,7 @@ tacit_status method_renew_act(gate_call *call, tacit_error *err)
         return status;
     reply.certificate = tacit_field_of(r->chain, strlen(r->chain));
     reply.root = tacit_field_of(root, strlen(root));
-    tacit_log_info("renewed the certificate of %s", call->device.name);
+    tacit_log_info("renewed the certificate of %s", device_called(&call->device).text);
     return gate_reply_with(call, &reply, err);
 }
 

@@ -45,7 +45,8 @@ typedef struct fake_lies {
     int drop_from, drop_count; /* ... from this one on, so many times */
     uint32_t fail_method;      /* requests of this method are answered so, and nothing is done */
     tacit_status fail_status;
-    double epsilon_cap; /* CHECK_IN's, 0: none */
+    double epsilon_cap;             /* CHECK_IN's, 0: none */
+    void (*heard)(uint32_t method); /* called with every request, on the server's thread */
 } fake_lies;
 
 typedef struct fake_server {
@@ -585,6 +586,8 @@ static bool fake_handle(void *ctx, const uint8_t *bytes, size_t size, tacit_buff
         f->call[f->n_calls].at_ms = tacit_clock_wall_ms();
         f->call[f->n_calls++].size = in.request.body.size;
     }
+    if (f->lie.heard)
+        f->lie.heard(in.request.method);
     fake_dispatch(f, &in, &a);
     bool drop = fake_drops(f, in.request.method);
     if (!drop)

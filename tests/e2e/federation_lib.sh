@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Functions that run a federation of real processes: sourced by the demo, the measurements and the
 # comparisons. Needs TACIT_BIN (folder of the programs). Every process started here is remembered in
 # fed_pids and ended by fed_stop; nothing else is ever signalled.

@@ -5,8 +5,8 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
 export TACIT_BIN=${TACIT_BIN:-$root/build/bin}
-# shellcheck source=federation_lib.sh
-. "$here/federation_lib.sh"
+# shellcheck source=tests/e2e/federation_lib.sh
+source "$here/federation_lib.sh"
 
 nano=$root/tests/nano dir=$root/build/measure seeds="1 2 3" split=F words=()
 usage() {
@@ -124,7 +124,7 @@ measure_shuffled() {
     ensure "shuffled-$first" "$first" --shuffle-pictures --only dp
     file=$dir/shuffled-$first/result.json
     echo "pictures shuffled: base $(percent "$(value "$file" base accuracy)"), DP $(percent "$(value "$file" federated_dp accuracy)")"
-    echo "a constant answer per question: $(percent "$(sed 's/.*"constant_answer_accuracy": *\([0-9.]*\).*/\1/' <<<"$(tr -d '\n' <"$dir/shuffled-$first/fleet/fleet.json")")")"
+    echo "a constant answer per question: $(percent "$(fed_json "$dir/shuffled-$first/fleet/fleet.json" constant_answer_accuracy)")"
 }
 
 # Training of every device by itself, with what the demo's rounds add up to, then its own held-out

@@ -1,21 +1,13 @@
 #!/usr/bin/env bash
 # tacit-audit verify as an auditor types it: report, JSON, exit codes 0, 2, 3 and 6.
 set -euo pipefail
+# shellcheck source=tests/e2e/expect.sh
+source "$TACIT_SOURCE/tests/e2e/expect.sh"
 audit=$TACIT_BIN/tacit-audit
+subject=("$audit")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 "$TACIT_BIN/test_export" "$work"
-
-fail() { echo "FAILED: $*" >&2; exit 1; }
-
-# expect CODE PATTERN ARGUMENTS...: exit code, and a pattern that both outputs together contain.
-expect() {
-    local code=$1 pattern=$2 found=0 text
-    shift 2
-    text=$("$audit" "$@" 2>&1) || found=$?
-    [ "$found" = "$code" ] || fail "$*: exit $found, expected $code: $text"
-    grep -qE -- "$pattern" <<<"$text" || fail "$*: '$pattern' not in: $text"
-}
 
 expect 0 'clean: ok' verify "$work/clean"
 expect 0 'violations: 0' verify "$work/clean"

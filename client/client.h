@@ -75,6 +75,9 @@ tacit_status client_hex_path(const client *c, char out[CLIENT_PATH_MAX], const c
 /* The digest of the configured model, from the cache or by loading it once. */
 tacit_status client_base_digest(client *c, uint8_t digest[TACIT_DIGEST_BYTES],
                                 tacit_error *err) TACIT_MUST_CHECK;
+/* Whether data and model that client.yaml names can be read; the digest as above. */
+tacit_status client_check_files(client *c, uint8_t digest[TACIT_DIGEST_BYTES],
+                                tacit_error *err) TACIT_MUST_CHECK;
 /* Loads the configured model. The caller's to free. */
 tacit_status client_load_model(client *c, tacit_model **out, tacit_error *err) TACIT_MUST_CHECK;
 

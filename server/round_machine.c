@@ -27,7 +27,7 @@ typedef struct machine_look {
     bool has_round, has_lineage;
     round_row round;
     lineage_row lineage;
-    uint32_t quorum, target, answered;
+    uint32_t quorum, target, answered; /* answered, or revoked and so never going to */
 } machine_look;
 
 static tacit_status count_answers(machine_look *l, tacit_error *err)
@@ -35,6 +35,7 @@ static tacit_status count_answers(machine_look *l, tacit_error *err)
     Tacit__Plan *plan = NULL;
     update_row *rows = NULL;
     size_t count = 0;
+    uint32_t ended = 0;
     tacit_status status = TACIT_UNPACK(&plan, tacit__plan, l->round.plan, l->round.plan_size,
                                        TACIT_MESSAGE_ENTRY_MAX, err);
     if (status != TACIT_OK)
@@ -46,6 +47,9 @@ static tacit_status count_answers(machine_look *l, tacit_error *err)
     for (size_t i = 0; i < count; i++)
         l->answered += rows[i].state >= UPDATE_ACCEPTED;
     free(rows);
+    if (status == TACIT_OK)
+        status = round_members_ended(l->server->db, l->round.round_id, &ended, err);
+    l->answered += ended;
     return status;
 }
 

@@ -101,7 +101,7 @@ federate() {
             "$dir/fleet/device-$k/data.jsonl" "$policy"
         fed_client "$dir/$name/device-$k"
     done
-    fed_say "$name: $devices devices are enrolled"
+    fed_say "$name: $devices devices are enrolled; $rounds rounds of $steps steps, uploads $pad s after the reserve or later"
     "$TACIT_BIN/tacit-server" round start --dir "$dir/$name/server" --rounds "$rounds" \
         --steps "$steps" --q "$q" --divisor "$divisor" --unit record --unit-examples 1 \
         --learning-rate "$rate" --optimizer "$optimizer" --rank "$rank" --alpha "$alpha" \
@@ -134,15 +134,19 @@ epsilon_max() { grep -o '"epsilon":[0-9.e+-]*' "$1" | cut -d: -f2 | sort -g | ta
 
 percent() { awk -v x="$1" 'BEGIN { printf "%.1f %%", 100 * x }'; }
 
+# outcome NAME ACCURACY TEXT: one line about what was evaluated.
+outcome() { fed_say "$1: $(percent "$2") of held-out answers are exact$3"; }
+
 fed_say "drawing the pictures of $devices devices (split $split, seed $seed)"
 "$TACIT_BIN/tacit-scenes" fleet --split "$split" --seed "$seed" --devices "$devices" \
     --heldout 96 "${shuffle[@]}" --out "$dir/fleet" >/dev/null
 evaluate base
 base=$(fed_json "$dir/eval-base.json" accuracy)
-fed_say "base model: $(percent "$base") of held-out answers are exact"
+outcome "base model" "$base" ""
 
 dp="" dp_epsilon=null plain="" audit=skipped
 if [ "$only" != plain ]; then
+    fed_say "dp: a federation under differential privacy; a device that reserved has spent the round's epsilon, an accepted update is in the sum"
     federate dp false "$pad" --noise-multiplier "$noise" --clip "$clip"
     evaluate dp "$(adapter_of dp)"
     dp=$(fed_json "$dir/eval-dp.json" accuracy)
@@ -154,11 +158,14 @@ if [ "$only" != plain ]; then
     "$TACIT_BIN/tacit-audit" verify "$dir/export" "${receipts[@]}" >"$dir/audit.txt" ||
         fed_fail "the audit found violations; see $dir/audit.txt"
     audit=ok
+    outcome dp "$dp" ", largest epsilon $(printf %.3f "$dp_epsilon"); audit of the log with $((${#receipts[@]} / 2)) receipts: ok"
 fi
 if [ "$only" != dp ]; then
+    fed_say "plain: the same federation without clipping and noise, epsilon infinite"
     federate plain true 0 --mechanism none
     evaluate plain "$(adapter_of plain)"
     plain=$(fed_json "$dir/eval-plain.json" accuracy)
+    outcome plain "$plain" ""
 fi
 seconds=$(($(date +%s) - started))
 

@@ -330,7 +330,7 @@ static void test_sub_caps_add_up_to_the_cap(void **state)
     double whole = accountant(30, false, 3);
     assert_true(whole > 0.8 && whole < 3); /* more than what is left */
     assert_int_equal(reserve(f, 0, &r), TACIT_REFUSED);
-    assert_non_null(strstr(f->err.message, "other lineages hold 2.2"));
+    assert_non_null(strstr(f->err.message, "schedules of others hold 2.2"));
     OK(tacit_account_set_lineage_cap(f->account, first, 0.1, &f->err));
     OK(reserve(f, 0, &r));
     tacit_reservation_free(&r);

@@ -1249,9 +1249,9 @@ static bool outdated_local(world *w, Tacit__Entry *e, int round, int device)
         return true;
     push_policy(w, 1, 2.9, 1e-5, NULL);
     outdated_at = w->count;
-    fill_local(w, &r, 0x33);
-    price_local(w, &r, 1, true);
-    push_local(w, 1, &r, leaf);
+    world_fill_local(w, &r, 0x33);
+    world_price_local(w, &r, 1, true);
+    world_push_local(w, 1, &r, leaf);
     return true;
 }
 

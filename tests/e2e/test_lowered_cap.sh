@@ -3,9 +3,11 @@
 # log takes the entry and charges it, the round goes on without the device, and the device takes part
 # in the next lineage that fits; what does not fit it refuses by itself.
 set -euo pipefail
+# shellcheck source=tests/e2e/federation.sh
 source "$TACIT_SOURCE/tests/e2e/federation.sh"
 
 status() { "$bin/tacit-client" status --dir "$work/$1" --json | json "$2"; }
+told() { [ "$(status cart "$1")" = "$2" ]; } # told KEY VALUE: what the cart's status says
 audit() {
     rm -rf "$work/export"
     verb ledger export "$work/export" >/dev/null
@@ -41,8 +43,8 @@ await_kill "$server_pid"
 start_server
 until_true 60 rounds_ended 1 || fail "the round waits for the cart"
 expect_round published 2
-until_true 30 eval '[ "$(status cart abandons)" = 1 ]' || fail "the cart holds on to its round"
-until_true 30 eval '[ "$(status cart epsilon_cap)" = 5.0 ]' || fail "the cart does not hear of its cap"
+until_true 30 told abandons 1 || fail "the cart holds on to its round"
+until_true 30 told epsilon_cap 5.0 || fail "the cart does not hear of its cap"
 [ "$(status cart epsilon_cap_own)" = 8.0 ] || fail "the owner's cap is $(status cart epsilon_cap_own)"
 same_epsilon cart
 expect 0 'cap +lowered to 5 by the operator; the owner.s in client.yaml is 8' \
@@ -63,7 +65,7 @@ grep -q '"notes":\[{"kind":"outdated_reserve"' <<<"$report" || fail "no note in 
 
 # Lowered below what is spent, over a restart of the device: it refuses by itself, the others go on.
 verb budget set cart --epsilon 0.001 >/dev/null
-until_true 30 eval '[ "$(status cart epsilon_cap)" = 0.001 ]' || fail "the cart does not hear of its cap"
+until_true 30 told epsilon_cap 0.001 || fail "the cart does not hear of its cap"
 stop_device cart
 start_device cart
 lineage --cohort 3 --deadline-seconds 6

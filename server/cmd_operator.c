@@ -181,7 +181,8 @@ typedef struct table_text {
 static const char *table_cell(table_text *t, const char *key, json_t *v)
 {
     print_field(key, v, t->text, sizeof t->text);
-    if (strcmp(key, "token") != 0 && strlen(t->text) >= 32)
+    size_t n = strspn(t->text, "0123456789abcdef");
+    if (n >= 32 && t->text[n] == '\0')
         t->text[CONTROL_ID_SHOWN] = '\0';
     return t->text;
 }

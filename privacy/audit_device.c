@@ -56,6 +56,12 @@ static tacit_status policy_is_new(audit_work *w, size_t device, ProtobufCBinaryD
     return audit_map_add(&w->policies, key, sizeof key, device, fresh, w->err);
 }
 
+static void put_in_force(audit_device *d, const tacit_policy *policy)
+{
+    d->policy = *policy;
+    d->highest_cap = fmax(d->highest_cap, policy->epsilon_cap);
+}
+
 /* A later enrolment goes on under the policy in force unless it is one that is new, or stricter. */
 static tacit_status take_policy(audit_work *w, size_t device, const Tacit__Enrol *enrol, bool fresh)
 {
@@ -76,7 +82,7 @@ static tacit_status take_policy(audit_work *w, size_t device, const Tacit__Enrol
         tacit_budget_open(&d->budget, policy.epsilon_cap, policy.delta);
     }
     if (fresh || first_time || !tacit_policy_weakens(&d->policy, &policy))
-        d->policy = policy;
+        put_in_force(d, &policy);
     d->has_policy_key = enrol->policy_key.len == TACIT_SIGN_KEY_BYTES;
     if (d->has_policy_key)
         memcpy(d->policy_key, enrol->policy_key.data, TACIT_SIGN_KEY_BYTES);
@@ -174,7 +180,7 @@ tacit_status audit_policy_changed(audit_work *w, const tacit_entry *e)
                           "cap %.6g to %.6g by '%.60s' with a policy that was logged before: its "
                           "signature may be an old one",
                           d->policy.epsilon_cap, to.epsilon_cap, p->who);
-    d->policy = to;
+    put_in_force(d, &to);
     return TACIT_OK;
 }
 
@@ -475,6 +481,7 @@ tacit_status audit_own(audit_work *w, const tacit_entry *e)
         return audit_abandon(w, e, device);
     default: /* the account is lost */
         d->lost = true;
+        d->highest_cap = fmax(d->highest_cap, e->entry->account_lost->epsilon_counted);
         return TACIT_OK;
     }
 }

@@ -37,7 +37,7 @@ expect 4 'can only lower' verb budget set cart --epsilon 8
 
 # The server is killed with the entry in the log and the answer unsent; the cart asks again.
 stop_server
-start_server server.reserve_logged
+serve_until server.reserve_logged
 start_device cart
 await_kill "$server_pid"
 start_server

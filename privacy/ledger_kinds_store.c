@@ -623,6 +623,38 @@ static tacit_status reserve_judge(tacit_ledger *ledger, const Tacit__Reserve *r,
     return status;
 }
 
+/* The first reserve of a lineage admits its whole schedule (privacy/budget.h), which must fit. For
+ * a device's first lineage this is all that the auditor asks; beside others he asks more, from what
+ * only the account and he keep. */
+static tacit_status reserve_schedule_check(tacit_ledger *ledger, const Tacit__Reserve *r,
+                                           const ledger_account *a, tacit_error *err)
+{
+    Tacit__Plan *plan = NULL;
+    Tacit__Schedule *schedule = NULL;
+    tacit_budget all = a->budget;
+    bool unprotected;
+    tacit_status status = message_by_hash(
+        ledger, "SELECT bytes FROM ledger_plan WHERE hash = $1", "plan of this reserve",
+        r->plan_hash, &tacit__plan__descriptor, (ProtobufCMessage **)(void *)&plan, err);
+    if (status == TACIT_OK)
+        status = message_by_hash(ledger, "SELECT bytes FROM ledger_schedule WHERE hash = $1",
+                                 "schedule of this reserve", plan->schedule_hash,
+                                 &tacit__schedule__descriptor,
+                                 (ProtobufCMessage **)(void *)&schedule, err);
+    if (status == TACIT_OK)
+        status = tacit_budget_add_schedule(&all, schedule, schedule->n_rounds, r->values,
+                                           &unprotected, err);
+    if (status == TACIT_OK && !(tacit_budget_epsilon(&all) <= r->epsilon_cap))
+        status =
+            tacit_fail(err, TACIT_REFUSED,
+                       "ledger: the whole schedule of this reserve brings epsilon to %.6g, its "
+                       "own stated cap is %.6g",
+                       tacit_budget_epsilon(&all), r->epsilon_cap);
+    tacit_message_free(schedule);
+    tacit_message_free(plan);
+    return status;
+}
+
 /* The account has what was reserved, whatever the cap is by now; what a reserve says of itself must
  * be true, and within the cap that it states. */
 static tacit_status reserve_charge(tacit_ledger *ledger, const Tacit__Reserve *r, ledger_account *a,
@@ -641,6 +673,8 @@ static tacit_status reserve_charge(tacit_ledger *ledger, const Tacit__Reserve *r
     tacit_status status = exists_blobs(
         ledger, "SELECT 1 FROM ledger_reserve WHERE identity_key = $1 AND lineage = $2 LIMIT 1",
         key, 2, &seen, err);
+    if (status == TACIT_OK && !seen && r->round_id.len)
+        status = reserve_schedule_check(ledger, r, a, err);
     if (status == TACIT_OK)
         status = tacit_budget_event(&event, r, err);
     if (status == TACIT_OK)

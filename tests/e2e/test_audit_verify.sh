@@ -15,6 +15,12 @@ expect 0 'a log cannot prove' verify "$work/clean"
 expect 0 '"audit":"ok"' verify "$work/clean" --json
 expect 0 '"violations":\[\]' verify "$work/clean" --json
 expect 0 'receipts held against it: 1' verify "$work/clean" --receipt "$work/good.receipt"
+# The schedule of the log, b = 100000 on a grid of 2^16, as the field writes it.
+sigma=$(awk 'BEGIN { printf "%.6g", 100000 / (sqrt(2 * log(2)) * 65536) }')
+expect 0 "3 rounds of 10 steps, subsampled_gaussian, sigma $sigma, q 0.05, clip 0.5, unit record, add-remove" \
+    verify "$work/clean"
+expect 0 '"schedules":\[\{"entry":4,.*"rounds":3,.*"steps":10,"clip_norm":0.5\}\]' verify "$work/clean" --json
+expect 0 '3 rounds of 10 steps, mechanism none' verify "$work/none" --allow-non-private
 key=$(sed -n 's/^log //p' "$work/clean/keys.txt")
 expect 0 'clean: ok' verify "$work/clean" --log-key "$key"
 other=$(sed -n 's/^log //p' "$work/lying/keys.txt")

@@ -680,7 +680,7 @@ static const struct {
     {"policy not signed", other_policy, NULL, 3, false, TACIT_INTEGRITY, "sign its policy"},
     {"wrong epsilon", wrong_epsilon, NULL, 3, false, TACIT_REFUSED, "states epsilon"},
     {"cap above the policy's", higher_cap, NULL, 3, false, TACIT_REFUSED, "cap is 3"},
-    {"over the cap", NULL, NULL, 0.8, false, TACIT_REFUSED, "cap is 0.8"},
+    {"over the cap", NULL, NULL, 0.8, false, TACIT_REFUSED, "the whole schedule"},
     {"steps not the plan's", fewer_steps, NULL, 3, false, TACIT_REFUSED, "steps differs"},
     {"plan not logged", no_plan, NULL, 3, false, TACIT_NOT_FOUND, "plan"},
     {"schedule not logged", no_schedule, NULL, 3, false, TACIT_NOT_FOUND, "schedule"},

@@ -95,9 +95,10 @@ static bool same_file(const active_adapter *a, const uint8_t *digest)
     return a->exists && memcmp(a->digest, digest, TACIT_DIGEST_BYTES) == 0;
 }
 
-/* Files that nothing refers to: neither in force, nor the previous one, nor an open round's. */
+/* Files that nothing refers to: neither in force, nor the previous one, nor an open round's, nor
+ * `wanted` (NULL: none). */
 static void drop_unused(const client *c, const active_adapter *current,
-                        const active_adapter *previous)
+                        const active_adapter *previous, const uint8_t *wanted)
 {
     char folder[CLIENT_PATH_MAX], path[CLIENT_PATH_MAX];
     round_state open_round;
@@ -114,13 +115,20 @@ static void drop_unused(const client *c, const active_adapter *current,
         memcpy(hex, e->d_name, sizeof hex - 1);
         hex[sizeof hex - 1] = '\0';
         if (!tacit_unhex(digest, sizeof digest, hex) || same_file(current, digest) ||
-            same_file(previous, digest))
+            same_file(previous, digest) || (wanted && memcmp(wanted, digest, sizeof digest) == 0))
             continue;
         if (client_path(c, path, "adapters", e->d_name, NULL) == TACIT_OK)
             unlink(path);
     }
     if (dir)
         closedir(dir);
+}
+
+void active_adapter_make_room(const client *c, const uint8_t wanted[TACIT_DIGEST_BYTES])
+{
+    active_adapter current, previous;
+    if (active_adapter_read(c, &current, &previous, NULL) == TACIT_OK)
+        drop_unused(c, &current, &previous, wanted);
 }
 
 tacit_status active_adapter_switch(client *c, const active_adapter *next, const tacit_model *model,
@@ -144,7 +152,7 @@ tacit_status active_adapter_switch(client *c, const active_adapter *next, const 
         status = write_active(c, next, &current, err);
     if (status != TACIT_OK)
         return status;
-    drop_unused(c, next, &current);
+    drop_unused(c, next, &current, NULL);
     tacit_log_info("adapter version %llu is active", (unsigned long long)next->version);
     return TACIT_OK;
 }

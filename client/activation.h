@@ -22,8 +22,13 @@ tacit_status active_adapter_read(const client *c, active_adapter *current, activ
 tacit_status active_adapter_switch(client *c, const active_adapter *next, const tacit_model *model,
                                    tacit_error *err) TACIT_MUST_CHECK;
 
+/* Removes what is neither in force, nor the one before, nor `wanted`, unless a round is open: a
+ * server that names one file after the other and finishes none must not fill the disk. */
+void active_adapter_make_room(const client *c, const uint8_t wanted[TACIT_DIGEST_BYTES]);
+
 /* DIR/adapters/HEX.gguf when it is there with its digest, else fetched in chunks; an interrupted
- * fetch goes on where it stopped. TACIT_INTEGRITY when what came has another digest. */
+ * fetch goes on where it stopped, what is left of others is removed. TACIT_INTEGRITY when what came
+ * has another digest. */
 tacit_status adapter_fetch(client *c, client_session *s, const uint8_t digest[TACIT_DIGEST_BYTES],
                            uint64_t size, char path[CLIENT_PATH_MAX],
                            tacit_error *err) TACIT_MUST_CHECK;

@@ -122,6 +122,7 @@ tacit_status adapter_fetch(client *c, client_session *s, const uint8_t digest[TA
     TACIT_TRY(client_hex_path(c, path, "adapters", digest, TACIT_DIGEST_BYTES, "gguf", err), done);
     if (has_digest(path, digest))
         return TACIT_OK;
+    active_adapter_make_room(c, digest);
     TACIT_TRY(client_path(c, folder, NULL, "adapters", err), done);
     TACIT_TRY(client_hex_path(c, f.part, "adapters", digest, TACIT_DIGEST_BYTES, "part", err),
               done);

@@ -7,6 +7,7 @@
 #include "client/receipts.h"
 #include "client/reservation.h"
 #include "client/round_training.h"
+#include "client/tls_files.h"
 #include "client/upload.h"
 #include "common/clock.h"
 #include "common/log.h"
@@ -24,10 +25,20 @@ enum {
     POLL_MOST_MS = 86400000,
     POLL_DEFAULT_MS = 30000,
     HOLD_MS = 5000,          /* a longer pause gives the connection back */
+    RENEW_LEAST_MS = 60000,  /* from a renewal that failed to the next try, then twice as long, */
+    RENEW_MOST_MS = 3600000, /* up to this; also how often the failure is logged */
+    RENEW_SHARE = 10,        /* but no longer than this part of what is left of the certificate */
     GRACE_MS = 60000,        /* for an adapter after its round's deadline */
     CLOCK_SLACK_MS = 3600000 /* by which own and server's clock may differ; also the grace of a
                               * round that cannot be ended */
 };
+
+/* A renewal that fails while the certificate is still good. */
+typedef struct renewal_retry {
+    uint64_t wait_ms;   /* before the next try; 0: the last one did not fail */
+    uint64_t next_ms;   /* wall clock */
+    uint64_t logged_ms; /* wall clock, with `wait_ms` */
+} renewal_retry;
 
 /* What one turn of the loop came to. */
 typedef enum agent_outcome {
@@ -45,7 +56,9 @@ typedef struct agent {
     uint8_t refused_plan[TACIT_DIGEST_BYTES]; /* logged once, not at every check-in */
     uint8_t bad_adapter[TACIT_DIGEST_BYTES];  /* not fetched again in this run */
     bool entries_refused;                     /* logged once */
+    bool idle;                                /* the last turn found nothing to do */
     uint64_t wait_until_ms;                   /* wall clock, with AGENT_WAITING */
+    renewal_retry retry;
     /* The round that this run has taken part in, until its adapter came. */
     bool awaiting;
     uint64_t awaited_above;  /* version */
@@ -345,13 +358,64 @@ static tacit_status work_connected(agent *a, round_state *r, agent_outcome *outc
 
 /* --- the loop --- */
 
+static uint64_t least_of(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* `left_ms` is what the certificate has still to live. */
+static void renew_later(agent *a, uint64_t left_ms, const tacit_error *err)
+{
+    renewal_retry *r = &a->retry;
+    uint64_t now = tacit_clock_wall_ms();
+    if (r->wait_ms == 0 || now < r->logged_ms || now - r->logged_ms >= RENEW_MOST_MS) {
+        tacit_log_warn("the certificate cannot be renewed, it is good for another %" PRIu64
+                       " minutes: %s; trying again",
+                       left_ms / 60000, err->message);
+        r->logged_ms = now;
+    }
+    r->wait_ms = r->wait_ms ? least_of(2 * r->wait_ms, RENEW_MOST_MS) : RENEW_LEAST_MS;
+    r->next_ms = now + least_of(r->wait_ms, left_ms / RENEW_SHARE);
+}
+
+/* Whether a try that failed is recent; a clock that was set back ends the wait. */
+static bool renewed_lately(const renewal_retry *r)
+{
+    uint64_t now = tacit_clock_wall_ms();
+    return r->wait_ms && now < r->next_ms && r->next_ms - now <= RENEW_MOST_MS;
+}
+
+/* What is left of the certificate's life; 0 once it has expired. */
+static tacit_status certificate_left(const client *c, uint64_t *left_ms, tacit_error *err)
+{
+    tacit_certificate_info info;
+    uint64_t now = tacit_tls_now_ms();
+    tacit_status status = client_tls_info(c, &info, err);
+    *left_ms = status == TACIT_OK && info.not_after_ms > now ? info.not_after_ms - now : 0;
+    return status;
+}
+
+/* A certificate that is valid still is used, whatever became of its renewal. */
 static tacit_status renew(agent *a, tacit_error *err)
 {
     bool renewed;
-    tacit_status status = client_renew_if_due(a->client, a->setup->patience_ms, &renewed, err);
+    uint64_t left_ms;
+    tacit_error why = {0};
+    tacit_status status = certificate_left(a->client, &left_ms, err);
+    if (status != TACIT_OK || (left_ms && renewed_lately(&a->retry)))
+        return status;
+    status = client_renew_if_due(a->client, a->setup->patience_ms, &renewed, &why);
     if (renewed)
         close_session(a); /* the next request shows the new certificate */
-    return status;
+    if (status == TACIT_OK)
+        a->retry = (renewal_retry){0};
+    if (status == TACIT_OK)
+        return TACIT_OK;
+    if (client_stopped(a->client) || certificate_left(a->client, &left_ms, err) != TACIT_OK ||
+        left_ms == 0)
+        return tacit_fail(err, status, "%s", why.message);
+    renew_later(a, left_ms, &why);
+    return TACIT_OK;
 }
 
 /* With a fresh certificate and a connection: `r` is the open round, or NULL to check in. */
@@ -433,6 +497,15 @@ static void pause_loop(agent *a, agent_outcome outcome)
         tacit_clock_sleep_ms(end - now < 1000 ? end - now : 1000);
 }
 
+/* Once each time that there is nothing to do: silence would look like a hang. */
+static void say_when_idle(agent *a, agent_outcome outcome)
+{
+    if (outcome == AGENT_IDLE && !a->idle && !a->awaiting)
+        tacit_log_info("no round for this device now; asking again every %u s",
+                       (unsigned)(a->poll_ms / 1000));
+    a->idle = outcome == AGENT_IDLE;
+}
+
 static tacit_status run_loop(agent *a, tacit_error *err)
 {
     while (!client_stopped(a->client)) {
@@ -447,8 +520,12 @@ static tacit_status run_loop(agent *a, tacit_error *err)
             tacit_log_warn("%s; trying again", err->message);
             close_session(a);
         } else if (a->setup->once && is_over(a, outcome)) {
+            if (outcome == AGENT_IDLE && !a->finished_round)
+                tacit_log_info("the server has no round for this device now");
             return outcome == AGENT_REFUSED ? err->status : TACIT_OK;
         }
+        if (status == TACIT_OK)
+            say_when_idle(a, outcome);
         pause_loop(a, outcome);
     }
     return TACIT_OK;

@@ -359,3 +359,13 @@ tacit_status client_base_digest(client *c, uint8_t digest[TACIT_DIGEST_BYTES], t
     tacit_model_free(model);
     return TACIT_OK;
 }
+
+tacit_status client_check_files(client *c, uint8_t digest[TACIT_DIGEST_BYTES], tacit_error *err)
+{
+    if (access(c->config.data, R_OK) != 0)
+        return tacit_fail(err, TACIT_BAD_INPUT,
+                          "%s: cannot read the data that %s/client.yaml names; an empty file is "
+                          "fine",
+                          c->config.data, c->dir);
+    return client_base_digest(c, digest, err);
+}

@@ -61,6 +61,7 @@ tacit_status client_declare_lost(client *c, tacit_error *err) TACIT_MUST_CHECK;
  * enrolment is TACIT_REFUSED: the log would show it as raised by nobody. */
 tacit_status client_apply_policy(client *c, tacit_error *err) TACIT_MUST_CHECK;
 
+/* Whether somebody asked this program to end. */
 bool client_stopped(const client *c);
 
 /* DIR/folder/name (folder NULL: DIR/name). */
@@ -73,6 +74,9 @@ tacit_status client_hex_path(const client *c, char out[CLIENT_PATH_MAX], const c
 
 /* The digest of the configured model, from the cache or by loading it once. */
 tacit_status client_base_digest(client *c, uint8_t digest[TACIT_DIGEST_BYTES],
+                                tacit_error *err) TACIT_MUST_CHECK;
+/* Whether data and model that client.yaml names can be read; the digest as above. */
+tacit_status client_check_files(client *c, uint8_t digest[TACIT_DIGEST_BYTES],
                                 tacit_error *err) TACIT_MUST_CHECK;
 /* Loads the configured model. The caller's to free. */
 tacit_status client_load_model(client *c, tacit_model **out, tacit_error *err) TACIT_MUST_CHECK;

@@ -3,6 +3,8 @@
 #include "client/plan_check.h"
 #include "common/file.h"
 
+#include <errno.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -105,6 +107,9 @@ tacit_status client_config_load(client_config *out, const char *dir, tacit_error
     tacit_status status = tacit_file_join(path, sizeof path, dir, "client.yaml", err);
     if (status == TACIT_OK)
         status = tacit_config_read(path, config_rows, &file, err);
+    if (status == TACIT_NOT_FOUND)
+        return tacit_fail(err, TACIT_NOT_FOUND,
+                          "%s: no such file; 'tacit-client enroll --dir %s' makes it", path, dir);
     if (status != TACIT_OK)
         return status;
     client_config *c = &file.config;
@@ -204,13 +209,69 @@ static const char policy_text[] =
     "  allow_non_private: false        # true: take plans without noise (epsilon infinite)\n"
     "  devices_per_subject: 1          # most devices that one subject can appear on\n";
 
+static tacit_status check_readable(const char *path, tacit_error *err)
+{
+    if (!path || access(path, R_OK) == 0)
+        return TACIT_OK;
+    return tacit_fail(err, TACIT_BAD_INPUT, "%s: cannot read: %s; name a file that is there", path,
+                      strerror(errno));
+}
+
+/* A wrong path in a new client.yaml would outlive the command that it was typed in. */
+static tacit_status check_choice(const client_config_choice *choice, tacit_error *err)
+{
+    tacit_status status = check_readable(choice->model_text, err);
+    for (size_t i = 0; status == TACIT_OK && i < choice->n_mmproj; i++)
+        status = check_readable(choice->mmproj[i], err);
+    return status == TACIT_OK ? check_readable(choice->data, err) : status;
+}
+
+static bool same_file(const char *a, const char *b)
+{
+    char real_a[PATH_MAX], real_b[PATH_MAX];
+    return strcmp(a, b) == 0 ||
+           (realpath(a, real_a) && realpath(b, real_b) && strcmp(real_a, real_b) == 0);
+}
+
+static tacit_status check_same(const char *dir, const char *key, const char *chosen,
+                               const char *written, tacit_error *err)
+{
+    if (!chosen || (written && same_file(chosen, written)))
+        return TACIT_OK;
+    return tacit_fail(err, TACIT_CONFLICT,
+                      "%s/client.yaml: '%s' is %s there, not %s; edit it, or leave the option out",
+                      dir, key, written ? written : "not given", chosen);
+}
+
+/* What is typed counts for a new file alone: it must not be passed over in silence later. */
+static tacit_status check_written(const char *dir, const client_config_choice *choice,
+                                  tacit_error *err)
+{
+    client_config c;
+    tacit_status status = client_config_load(&c, dir, err);
+    if (status != TACIT_OK)
+        return status;
+    status = check_same(dir, "model.text", choice->model_text, c.model_text, err);
+    for (size_t i = 0; status == TACIT_OK && i < choice->n_mmproj; i++)
+        status = check_same(dir, "model.mmproj", choice->mmproj[i],
+                            i < c.model_mmproj.count ? c.model_mmproj.item[i] : NULL, err);
+    if (status == TACIT_OK && !choice->data_once)
+        status = check_same(dir, "data", choice->data, c.data, err);
+    client_config_free(&c);
+    return status;
+}
+
 tacit_status client_config_create(const char *dir, const client_config_choice *choice,
                                   tacit_error *err)
 {
     char path[4096];
     config_text t = {.used = 0};
     tacit_status status = tacit_file_join(path, sizeof path, dir, "client.yaml", err);
-    if (status != TACIT_OK || access(path, F_OK) == 0)
+    if (status == TACIT_OK && access(path, F_OK) == 0)
+        return tacit_status_of_input(check_written(dir, choice, err), err);
+    if (status == TACIT_OK)
+        status = check_choice(choice, err);
+    if (status != TACIT_OK)
         return status;
     add(&t, "# Tacit's device agent. Paths are relative to this folder.\n");
     add_files(&t, choice);

@@ -33,10 +33,12 @@ typedef struct client_config_choice {
     const char *const *mmproj;
     size_t n_mmproj;
     const char *data; /* NULL: data.jsonl */
+    bool data_once;   /* data is for one run: a file that is there may name other data */
 } client_config_choice;
 
 /* Writes a commented client.yaml with the default policy when there is none. Relative paths of the
- * choice are taken from the working folder. */
+ * choice are taken from the working folder. TACIT_BAD_INPUT when a file of the choice cannot be
+ * read (nothing is written then), TACIT_CONFLICT when there is a client.yaml that names others. */
 tacit_status client_config_create(const char *dir, const client_config_choice *choice,
                                   tacit_error *err) TACIT_MUST_CHECK;
 

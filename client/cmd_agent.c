@@ -34,11 +34,7 @@ static tacit_status check_files(client *c, tacit_error *err)
 {
     uint8_t digest[TACIT_DIGEST_BYTES];
     char hex[2 * TACIT_DIGEST_BYTES + 1];
-    if (access(c->config.data, R_OK) != 0)
-        return tacit_fail(err, TACIT_BAD_INPUT,
-                          "%s: cannot read the data that client.yaml names; an empty file is fine",
-                          c->config.data);
-    tacit_status status = client_base_digest(c, digest, err);
+    tacit_status status = client_check_files(c, digest, err);
     if (status != TACIT_OK)
         return status;
     tacit_hex(hex, digest, sizeof digest);

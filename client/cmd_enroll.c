@@ -2,6 +2,7 @@
 #include "client/client_commands.h"
 
 #include "client/enroll.h"
+#include "client/session.h"
 #include "common/file.h"
 #include "common/log.h"
 #include "common/options.h"
@@ -12,12 +13,15 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#define PROBE_MS 3000
+
 static tacit_status print_device(const client *c, bool json)
 {
     char device[2 * TACIT_DEVICE_BYTES + 1];
     tacit_hex(device, c->enrolment.device, TACIT_DEVICE_BYTES);
     if (!json) {
         printf("enrolled with %s as device %s\n", c->config.server, device);
+        fflush(stdout); /* before what try_server may say */
         return TACIT_OK;
     }
     json_t *root = json_pack("{s:s, s:s, s:I}", "device", device, "server", c->config.server,
@@ -30,12 +34,28 @@ static tacit_status print_device(const client *c, bool json)
     return TACIT_OK;
 }
 
+/* Enrolment has a port of its own, so it says nothing about the one that 'run' will use. */
+static void try_server(client *c)
+{
+    client_session *session = NULL;
+    tacit_error err = {0};
+    tacit_status status = client_session_open(&session, c, SESSION_DEVICE, PROBE_MS, &err);
+    if (status == TACIT_OK)
+        status = client_session_greet(session, &err);
+    if (status != TACIT_OK)
+        tacit_log_warn("%s; if this is not the port for devices, correct 'server' in "
+                       "%s/client.yaml",
+                       err.message, c->dir);
+    client_session_close(session);
+}
+
 tacit_status cmd_enroll(int argc, char **argv, tacit_error *err)
 {
     client_enroll_request request = {.name = "", .patience_ms = 20000};
     client_config_choice choice = {0};
     tacit_option_list mmproj = {.count = 0};
     const char *dir = NULL;
+    uint8_t digest[TACIT_DIGEST_BYTES];
     bool json = false, help = false;
     client *c = NULL;
     const tacit_option table[] = {
@@ -62,14 +82,17 @@ tacit_status cmd_enroll(int argc, char **argv, tacit_error *err)
         return status;
     choice.mmproj = mmproj.item;
     choice.n_mmproj = mmproj.count;
+    TACIT_TRY(client_enroll_check(&request, err), done);
     TACIT_TRY(tacit_file_make_dir(dir, 0700, err), done);
     TACIT_TRY(client_config_create(dir, &choice, err), done);
     TACIT_TRY(client_open(&c, dir, CLIENT_WORKS, err), done);
+    TACIT_TRY(tacit_status_of_input(client_check_files(c, digest, err), err), done);
     TACIT_TRY(client_enroll(c, &request, err), done);
     client_close(c);
     c = NULL;
     TACIT_TRY(client_open(&c, dir, CLIENT_FEDERATES, err), done);
-    status = print_device(c, json);
+    TACIT_TRY(print_device(c, json), done);
+    try_server(c);
 done:
     client_close(c);
     return status;

@@ -160,6 +160,9 @@ static tacit_status fill_request(local_plan_request *r, const train_words *w,
                               .alpha = w->alpha > 0 ? w->alpha : 2 * (double)w->rank};
     if (w->epsilon > 0 && w->noise_multiplier > 0)
         return tacit_fail(err, TACIT_USAGE, "give --epsilon or --noise-multiplier, not both");
+    if (w->epsilon > policy->epsilon_cap)
+        return tacit_fail(err, TACIT_REFUSED, "--epsilon %g is above this device's cap %g",
+                          w->epsilon, policy->epsilon_cap);
     if (!(r->noise_multiplier > 0))
         r->noise_multiplier = least > 1 ? least : 1;
     tacit_status status = unit_of(w->unit, policy->minimum_unit, &r->unit, err);
@@ -220,6 +223,9 @@ static tacit_status resume_or_reserve(local_work *w, tacit_error *err)
     client *c = w->client;
     tacit_reservation reserved = {0};
     tacit_status status = round_state_open(c->db, true, &w->round, err);
+    if (status == TACIT_NOT_FOUND && !c->enrolled)
+        tacit_log_warn("%s is not enrolled: after this training it cannot join a server any more",
+                       c->dir);
     if (status == TACIT_NOT_FOUND)
         status = reserve_new(w, err);
     else if (status == TACIT_OK) {
@@ -327,6 +333,7 @@ tacit_status cmd_local_train(int argc, char **argv, tacit_error *err)
     words.choice.mmproj = words.mmproj.item;
     words.choice.n_mmproj = words.mmproj.count;
     words.choice.data = words.data;
+    words.choice.data_once = true;
     signal(SIGTERM, on_train_signal);
     signal(SIGINT, on_train_signal);
     TACIT_TRY(tacit_file_make_dir(words.dir, 0700, err), done);

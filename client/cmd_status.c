@@ -50,12 +50,13 @@ static tacit_status add_account(json_t *root, client *c, tacit_error *err)
     tacit_status status = tacit_account_status_get(c->account, &a, err);
     if (status != TACIT_OK)
         return status;
-    json_t *o = json_pack("{s:o, s:o, s:o, s:o, s:b, s:b, s:I, s:I, s:I, s:I}", "epsilon",
-                          number(a.epsilon), "epsilon_cap", number(a.policy.epsilon_cap),
-                          "remaining", number(a.remaining), "delta", number(a.policy.delta),
-                          "non_private", a.non_private, "lost", a.lost, "reserves",
-                          (json_int_t)a.reserves, "spends", (json_int_t)a.spends, "abandons",
-                          (json_int_t)a.abandons, "checkpoint_size", (json_int_t)a.checkpoint_size);
+    json_t *o =
+        json_pack("{s:o, s:o, s:o, s:o, s:o, s:b, s:b, s:I, s:I, s:I, s:I}", "epsilon",
+                  number(a.epsilon), "epsilon_cap", number(a.policy.epsilon_cap), "epsilon_cap_own",
+                  number(c->config.policy.epsilon_cap), "remaining", number(a.remaining), "delta",
+                  number(a.policy.delta), "non_private", a.non_private, "lost", a.lost, "reserves",
+                  (json_int_t)a.reserves, "spends", (json_int_t)a.spends, "abandons",
+                  (json_int_t)a.abandons, "checkpoint_size", (json_int_t)a.checkpoint_size);
     json_object_set_new(root, "account", o);
     json_object_set_new(root, "policy",
                         json_pack("{s:s, s:o, s:I, s:I, s:I, s:b, s:I}", "unit",
@@ -194,6 +195,20 @@ static void print_rounds(json_t *root)
     }
 }
 
+static void print_account(json_t *root)
+{
+    double in_force = real_at(root, "account", "epsilon_cap"),
+           own = real_at(root, "account", "epsilon_cap_own");
+    printf("epsilon      %.6g of %.6g at delta %.3g%s\n", real_at(root, "account", "epsilon"),
+           in_force, real_at(root, "account", "delta"),
+           json_is_true(json_object_get(json_object_get(root, "account"), "lost"))
+               ? " (the account is lost)"
+               : "");
+    if (in_force < own)
+        printf("cap          lowered to %.6g by the operator; the owner's in client.yaml is %.6g\n",
+               in_force, own);
+}
+
 static void print_people(json_t *root)
 {
     json_t *adapter = json_object_get(root, "active_adapter");
@@ -205,11 +220,7 @@ static void print_people(json_t *root)
     else
         printf("device       not enrolled\n");
     if (!json_is_null(json_object_get(root, "account")))
-        printf("epsilon      %.6g of %.6g at delta %.3g%s\n", real_at(root, "account", "epsilon"),
-               real_at(root, "account", "epsilon_cap"), real_at(root, "account", "delta"),
-               json_is_true(json_object_get(json_object_get(root, "account"), "lost"))
-                   ? " (the account is lost)"
-                   : "");
+        print_account(root);
     json_t *pad = json_object_get(json_object_get(root, "policy"), "minimum_pad_seconds");
     if (pad)
         printf("upload       at least %" JSON_INTEGER_FORMAT " s after the reserve%s\n",

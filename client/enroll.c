@@ -39,6 +39,11 @@ static tacit_status make_url(enrolling *e, tacit_error *err)
         strlen(server) > URL_MAX - 16)
         return tacit_fail(err, TACIT_USAGE,
                           "--server: expected tls+tcp://HOST:PORT, found '%.200s'", server);
+    if (strtoul(colon + 1, NULL, 10) == e->token.port)
+        return tacit_fail(err, TACIT_USAGE,
+                          "--server: port %u is for enrolment alone; give the port for devices "
+                          "(7443 unless the operator changed it)",
+                          e->token.port);
     snprintf(e->url, sizeof e->url, "%.*s:%u", (int)(colon - server), server, e->token.port);
     return TACIT_OK;
 }
@@ -205,6 +210,16 @@ static tacit_status store(enrolling *e, const Tacit__EnrolReply *reply, tacit_er
     TACIT_TRY(tacit_database_commit(c->db, err), done);
 done:
     tacit_database_rollback(c->db);
+    return status;
+}
+
+tacit_status client_enroll_check(const client_enroll_request *request, tacit_error *err)
+{
+    enrolling e = {.asked = request};
+    tacit_status status = tacit_token_read(&e.token, request->token, err);
+    if (status == TACIT_OK)
+        status = make_url(&e, err);
+    sodium_memzero(&e.token, sizeof e.token);
     return status;
 }
 

@@ -12,6 +12,10 @@ typedef struct client_enroll_request {
     uint64_t patience_ms;
 } client_enroll_request;
 
+/* TACIT_USAGE unless server and token can be meant. */
+tacit_status client_enroll_check(const client_enroll_request *request,
+                                 tacit_error *err) TACIT_MUST_CHECK;
+
 /* TACIT_CONFLICT: enrolled already, or the keys signed local training before. TACIT_REFUSED: the
  * token is used up, expired or unknown. TACIT_INTEGRITY: the server is not the token's. Nothing is
  * stored on failure but the device's own new keys. */

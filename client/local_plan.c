@@ -69,6 +69,11 @@ static tacit_status calibrate(const making *m, size_t values, double *z, tacit_e
                          .count = r->steps};
     double delta = r->delta - tacit_noise_delta((uint64_t)values * r->steps, r->epsilon);
     tacit_status status = tacit_accountant_find(&rdp, "rdp", err);
+    if (status == TACIT_OK && !(delta > 0))
+        return tacit_fail(err, TACIT_USAGE,
+                          "--epsilon %g: the sampler's inexactness leaves nothing of delta %g over "
+                          "%zu values and %u steps; ask for less epsilon",
+                          r->epsilon, r->delta, values, r->steps);
     if (status == TACIT_OK)
         status = tacit_accountant_calibrate(rdp, &event, r->epsilon, delta, z, err);
     return status;

@@ -17,6 +17,9 @@ static const char *complaint(const Tacit__AdapterManifest *m)
         return "its version does not follow its parent's";
     if (m->file_bytes == 0 || m->file_bytes > MANIFEST_FILE_MAX)
         return "its file is empty or larger than 1 GiB";
+    if (!(m->delta >= 0 && m->delta < 1) || !(m->epsilon_server >= 0) ||
+        !(m->epsilon_published >= 0)) /* infinite where nothing is promised, never NaN */
+        return "its epsilon or delta is no number that one can have";
     return NULL;
 }
 

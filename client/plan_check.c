@@ -33,6 +33,19 @@ static tacit_status check_pad(const checked_plan *p, uint64_t minimum, tacit_err
     return TACIT_OK;
 }
 
+/* Rank and targets are the server's choice: on a model of 135M parameters the largest would take
+ * gigabytes, and the device would be ended by its own system. */
+static tacit_status check_values(const Tacit__Plan *plan, tacit_error *err)
+{
+    if (plan->trainable_values <= PLAN_VALUES_MAX)
+        return TACIT_OK;
+    return tacit_fail(
+        err, TACIT_REFUSED,
+        "plan trains %u values; this device trains at most %u, lower its rank or take "
+        "fewer targets",
+        plan->trainable_values, PLAN_VALUES_MAX);
+}
+
 tacit_status plan_open(checked_plan *out, tacit_span plan, tacit_span schedule, tacit_error *err)
 {
     uint8_t schedule_hash[TACIT_DIGEST_BYTES];
@@ -117,6 +130,7 @@ tacit_status plan_check(checked_plan *out, const plan_offer *offer, const plan_t
     TACIT_TRY(check_base(out->plan, terms->base_digest, err), fail);
     TACIT_TRY(tacit_policy_check(terms->policy, out->plan, err), fail);
     TACIT_TRY(check_pad(out, terms->minimum_pad_seconds, err), fail);
+    TACIT_TRY(check_values(out->plan, err), fail);
     return TACIT_OK;
 fail:
     checked_plan_free(out);

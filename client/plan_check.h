@@ -10,6 +10,7 @@
 #include "privacy/policy.h"
 
 #define PLAN_PAD_SECONDS_MAX (30u * 86400u)
+#define PLAN_VALUES_MAX (1u << 24) /* 64 MiB an update: more than a server takes */
 
 /* A plan as a server offers it; views of its bytes as received. */
 typedef struct plan_offer {
@@ -43,7 +44,8 @@ typedef struct checked_plan {
  *                    log; the plan is not the schedule's round
  *   TACIT_REFUSED    the plan is for a base that this device does not have; the policy (unit,
  *                    noise, delta, cohort, quorum, mechanism none); an upload that would leave too
- *                    early to hide how long training took, or too late
+ *                    early to hide how long training took, or too late; more values than
+ *                    PLAN_VALUES_MAX, each of which costs a device some forty bytes of memory
  * The budget is the account's business, the shapes are plan_check_layout's. */
 tacit_status plan_check(checked_plan *out, const plan_offer *offer, const plan_terms *terms,
                         tacit_error *err) TACIT_MUST_CHECK;

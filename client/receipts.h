@@ -30,10 +30,11 @@ tacit_status receipt_store(client *c, const uint8_t hash[TACIT_HASH_BYTES],
 /* Brings every own entry into the log, in order, and fetches the receipts that lack, up to the
  * first entry that the open round still has to send itself (its reserve, its spend).
  *
- * TACIT_REFUSED: the server does not take an entry, for instance a reserve that was signed before
- * the operator lowered the cap. The entry stays signed and charged. The chain is sequential, so
- * nothing after it can be logged either and another reserve would be spent for nothing: the caller
- * makes none, does what needs no entry, and asks again at the next check-in. */
+ * TACIT_REFUSED: the server does not take an entry, which one that keeps the rules does only to a
+ * device whose entries are false (it takes what was signed before the operator lowered the cap).
+ * The entry stays signed and charged. The chain is sequential, so nothing after it can be logged
+ * either and another reserve would be spent for nothing: the caller makes none, does what needs no
+ * entry, and asks again at the next check-in. */
 tacit_status receipts_sync(client *c, client_session *s, tacit_error *err) TACIT_MUST_CHECK;
 
 #endif

@@ -205,8 +205,10 @@ tacit_status reservation_acknowledge(client *c, client_session *s, round_state *
     if (status != TACIT_OK)
         return status;
     if (!*taken) {
-        tacit_log_warn("the round went on without this device");
-        return reservation_abandon(c, r, "deadline", err);
+        tacit_log_warn(
+            "the log has the reserve, but the round goes on without this device: it came "
+            "too late, or its cap was lowered meanwhile");
+        return reservation_abandon(c, r, "superseded", err);
     }
     tacit_log_info("reserve acknowledged by the log");
     tacit_kill_point("client.reserve_acknowledged");

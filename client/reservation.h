@@ -15,8 +15,9 @@ tacit_status reservation_make(client *c, const checked_plan *plan, tacit_span pl
                               tacit_error *err) TACIT_MUST_CHECK;
 
 /* Sends the stored entry (the same bytes however often) and stores the log's receipt with the nonce
- * of the acknowledgement. *taken false: the log has it, but the round went on without this device;
- * the round is abandoned then. TACIT_INTEGRITY: receipt or checkpoint do not hold. */
+ * of the acknowledgement. *taken false: the log has it and it stays spent, but the round goes on
+ * without this device (it came too late, or the operator lowered the cap since it was signed); the
+ * round is abandoned then. TACIT_INTEGRITY: receipt or checkpoint do not hold. */
 tacit_status reservation_acknowledge(client *c, client_session *s, round_state *r, bool *taken,
                                      tacit_error *err) TACIT_MUST_CHECK;
 

@@ -12,7 +12,10 @@ struct client_session {
     tacit_caller *caller;
 };
 
-static tacit_status open_link(client_session *s, client *c, session_kind kind, tacit_error *err)
+#define CONNECT_MOST_MS 10000
+
+static tacit_status open_link(client_session *s, client *c, session_kind kind, uint64_t patience_ms,
+                              tacit_error *err)
 {
     client_tls tls;
     tacit_status status = client_tls_load(&tls, c, err);
@@ -21,7 +24,10 @@ static tacit_status open_link(client_session *s, client *c, session_kind kind, t
     tacit_link_setup setup = {.url = c->config.server,
                               .certificate_pem = tls.chain,
                               .key_pem = (const char *)tls.key.data,
-                              .roots_pem = tls.roots};
+                              .roots_pem = tls.roots,
+                              .connect_ms = CONNECT_MOST_MS};
+    if (patience_ms && patience_ms < CONNECT_MOST_MS)
+        setup.connect_ms = (uint32_t)patience_ms;
     if (kind == SESSION_EXPIRED) {
         setup.url = c->config.enrol;
         setup.certificate_pem = setup.key_pem = NULL;
@@ -38,7 +44,7 @@ tacit_status client_session_open(client_session **out, client *c, session_kind k
     client_session *s = calloc(1, sizeof *s);
     if (!s)
         return tacit_fail(err, TACIT_NO_MEMORY, "no memory for a session");
-    tacit_status status = open_link(s, c, kind, err);
+    tacit_status status = open_link(s, c, kind, patience_ms, err);
     tacit_caller_setup setup = {.link = s->link,
                                 .identity = c->identity,
                                 .device = c->enrolment.device,
@@ -72,6 +78,12 @@ void client_session_interrupt(client_session *s)
 bool client_session_was_refused(const client_session *s)
 {
     return tacit_link_was_refused(s->link);
+}
+
+tacit_status client_session_greet(client_session *s, tacit_error *err)
+{
+    uint8_t nonce[TACIT_NONCE_BYTES];
+    return tacit_caller_nonce(s->caller, nonce, err);
 }
 
 tacit_status client_session_call(client_session *s, Tacit__Method method, const void *message,

@@ -21,6 +21,9 @@ void client_session_close(client_session *s); /* NULL is fine */
 /* From a signal handler: the call that runs and every later one end with TACIT_AGAIN soon. */
 void client_session_interrupt(client_session *s);
 
+/* Connects and agrees on a version; nothing is signed, no counter is used. */
+tacit_status client_session_greet(client_session *s, tacit_error *err) TACIT_MUST_CHECK;
+
 /* Sends `message` for `method`; *reply is unpacked as `type` and freed with tacit_message_free.
  * The status is the server's where it answered with an error. */
 tacit_status client_session_call(client_session *s, Tacit__Method method, const void *message,

@@ -55,6 +55,7 @@ typedef struct tacit_buffer {
     size_t cap; /* most bytes it may hold; 0 means no limit */
 } tacit_buffer;
 
+/* TACIT_BAD_INPUT beyond `cap`, TACIT_NO_MEMORY; the buffer is then as it was. */
 tacit_status tacit_buffer_append(tacit_buffer *b, const void *data, size_t n) TACIT_MUST_CHECK;
 void tacit_buffer_free(tacit_buffer *b);
 

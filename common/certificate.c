@@ -318,12 +318,25 @@ static bool is_dns_name(const char *name)
     return label > 0;
 }
 
+static tacit_status refuse_server_name(const char *name, tacit_error *err)
+{
+    return tacit_fail(err, TACIT_BAD_INPUT,
+                      "'%s': expected a DNS name or an IP address of the server", name);
+}
+
+tacit_status tacit_server_name_check(const char *name, tacit_error *err)
+{
+    ASN1_OCTET_STRING *address = a2i_IPADDRESS(name);
+    bool fits = address || is_dns_name(name);
+    ASN1_OCTET_STRING_free(address);
+    return fits ? TACIT_OK : refuse_server_name(name, err);
+}
+
 static tacit_status push_server_name(GENERAL_NAMES *names, const char *name, tacit_error *err)
 {
     ASN1_OCTET_STRING *address = a2i_IPADDRESS(name);
     if (!address && !is_dns_name(name))
-        return tacit_fail(err, TACIT_BAD_INPUT,
-                          "'%s': expected a DNS name or an IP address of the server", name);
+        return refuse_server_name(name, err);
     bool ok = address ? push_name(names, GEN_IPADD, address) : push_name(names, GEN_DNS, ia5(name));
     return ok ? TACIT_OK : pem_fail(err, TACIT_NO_MEMORY, "server names");
 }

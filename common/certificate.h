@@ -61,6 +61,9 @@ const char *tacit_ca_root_pem(const tacit_ca *ca);
  * `openssl x509 -fingerprint -sha256` prints it. */
 void tacit_ca_fingerprint(const tacit_ca *ca, uint8_t out[TACIT_DIGEST_BYTES]);
 
+/* TACIT_BAD_INPUT unless a server certificate can be made out to the name. */
+tacit_status tacit_server_name_check(const char *name, tacit_error *err) TACIT_MUST_CHECK;
+
 /* A server certificate for the key in `key_pem`: serverAuth only, 30 days, subject alternative
  * names from `names` (1 to 16; each a DNS name or an IPv4 or IPv6 address). *chain is the
  * certificate followed by the root, so that a device which knows only the fingerprint can check

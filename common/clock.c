@@ -1,7 +1,5 @@
 #include "common/clock.h"
 
-#include <time.h>
-
 static uint64_t (*injected)(void *ctx);
 static void *injected_ctx;
 
@@ -33,6 +31,28 @@ void tacit_clock_sleep_ms(uint64_t ms)
 {
     struct timespec wait = {(time_t)(ms / 1000), (long)(ms % 1000) * 1000000};
     nanosleep(&wait, NULL);
+}
+
+void tacit_clock_condition_init(pthread_cond_t *condition)
+{
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(condition, &attributes);
+    pthread_condattr_destroy(&attributes);
+}
+
+struct timespec tacit_clock_after_ms(uint64_t ms)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    time.tv_sec += (time_t)(ms / 1000);
+    time.tv_nsec += (long)(ms % 1000) * 1000000;
+    if (time.tv_nsec >= 1000000000) {
+        time.tv_sec++;
+        time.tv_nsec -= 1000000000;
+    }
+    return time;
 }
 
 void tacit_clock_inject(uint64_t (*wall)(void *ctx), void *ctx)

@@ -46,14 +46,6 @@ static double high_of(const tacit_config_row *row, double otherwise)
 
 /* --- One value of each kind --- */
 
-static bool is_clean(const char *text)
-{
-    for (const unsigned char *c = (const unsigned char *)text; *c; c++)
-        if (*c < 0x20 || *c == 0x7f)
-            return false;
-    return tacit_utf8_valid((const uint8_t *)text, strlen(text));
-}
-
 static bool is_null(const yaml_node *node)
 {
     return node->is_plain && (!*node->value || !strcmp(node->value, "~") ||
@@ -66,7 +58,7 @@ static tacit_status copy_text(const place *p, char **out, tacit_error *err)
     bool bounded = p->row->kind == TACIT_CONFIG_TEXT;
     if (is_null(p->node))
         return fail_at(p, err, "a text");
-    if (!is_clean(p->node->value))
+    if (!tacit_text_is_plain(p->node->value, size))
         return fail_at(p, err, "a text without control characters");
     if ((double)size < (bounded ? low_of(p->row, 1) : 1) ||
         (double)size > (bounded ? high_of(p->row, TEXT_MAX) : TEXT_MAX))

@@ -76,7 +76,7 @@ tacit_status tacit_link_open(tacit_link **out, const tacit_link_setup *setup, ta
     if (!link)
         return tacit_fail(err, TACIT_NO_MEMORY, "no memory for a link");
     pthread_mutex_init(&link->lock, NULL);
-    link_init_monotonic(&link->done);
+    tacit_clock_condition_init(&link->done);
     atomic_init(&link->interrupted, false);
     link->connect_ms = setup->connect_ms ? setup->connect_ms : CONNECT_MS;
     link->reply_ms = setup->reply_ms ? setup->reply_ms : REPLY_MS;
@@ -150,7 +150,7 @@ static int wait_finished(tacit_link *link)
 {
     pthread_mutex_lock(&link->lock);
     while (!link->finished) {
-        struct timespec until = link_time_after(POLL_MS);
+        struct timespec until = tacit_clock_after_ms(POLL_MS);
         pthread_cond_timedwait(&link->done, &link->lock, &until);
         bool give_up = atomic_load(&link->interrupted) || tacit_tls_report_is_refusal(link->report);
         if (link->finished || !give_up)

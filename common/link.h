@@ -82,6 +82,9 @@ typedef struct tacit_listener_setup {
                              * 0: 1,024 (ipc: 64) */
     uint32_t handshake_ms;  /* a connection without a finished TLS handshake is closed after this
                              * long, after a tenth of it when few places are left; 0: 10,000 */
+    uint32_t idle_ms;       /* one that sends no request for this long is closed, after a quarter of
+                             * it when few places are left (never while a request of it waits or is
+                             * handled); 0: 60,000. Who asks again connects again. */
     tacit_handler handler;
     void *ctx;
 } tacit_listener_setup;
@@ -101,6 +104,7 @@ typedef struct tacit_listener_counts {
     uint64_t accepted;    /* ever; their handshake may still fail */
     uint64_t turned_away; /* closed because of max_connections */
     uint64_t timed_out;   /* closed because the handshake took too long */
+    uint64_t idled;       /* closed because no request came for too long */
     uint64_t requests;    /* given to the handler */
     uint64_t dropped;     /* connections closed because the handler returned false */
 } tacit_listener_counts;

@@ -66,25 +66,3 @@ tacit_status link_address_parse(link_address *out, const char *url, bool listens
     return tacit_fail(err, TACIT_BAD_INPUT,
                       "%s: expected tls+tcp://HOST:PORT (or ipc:///PATH on this machine)", url);
 }
-
-void link_init_monotonic(pthread_cond_t *condition)
-{
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(condition, &attributes);
-    pthread_condattr_destroy(&attributes);
-}
-
-struct timespec link_time_after(uint64_t ms)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    time.tv_sec += (time_t)(ms / 1000);
-    time.tv_nsec += (long)(ms % 1000) * 1000000;
-    if (time.tv_nsec >= 1000000000) {
-        time.tv_sec++;
-        time.tv_nsec -= 1000000000;
-    }
-    return time;
-}

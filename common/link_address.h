@@ -1,12 +1,9 @@
-/* Room-private: addresses of links and listeners, and waiting by the monotonic clock. */
+/* Room-private: addresses of links and listeners. */
 #ifndef TACIT_COMMON_LINK_ADDRESS_H
 #define TACIT_COMMON_LINK_ADDRESS_H
 
 #include "common/link.h"
 #include "common/status.h"
-
-#include <pthread.h>
-#include <time.h>
 
 /* nng's limit counts the request id (4 bytes) that travels before the body. */
 #define LINK_WIRE_MAX (TACIT_MESSAGE_MAX + 4u)
@@ -22,8 +19,5 @@ typedef struct link_address {
 /* `listens` allows port 0 and an empty host or '*'. TACIT_BAD_INPUT names what is expected. */
 tacit_status link_address_parse(link_address *out, const char *url, bool listens,
                                 tacit_error *err) TACIT_MUST_CHECK;
-
-void link_init_monotonic(pthread_cond_t *condition);
-struct timespec link_time_after(uint64_t ms);
 
 #endif

@@ -5,7 +5,8 @@
  * nng's callbacks only move slots between states; handlers run on the listener's own threads. Every
  * connection is in a table from the moment nng has it. The watch thread asks those whose handshake
  * was not seen finished, and closes the ones that take too long; see tls_engine.h for why nng does
- * not do that by itself. */
+ * not do that by itself. It closes those as well that send no request for long: a device that lost
+ * its power or its network never says so, and anybody can finish the handshake of the enrolment. */
 #include "common/clock.h"
 #include "common/link.h"
 #include "common/link_address.h"
@@ -25,6 +26,7 @@ enum {
     WORKERS = 2,
     CONNECTIONS = 1024,
     HANDSHAKE_MS = 10000,
+    IDLE_MS = 60000,
     SEND_MS = 10000, /* of a reply whose peer does not read */
     REQ_PROTOCOL = 0x30
 };
@@ -41,8 +43,9 @@ typedef struct slot {
 
 typedef struct connection {
     nng_pipe pipe;
-    uint64_t since_ms;
-    bool ready; /* its handshake is done */
+    uint64_t since_ms; /* of its arrival, its handshake's end or its last request */
+    size_t requests;   /* of it that are queued or handled now */
+    bool ready;        /* its handshake is done */
 } connection;
 
 struct tacit_listener {
@@ -56,7 +59,7 @@ struct tacit_listener {
     nng_listener nng;
     nng_tls_config *config; /* NULL: none yet */
     tls_gate *gate;         /* of config */
-    uint32_t handshake_ms;
+    uint32_t handshake_ms, idle_ms;
 
     pthread_mutex_t lock; /* everything below */
     pthread_cond_t work;
@@ -68,13 +71,131 @@ struct tacit_listener {
 
     pthread_mutex_t table_lock;
     pthread_cond_t table_changed;
-    connection *table, *unready; /* `unready`: the watch thread's own copy */
+    connection *table, *doubtful; /* `doubtful`: the watch thread's own copy */
     size_t open, most;
     size_t fresh; /* not ready as far as is known */
     pthread_t watch;
     bool has_watch, watch_stops;
     tacit_listener_counts counts;
 };
+
+/* --- Connections --- */
+
+static void count(tacit_listener *l, uint64_t *counter)
+{
+    pthread_mutex_lock(&l->table_lock);
+    (*counter)++;
+    pthread_mutex_unlock(&l->table_lock);
+}
+
+static bool admit(tacit_listener *l, nng_pipe pipe)
+{
+    pthread_mutex_lock(&l->table_lock);
+    bool room = l->open < l->most;
+    if (room) {
+        l->table[l->open++] = (connection){pipe, tacit_clock_monotonic_ms(), 0, false};
+        l->counts.accepted++;
+        l->fresh++;
+        pthread_cond_signal(&l->table_changed);
+    } else {
+        l->counts.turned_away++;
+    }
+    pthread_mutex_unlock(&l->table_lock);
+    return room;
+}
+
+/* With the table's lock held. */
+static connection *find_connection(tacit_listener *l, nng_pipe pipe)
+{
+    for (size_t i = 0; i < l->open; i++)
+        if (l->table[i].pipe.id == pipe.id)
+            return &l->table[i];
+    return NULL;
+}
+
+static void forget(tacit_listener *l, nng_pipe pipe)
+{
+    pthread_mutex_lock(&l->table_lock);
+    connection *found = find_connection(l, pipe);
+    if (found) {
+        l->fresh -= !found->ready;
+        *found = l->table[--l->open];
+    }
+    pthread_mutex_unlock(&l->table_lock);
+}
+
+static void on_pipe(nng_pipe pipe, nng_pipe_ev event, void *arg)
+{
+    tacit_listener *l = arg;
+    if (event == NNG_PIPE_EV_REM_POST)
+        forget(l, pipe);
+    else if (!admit(l, pipe))
+        nng_pipe_close(pipe);
+}
+
+/* A request of it came (+1), or was answered (-1). */
+static void note_request(tacit_listener *l, nng_pipe pipe, int change)
+{
+    pthread_mutex_lock(&l->table_lock);
+    connection *found = find_connection(l, pipe);
+    if (found) {
+        found->requests += (size_t)change;
+        found->since_ms = tacit_clock_monotonic_ms();
+    }
+    pthread_mutex_unlock(&l->table_lock);
+}
+
+static void mark_ready(tacit_listener *l, nng_pipe pipe)
+{
+    pthread_mutex_lock(&l->table_lock);
+    connection *found = find_connection(l, pipe);
+    if (found && !found->ready) {
+        found->ready = true;
+        found->since_ms = tacit_clock_monotonic_ms();
+        l->fresh--;
+    }
+    pthread_mutex_unlock(&l->table_lock);
+}
+
+/* How long connections may take, less when few places are left. */
+typedef struct limits {
+    uint64_t handshake_ms, idle_ms;
+} limits;
+
+/* Copies the connections that are not ready or were silent for too long; returns how many. */
+static size_t list_doubtful(tacit_listener *l, limits *out)
+{
+    size_t n = 0;
+    bool crowded = l->open >= l->most - l->most / 4;
+    *out = (limits){crowded ? l->handshake_ms / 10 : l->handshake_ms,
+                    crowded ? l->idle_ms / 4 : l->idle_ms};
+    uint64_t now = tacit_clock_monotonic_ms();
+    for (size_t i = 0; i < l->open; i++) {
+        const connection *c = &l->table[i];
+        if (!c->ready || (c->requests == 0 && now - c->since_ms >= out->idle_ms))
+            l->doubtful[n++] = *c;
+    }
+    return n;
+}
+
+/* Without the table's lock: nng's callbacks take it while nng holds its own. */
+static void judge_doubtful(tacit_listener *l, size_t n, const limits *limit)
+{
+    uint64_t now = tacit_clock_monotonic_ms();
+    for (size_t i = 0; i < n; i++) {
+        bool done = false;
+        const connection *c = &l->doubtful[i];
+        if (c->ready) {
+            count(l, &l->counts.idled);
+            nng_pipe_close(c->pipe);
+        } else if (nng_pipe_get_bool(c->pipe, NNG_OPT_TLS_VERIFIED, &done) == 0 && done) {
+            mark_ready(l, c->pipe);
+        } else if (now - c->since_ms >= limit->handshake_ms) {
+            count(l, &l->counts.timed_out);
+            nng_pipe_close(c->pipe);
+        }
+    }
+}
 
 /* --- Slots --- */
 
@@ -129,6 +250,7 @@ static void on_slot(void *arg)
     if (!s->sending && rv == 0) {
         s->request = nng_aio_get_msg(s->aio);
         nng_aio_set_msg(s->aio, NULL);
+        note_request(s->listener, nng_msg_get_pipe(s->request), 1);
         if (!enqueue(s->listener, s))
             drop_request(s);
         return;
@@ -154,13 +276,6 @@ static void slot_reply(slot *s, const tacit_buffer *reply)
     nng_ctx_send(s->ctx, s->aio);
 }
 
-static void count(tacit_listener *l, uint64_t *counter)
-{
-    pthread_mutex_lock(&l->table_lock);
-    (*counter)++;
-    pthread_mutex_unlock(&l->table_lock);
-}
-
 static void handle(tacit_listener *l, slot *s)
 {
     tacit_buffer reply = {.cap = TACIT_MESSAGE_MAX};
@@ -172,6 +287,7 @@ static void handle(tacit_listener *l, slot *s)
         answers = l->handler(l->ctx, nng_msg_body(s->request), size, &reply);
     }
     drop_request(s);
+    note_request(l, pipe, -1);
     if (answers) {
         slot_reply(s, &reply);
     } else {
@@ -205,108 +321,26 @@ static void *work(void *arg)
     return NULL;
 }
 
-/* --- Connections --- */
-
-static bool admit(tacit_listener *l, nng_pipe pipe)
-{
-    pthread_mutex_lock(&l->table_lock);
-    bool room = l->open < l->most;
-    if (room) {
-        l->table[l->open++] = (connection){pipe, tacit_clock_monotonic_ms(), false};
-        l->counts.accepted++;
-        l->fresh++;
-        pthread_cond_signal(&l->table_changed);
-    } else {
-        l->counts.turned_away++;
-    }
-    pthread_mutex_unlock(&l->table_lock);
-    return room;
-}
-
-/* With the table's lock held. */
-static connection *find_connection(tacit_listener *l, nng_pipe pipe)
-{
-    for (size_t i = 0; i < l->open; i++)
-        if (l->table[i].pipe.id == pipe.id)
-            return &l->table[i];
-    return NULL;
-}
-
-static void forget(tacit_listener *l, nng_pipe pipe)
-{
-    pthread_mutex_lock(&l->table_lock);
-    connection *found = find_connection(l, pipe);
-    if (found) {
-        l->fresh -= !found->ready;
-        *found = l->table[--l->open];
-    }
-    pthread_mutex_unlock(&l->table_lock);
-}
-
-static void on_pipe(nng_pipe pipe, nng_pipe_ev event, void *arg)
-{
-    tacit_listener *l = arg;
-    if (event == NNG_PIPE_EV_REM_POST)
-        forget(l, pipe);
-    else if (!admit(l, pipe))
-        nng_pipe_close(pipe);
-}
-
-static void mark_ready(tacit_listener *l, nng_pipe pipe)
-{
-    pthread_mutex_lock(&l->table_lock);
-    connection *found = find_connection(l, pipe);
-    if (found && !found->ready) {
-        found->ready = true;
-        l->fresh--;
-    }
-    pthread_mutex_unlock(&l->table_lock);
-}
-
-/* Copies the connections that are not ready; returns how many, and how long they may take. */
-static size_t list_unready(tacit_listener *l, uint64_t *limit_ms)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < l->open; i++)
-        if (!l->table[i].ready)
-            l->unready[n++] = l->table[i];
-    bool crowded = l->open >= l->most - l->most / 4;
-    *limit_ms = crowded ? l->handshake_ms / 10 : l->handshake_ms;
-    return n;
-}
-
-/* Without the table's lock: nng's callbacks take it while nng holds its own. */
-static void judge_unready(tacit_listener *l, size_t n, uint64_t limit_ms)
-{
-    uint64_t now = tacit_clock_monotonic_ms();
-    for (size_t i = 0; i < n; i++) {
-        bool done = false;
-        nng_pipe pipe = l->unready[i].pipe;
-        if (nng_pipe_get_bool(pipe, NNG_OPT_TLS_VERIFIED, &done) == 0 && done) {
-            mark_ready(l, pipe);
-        } else if (now - l->unready[i].since_ms >= limit_ms) {
-            count(l, &l->counts.timed_out);
-            nng_pipe_close(pipe);
-        }
-    }
-}
+/* --- The watch --- */
 
 static void *watch(void *arg)
 {
     tacit_listener *l = arg;
-    uint64_t limit_ms, pause_ms = l->handshake_ms / 20 + 1;
+    limits limit;
     pthread_mutex_lock(&l->table_lock);
     while (!l->watch_stops) {
-        if (l->fresh == 0) {
+        if (l->open == 0) {
             pthread_cond_wait(&l->table_changed, &l->table_lock);
             continue;
         }
-        size_t n = list_unready(l, &limit_ms);
+        bool handshakes = l->fresh > 0;
+        size_t n = list_doubtful(l, &limit);
         pthread_mutex_unlock(&l->table_lock);
-        judge_unready(l, n, limit_ms);
+        judge_doubtful(l, n, &limit);
         pthread_mutex_lock(&l->table_lock);
-        struct timespec until = link_time_after(pause_ms);
-        while (!l->watch_stops &&
+        uint64_t pause_ms = (handshakes ? l->handshake_ms : l->idle_ms) / 20 + 1;
+        struct timespec until = tacit_clock_after_ms(pause_ms);
+        while (!l->watch_stops && (handshakes || l->fresh == 0) &&
                pthread_cond_timedwait(&l->table_changed, &l->table_lock, &until) == 0)
             continue;
     }
@@ -332,9 +366,9 @@ static tacit_status allocate(tacit_listener *l, const tacit_listener_setup *setu
     size_t workers = setup->workers ? setup->workers : WORKERS;
     l->slots = calloc(l->slot_count, sizeof *l->slots);
     l->table = calloc(l->most, sizeof *l->table);
-    l->unready = calloc(l->most, sizeof *l->unready);
+    l->doubtful = calloc(l->most, sizeof *l->doubtful);
     l->workers = calloc(workers, sizeof *l->workers);
-    if (!l->slots || !l->table || !l->unready || !l->workers)
+    if (!l->slots || !l->table || !l->doubtful || !l->workers)
         return tacit_fail(err, TACIT_NO_MEMORY, "%s: no memory for %zu connections", l->address.url,
                           l->most);
     return TACIT_OK;
@@ -445,10 +479,11 @@ tacit_status tacit_listener_start(tacit_listener **out, const tacit_listener_set
     pthread_mutex_init(&l->lock, NULL);
     pthread_mutex_init(&l->table_lock, NULL);
     pthread_cond_init(&l->work, NULL);
-    link_init_monotonic(&l->table_changed);
+    tacit_clock_condition_init(&l->table_changed);
     l->handler = setup->handler;
     l->ctx = setup->ctx;
     l->handshake_ms = setup->handshake_ms ? setup->handshake_ms : HANDSHAKE_MS;
+    l->idle_ms = setup->idle_ms ? setup->idle_ms : IDLE_MS;
     tacit_status status = link_address_parse(&l->address, setup->url, true, err);
     if (status == TACIT_OK && l->address.is_ipc)
         status = local_server_start(&l->local, l->address.path, setup, err);
@@ -530,7 +565,7 @@ void tacit_listener_stop(tacit_listener *l)
     pthread_mutex_destroy(&l->table_lock);
     pthread_mutex_destroy(&l->lock);
     free(l->workers);
-    free(l->unready);
+    free(l->doubtful);
     free(l->table);
     free(l->slots);
     free(l);

@@ -1,5 +1,7 @@
 #include "common/log.h"
 
+#include "common/text.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,9 +47,7 @@ void tacit_log(tacit_log_level level, const char *format, ...)
     size_t end = used + (n < 0 ? 0 : (size_t)n);
     if (end > sizeof line - 2)
         end = sizeof line - 2;
-    for (size_t i = used; i < end; i++)
-        if ((unsigned char)line[i] < 0x20 || line[i] == 0x7f)
-            line[i] = '?';
+    tacit_text_make_plain(line + used, end - used);
     line[end] = '\n';
     if (write(STDERR_FILENO, line, end + 1) < 0)
         return; /* nowhere left to report to */

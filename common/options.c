@@ -171,6 +171,39 @@ static const tacit_command *find_command(const tacit_command *table, int argc, c
     return NULL;
 }
 
+/* Whether `name` begins with the word and has a second one. */
+static bool in_group(const char *name, const char *word)
+{
+    size_t n = strlen(word);
+    return strncmp(name, word, n) == 0 && name[n] == ' ';
+}
+
+/* A first word that needs a second one: its commands when none is given or help is asked for. */
+static int answer_group(const char *program, const tacit_command *table, int argc, char **argv)
+{
+    bool help = argc > 2 && strcmp(argv[2], "--help") == 0;
+    if (argc > 2 && !help) {
+        fprintf(stderr, "%s: unknown command '%s %s'; see '%s %s --help'\n", program, argv[1],
+                argv[2], program, argv[1]);
+        return tacit_exit_code(TACIT_USAGE);
+    }
+    printf("usage: %s %s COMMAND [options]\n\n", program, argv[1]);
+    for (const tacit_command *row = table; row->name; row++)
+        if (in_group(row->name, argv[1]))
+            printf("  %-18s %s\n", row->name, row->summary);
+    printf("\n'%s %s COMMAND --help' explains a command.\n", program, argv[1]);
+    return help ? 0 : tacit_exit_code(TACIT_USAGE);
+}
+
+static int answer_unknown(const char *program, const tacit_command *table, int argc, char **argv)
+{
+    for (const tacit_command *row = table; row->name; row++)
+        if (in_group(row->name, argv[1]))
+            return answer_group(program, table, argc, argv);
+    fprintf(stderr, "%s: unknown command '%s'; see '%s --help'\n", program, argv[1], program);
+    return tacit_exit_code(TACIT_USAGE);
+}
+
 int tacit_commands_main(const char *program, const char *summary, const tacit_command *table,
                         int argc, char **argv)
 {
@@ -184,10 +217,8 @@ int tacit_commands_main(const char *program, const char *summary, const tacit_co
         return 0;
     }
     const tacit_command *row = find_command(table, argc, argv, &words);
-    if (!row) {
-        fprintf(stderr, "%s: unknown command '%s'; see '%s --help'\n", program, argv[1], program);
-        return tacit_exit_code(TACIT_USAGE);
-    }
+    if (!row)
+        return answer_unknown(program, table, argc, argv);
     map_guard_start(program);
     tacit_error err = {0};
     tacit_status status = row->run(argc - words, argv + words, &err);

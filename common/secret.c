@@ -116,10 +116,3 @@ void tacit_wipe_free(void *memory)
         sodium_memzero(memory, malloc_usable_size(memory));
     free(memory);
 }
-
-bool tacit_secret_equal(const tacit_secret *a, const tacit_secret *b)
-{
-    if (a->size != b->size)
-        return false;
-    return a->size == 0 || sodium_memcmp(a->data, b->data, a->size) == 0;
-}

@@ -6,7 +6,6 @@
 
 #include "common/status.h"
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -42,8 +41,5 @@ tacit_status tacit_secret_store(const tacit_secret *s, const char *path,
 /* Wipes what malloc gave, all of it, and frees it: for buffers of private data that are no keys.
  * NULL is fine. */
 void tacit_wipe_free(void *memory);
-
-/* Constant-time comparison; false for different sizes. */
-bool tacit_secret_equal(const tacit_secret *a, const tacit_secret *b);
 
 #endif

@@ -1,16 +1,12 @@
 #include "common/status.h"
 
+#include "common/text.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 /* Error text goes to terminals and log files: what a peer or a file put in must not steer them. */
-static void replace_control_bytes(char *text)
-{
-    for (unsigned char *c = (unsigned char *)text; *c; c++)
-        if (*c < 0x20 || *c == 0x7f)
-            *c = '?';
-}
 
 /* The name in parentheses: status.h may have a macro of it. */
 tacit_status(tacit_fail)(tacit_error *err, tacit_status status, const char *format, ...)
@@ -22,7 +18,7 @@ tacit_status(tacit_fail)(tacit_error *err, tacit_status status, const char *form
     va_start(args, format);
     vsnprintf(err->message, sizeof err->message, format, args);
     va_end(args);
-    replace_control_bytes(err->message);
+    tacit_text_make_plain(err->message, strlen(err->message));
     return status;
 }
 
@@ -39,7 +35,7 @@ tacit_status tacit_fail_context(tacit_error *err, const char *format, ...)
     memcpy(before, err->message, sizeof before);
     before[sizeof before - sizeof context - 3] = '\0';
     snprintf(err->message, sizeof err->message, "%s: %s", context, before);
-    replace_control_bytes(err->message);
+    tacit_text_make_plain(err->message, strlen(err->message));
     return err->status;
 }
 

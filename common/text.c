@@ -101,21 +101,71 @@ static size_t utf8_length(uint8_t c, uint32_t *min, uint32_t *bits)
     return 0;
 }
 
+/* Bytes of the character that `data` begins with and its code point; 0: it begins with none. */
+static size_t utf8_next(const uint8_t *data, size_t size, uint32_t *code)
+{
+    uint32_t min = 0;
+    size_t n = utf8_length(data[0], &min, code);
+    if (n == 0 || n > size)
+        return 0;
+    for (size_t k = 1; k < n; k++) {
+        if ((data[k] & 0xc0) != 0x80)
+            return 0;
+        *code = *code << 6 | (data[k] & 0x3fu);
+    }
+    return *code < min || *code > 0x10ffff || (*code >= 0xd800 && *code < 0xe000) ? 0 : n;
+}
+
 bool tacit_utf8_valid(const uint8_t *data, size_t size)
 {
+    uint32_t code;
     for (size_t i = 0; i < size;) {
-        uint32_t min = 0, code = 0;
-        size_t n = utf8_length(data[i], &min, &code);
-        if (n == 0 || n > size - i)
-            return false;
-        for (size_t k = 1; k < n; k++) {
-            if ((data[i + k] & 0xc0) != 0x80)
-                return false;
-            code = code << 6 | (data[i + k] & 0x3fu);
-        }
-        if (code < min || code > 0x10ffff || (code >= 0xd800 && code < 0xe000))
+        size_t n = utf8_next(data + i, size - i, &code);
+        if (n == 0)
             return false;
         i += n;
     }
     return true;
+}
+
+/* Characters that a terminal obeys or that change the order in which a line is shown. U+009B alone
+ * begins a control sequence, as ESC [ does. */
+static bool steers(uint32_t code)
+{
+    static const struct {
+        uint32_t first, last;
+    } ranges[] = {
+        {0x00, 0x1f},     {0x7f, 0x9f},     /* C0, DEL, C1 */
+        {0x200e, 0x200f}, {0x2028, 0x202e}, /* marks, line ends, embeddings and overrides */
+        {0x2066, 0x2069},                   /* isolates */
+    };
+    for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++)
+        if (code >= ranges[i].first && code <= ranges[i].last)
+            return true;
+    return false;
+}
+
+bool tacit_text_is_plain(const char *text, size_t size)
+{
+    uint32_t code;
+    for (size_t i = 0; i < size;) {
+        size_t n = utf8_next((const uint8_t *)text + i, size - i, &code);
+        if (n == 0 || steers(code))
+            return false;
+        i += n;
+    }
+    return true;
+}
+
+void tacit_text_make_plain(char *text, size_t size)
+{
+    uint32_t code;
+    for (size_t i = 0; i < size;) {
+        size_t n = utf8_next((const uint8_t *)text + i, size - i, &code);
+        bool plain = n && !steers(code);
+        n = n ? n : 1;
+        if (!plain)
+            memset(text + i, '?', n);
+        i += n;
+    }
 }

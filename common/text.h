@@ -1,5 +1,5 @@
-/* Text: hexadecimal, base64, and numbers parsed strictly (whole string, finite, in range, '.' as
- * the decimal point whatever the locale). */
+/* Text: hexadecimal, what may be shown, and numbers parsed strictly (whole string, finite, in
+ * range, '.' as the decimal point whatever the locale). */
 #ifndef TACIT_COMMON_TEXT_H
 #define TACIT_COMMON_TEXT_H
 
@@ -28,5 +28,12 @@ tacit_status tacit_parse_f64(const char *text, const char *what, double min, dou
 
 /* True when `size` bytes are valid UTF-8 (RFC 3629: no surrogates, no overlong forms). */
 bool tacit_utf8_valid(const uint8_t *data, size_t size);
+
+/* Text that others made and people read, on terminals and in log files: valid UTF-8 without control
+ * characters (C0, DEL, and C1, of which U+009B begins a control sequence) and without those that
+ * reorder or break a line (U+200E, U+200F, U+2028 to U+202E, U+2066 to U+2069). */
+bool tacit_text_is_plain(const char *text, size_t size);
+/* Puts '?' in the place of every byte that keeps `text` from being plain. */
+void tacit_text_make_plain(char *text, size_t size);
 
 #endif

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define ENGINE_NAME "tacit-openssl"
 enum { GREETING_BYTES = 8, NAME_MAX_BYTES = 255 };
@@ -115,12 +116,17 @@ static _Thread_local nng_tls_engine_config *newest_config;
 
 static void report_verification(const nng_tls_engine_config *cfg, int code)
 {
-    char text[256];
+    char text[320], clock[64] = "";
+    time_t now = (time_t)(tacit_tls_now_ms() / 1000);
+    struct tm utc;
+    bool time_error = code == X509_V_ERR_CERT_NOT_YET_VALID || code == X509_V_ERR_CERT_HAS_EXPIRED;
+    if (time_error && gmtime_r(&now, &utc))
+        strftime(clock, sizeof clock, " by this clock, which says %Y-%m-%d %H:%M UTC", &utc);
     const char *whose = cfg->server ? "the peer's certificate" : "the server's certificate";
     const char *why = X509_verify_cert_error_string(code);
     bool name = code == X509_V_ERR_HOSTNAME_MISMATCH || code == X509_V_ERR_IP_ADDRESS_MISMATCH;
-    snprintf(text, sizeof text, "%s is refused: %s%s%.64s%s", whose, why, name ? " (not for '" : "",
-             name ? cfg->name : "", name ? "')" : "");
+    snprintf(text, sizeof text, "%s is refused: %s%s%.64s%s%s", whose, why,
+             name ? " (not for '" : "", name ? cfg->name : "", name ? "')" : "", clock);
     report_set(cfg->report, true, text);
 }
 

@@ -1,6 +1,6 @@
 #include "common/tls_gate.h"
 
-#include "common/link_address.h"
+#include "common/clock.h"
 #include "common/log.h"
 
 /* Far above what nng's own threads need; they never wait for a peer here. */
@@ -10,7 +10,7 @@ void tls_gate_init(tls_gate *gate)
 {
     *gate = (tls_gate){0};
     pthread_mutex_init(&gate->lock, NULL);
-    link_init_monotonic(&gate->changed);
+    tacit_clock_condition_init(&gate->changed);
 }
 
 void tls_gate_fini(tls_gate *gate)
@@ -60,7 +60,7 @@ void tls_gate_arrive(tls_gate *gate)
 /* With the lock held. Gives up rather than hang: what is lost then is said. */
 static void wait_none(tls_gate *gate, const size_t *count, const char *what)
 {
-    struct timespec until = link_time_after(WAIT_MS);
+    struct timespec until = tacit_clock_after_ms(WAIT_MS);
     while (*count > 0)
         if (pthread_cond_timedwait(&gate->changed, &gate->lock, &until) != 0)
             break;

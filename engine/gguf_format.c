@@ -26,21 +26,13 @@ size_t gguf_value_bytes(uint32_t type)
     return type < N_VALUE_TYPES ? value_types[type].bytes : 0;
 }
 
-static bool has_control_bytes(const char *data, size_t size)
-{
-    for (size_t i = 0; i < size; i++)
-        if ((unsigned char)data[i] < 0x20 || data[i] == 0x7f)
-            return true;
-    return false;
-}
-
 tacit_status gguf_check_name(const char *what, const char *data, size_t size, size_t most,
                              tacit_error *err)
 {
     if (size == 0 || size > most)
         return tacit_fail(err, TACIT_BAD_INPUT, "%s: expected a name of 1 to %zu bytes, found %zu",
                           what, most, size);
-    if (has_control_bytes(data, size) || !tacit_utf8_valid((const uint8_t *)data, size))
+    if (!tacit_text_is_plain(data, size))
         return tacit_fail(err, TACIT_BAD_INPUT,
                           "%s: expected a name in UTF-8 without control characters, found '%.*s'",
                           what, (int)size, data);

@@ -27,8 +27,6 @@ typedef struct tacit_kernels {
     float (*max)(const float *x, size_t n); /* -inf when n is 0 */
     /* y = exp(x - shift), at most 2 ulp off; the sum is returned. exp(-inf) is 0. */
     float (*exp_sum)(float *y, const float *x, float shift, size_t n);
-    void (*silu)(float *y, const float *x, size_t n);
-    void (*silu_backward)(float *dx, const float *dy, const float *x, size_t n); /* adds to dx */
     void (*swiglu)(float *y, const float *gate, const float *up, size_t n);
     void (*swiglu_backward)(float *dgate, float *dup, const float *dy, const float *gate,
                             const float *up, size_t n);

@@ -214,32 +214,6 @@ static float exp_sum(float *y, const float *x, float shift, size_t n)
     return sum_of(sum) + rest;
 }
 
-static void silu(float *y, const float *x, size_t n)
-{
-#define STEP(get, put, i, size)                                                                    \
-    do {                                                                                           \
-        size_t rest_ = (size);                                                                     \
-        (void)rest_;                                                                               \
-        vec v_ = get(x + (i));                                                                     \
-        put(y + (i), v_ * sigmoid_of(v_));                                                         \
-    } while (0)
-    FOR_VECTORS(n, STEP);
-#undef STEP
-}
-
-static void silu_backward(float *dx, const float *dy, const float *x, size_t n)
-{
-#define STEP(get, put, i, size)                                                                    \
-    do {                                                                                           \
-        size_t rest_ = (size);                                                                     \
-        (void)rest_;                                                                               \
-        vec v_ = get(x + (i)), s_ = sigmoid_of(v_);                                                \
-        put(dx + (i), get(dx + (i)) + get(dy + (i)) * s_ * (1.0f + v_ * (1.0f - s_)));             \
-    } while (0)
-    FOR_VECTORS(n, STEP);
-#undef STEP
-}
-
 static void swiglu(float *y, const float *gate, const float *up, size_t n)
 {
 #define STEP(get, put, i, size)                                                                    \

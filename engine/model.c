@@ -102,8 +102,3 @@ size_t tacit_model_vocab(const tacit_model *m)
 {
     return m->text.vocab;
 }
-
-bool tacit_model_has_vision(const tacit_model *m)
-{
-    return m->vision != NULL;
-}

@@ -23,6 +23,5 @@ const uint8_t *tacit_model_base_digest(const tacit_model *m);
 size_t tacit_model_embedding(const tacit_model *m);
 size_t tacit_model_context_length(const tacit_model *m);
 size_t tacit_model_vocab(const tacit_model *m);
-bool tacit_model_has_vision(const tacit_model *m);
 
 #endif

@@ -85,16 +85,6 @@ void ops_layer_norm_backward(float *dx, float *dw, float *db, const float *dy, c
     }
 }
 
-void ops_silu_forward(float *y, const float *x, size_t n)
-{
-    kernels()->silu(y, x, n);
-}
-
-void ops_silu_backward(float *dx, const float *dy, const float *x, size_t n)
-{
-    kernels()->silu_backward(dx, dy, x, n);
-}
-
 void ops_swiglu_forward(float *y, const float *gate, const float *up, size_t n)
 {
     kernels()->swiglu(y, gate, up, n);

@@ -24,11 +24,7 @@ void ops_layer_norm_forward(float *y, const float *x, const float *w, const floa
 void ops_layer_norm_backward(float *dx, float *dw, float *db, const float *dy, const float *x,
                              const float *w, size_t rows, size_t n, float eps);
 
-/* SiLU: y = x / (1 + exp(-x)). */
-void ops_silu_forward(float *y, const float *x, size_t n);
-void ops_silu_backward(float *dx, const float *dy, const float *x, size_t n);
-
-/* SwiGLU (Shazeer 2020): y = silu(gate) * up. */
+/* SwiGLU (Shazeer 2020): y = silu(gate) * up, with silu(x) = x / (1 + exp(-x)). */
 void ops_swiglu_forward(float *y, const float *gate, const float *up, size_t n);
 /* dgate and dup are WRITTEN; they may be the memory of gate and up. */
 void ops_swiglu_backward(float *dgate, float *dup, const float *dy, const float *gate,

@@ -28,8 +28,9 @@ static tacit_status check_spec(const tacit_optimizer_spec *s, tacit_error *err)
     if (!in_unit(s->beta1) || !in_unit(s->beta2))
         return tacit_fail(err, TACIT_USAGE, "optimizer: betas %g and %g; expected [0, 1)", s->beta1,
                           s->beta2);
-    if (!(s->epsilon > 0.0) || !isfinite(s->epsilon))
-        return tacit_fail(err, TACIT_USAGE, "optimizer: epsilon %g; expected above 0", s->epsilon);
+    if (!(s->epsilon >= TACIT_ADAM_EPSILON_MIN) || !isfinite(s->epsilon))
+        return tacit_fail(err, TACIT_USAGE, "optimizer: epsilon %g; expected at least %g",
+                          s->epsilon, TACIT_ADAM_EPSILON_MIN);
     return TACIT_OK;
 }
 

@@ -14,6 +14,11 @@ typedef enum tacit_optimizer_kind {
     TACIT_ADAMW /* Loshchilov and Hutter 2019: decoupled weight decay */
 } tacit_optimizer_kind;
 
+/* The least epsilon of Adam: the second moment of a gradient below about 1e-20 is zero in single
+ * precision, and with less in the denominator such a gradient, or none at all, would move a value
+ * without bound or to NaN. */
+#define TACIT_ADAM_EPSILON_MIN 1e-16
+
 typedef struct tacit_optimizer_spec {
     tacit_optimizer_kind kind;
     double learning_rate, momentum, beta1, beta2, epsilon, weight_decay;

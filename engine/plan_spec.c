@@ -55,7 +55,7 @@ tacit_status tacit_optimizer_spec_from_message(tacit_optimizer_spec *out, const 
     if (status == TACIT_OK)
         status = check_number("beta2", o->beta2, adam, 0, 0.999999, err);
     if (status == TACIT_OK)
-        status = check_number("epsilon", o->epsilon, adam, 1e-16, 1, err);
+        status = check_number("epsilon", o->epsilon, adam, TACIT_ADAM_EPSILON_MIN, 1, err);
     if (status == TACIT_OK)
         *out = (tacit_optimizer_spec){.kind = adam ? TACIT_ADAM : TACIT_SGD,
                                       .learning_rate = o->learning_rate,

@@ -17,6 +17,8 @@ typedef struct tacit_tokens {
     size_t capacity;
 } tacit_tokens;
 
+/* Keeps nothing of the file. TACIT_BAD_INPUT names the key, token or merge that cannot be used;
+ * TACIT_NO_MEMORY. */
 tacit_status tacit_tokenizer_load(tacit_tokenizer **out, const gguf_file *file,
                                   tacit_error *err) TACIT_MUST_CHECK;
 void tacit_tokenizer_free(tacit_tokenizer *t);

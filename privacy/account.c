@@ -320,8 +320,8 @@ static tacit_status lineage_fits(tacit_account *account, const account_terms *te
     tacit_status status = account_lineage_others(account->db, lineage, &others, err);
     if (status == TACIT_OK && !(others + epsilon_cap <= terms->policy.epsilon_cap))
         status = tacit_fail(err, TACIT_REFUSED,
-                            "this lineage needs epsilon %.6g at delta %.6g; other lineages hold "
-                            "%.6g of this device's cap %.6g",
+                            "this lineage needs epsilon %.6g at delta %.6g; the schedules of "
+                            "others hold %.6g of this device's cap %.6g, spent or not",
                             epsilon_cap, terms->policy.delta, others, terms->policy.epsilon_cap);
     return status;
 }

@@ -58,6 +58,7 @@ const tacit_audit_kind tacit_audit_kinds[] = {
     {"duplicate_spend", "a reserve was spent or abandoned twice"},
     {"duplicate_update", "an update's digest appears twice"},
 
+    {"outdated_accepted", "an update was accepted under a reserve beyond the policy in force"},
     {"decision_without_spend", "an update was accepted that its device did not sign"},
     {"decision_mismatch", "a decision is not about the update that the device signed"},
     {"duplicate_decision", "an update was decided twice"},
@@ -76,29 +77,40 @@ const tacit_audit_kind tacit_audit_kinds[] = {
 
 /* --- violations --- */
 
-static tacit_status note_list(audit_work *w, uint64_t entry, const char *kind, const char *format,
-                              va_list args)
+/* A list that grows: violations, or notes. */
+typedef struct audit_list {
+    tacit_violation **items;
+    size_t *count, *capacity;
+} audit_list;
+
+static tacit_status list_add(audit_work *w, audit_list list, uint64_t entry, const char *kind,
+                             const char *format, va_list args)
 {
     char line[512];
     tacit_error cleaned;
     vsnprintf(line, sizeof line, format, args);
     tacit_fail(&cleaned, TACIT_OK, "%s", line); /* control bytes out */
-    tacit_status status = audit_grow(&w->out->violations, &w->violation_capacity,
-                                     w->out->violation_count, sizeof(tacit_violation), w->err);
+    tacit_status status =
+        audit_grow(list.items, list.capacity, *list.count, sizeof(tacit_violation), w->err);
     if (status != TACIT_OK)
         return status;
     char *detail = strdup(cleaned.message);
     if (!detail)
         return tacit_fail(w->err, TACIT_NO_MEMORY, "audit: no memory for a violation");
-    w->out->violations[w->out->violation_count++] = (tacit_violation){kind, entry, detail};
+    (*list.items)[(*list.count)++] = (tacit_violation){kind, entry, detail};
     return TACIT_OK;
+}
+
+static audit_list violations_of(audit_work *w)
+{
+    return (audit_list){&w->out->violations, &w->out->violation_count, &w->violation_capacity};
 }
 
 tacit_status audit_note(audit_work *w, const char *kind, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    tacit_status status = note_list(w, w->at, kind, format, args);
+    tacit_status status = list_add(w, violations_of(w), w->at, kind, format, args);
     va_end(args);
     return status;
 }
@@ -107,7 +119,17 @@ tacit_status audit_note_at(audit_work *w, uint64_t entry, const char *kind, cons
 {
     va_list args;
     va_start(args, format);
-    tacit_status status = note_list(w, entry, kind, format, args);
+    tacit_status status = list_add(w, violations_of(w), entry, kind, format, args);
+    va_end(args);
+    return status;
+}
+
+tacit_status audit_remark(audit_work *w, const char *kind, const char *format, ...)
+{
+    va_list args;
+    const audit_list notes = {&w->out->notes, &w->out->note_count, &w->note_capacity};
+    va_start(args, format);
+    tacit_status status = list_add(w, notes, w->at, kind, format, args);
     va_end(args);
     return status;
 }
@@ -354,11 +376,17 @@ tacit_status tacit_audit_run(tacit_audit *out, const tacit_export *log,
     return status;
 }
 
+static void list_free(tacit_violation *items, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        free(items[i].detail);
+    free(items);
+}
+
 void tacit_audit_free(tacit_audit *audit)
 {
-    for (size_t i = 0; i < audit->violation_count; i++)
-        free(audit->violations[i].detail);
-    free(audit->violations);
+    list_free(audit->violations, audit->violation_count);
+    list_free(audit->notes, audit->note_count);
     free(audit->devices);
     free(audit->publications);
     *audit = (tacit_audit){0};

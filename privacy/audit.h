@@ -1,5 +1,11 @@
 /* The offline audit of an exported log: every check that needs no server, each finding a
- * violation {kind, entry, detail}. The list of kinds with their meaning: tacit_audit_kinds. */
+ * violation {kind, entry, detail}. The list of kinds with their meaning: tacit_audit_kinds.
+ *
+ * What nobody did wrong but a reader should know is a note, of the same form. Its one kind is
+ * `outdated_reserve` (privacy/ledger.h): signed under a policy that was in force no more when the
+ * log took it. It counts as spent, so an epsilon above its cap may be nobody's fault. An update
+ * accepted under it is the violation `outdated_accepted`. What no policy of the device ever allowed
+ * is a violation whether an update follows or not. */
 #ifndef TACIT_PRIVACY_AUDIT_H
 #define TACIT_PRIVACY_AUDIT_H
 
@@ -35,6 +41,8 @@ typedef struct tacit_audit_publication {
 typedef struct tacit_audit {
     tacit_violation *violations;
     size_t violation_count;
+    tacit_violation *notes;
+    size_t note_count;
     tacit_audit_device *devices;
     size_t device_count;
     tacit_audit_publication *publications;

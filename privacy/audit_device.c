@@ -59,6 +59,7 @@ static tacit_status policy_is_new(audit_work *w, size_t device, ProtobufCBinaryD
 static void put_in_force(audit_device *d, const tacit_policy *policy)
 {
     d->policy = *policy;
+    tacit_policy_widen(&d->widest, policy);
     d->highest_cap = fmax(d->highest_cap, policy->epsilon_cap);
 }
 
@@ -78,6 +79,7 @@ static tacit_status take_policy(audit_work *w, size_t device, const Tacit__Enrol
         return audit_note(w, "bad_policy", "the account's delta changed from %.6g to %.6g",
                           d->policy.delta, policy.delta);
     if (fresh) {
+        d->widest = policy;
         d->unit = policy.minimum_unit;
         tacit_budget_open(&d->budget, policy.epsilon_cap, policy.delta);
     }
@@ -218,29 +220,52 @@ static bool is_local(const Tacit__Reserve *r)
     return r->round_id.len == 0;
 }
 
-/* Local training has no plan in the log: its reserve alone must be one that the device may make. */
-static tacit_status check_local(audit_work *w, const Tacit__Reserve *r, const audit_device *d)
+static bool allows(const tacit_policy *policy, const Tacit__Reserve *r, const Tacit__Plan *plan)
 {
     tacit_error reason;
-    tacit_status found = tacit_policy_check_reserve(&d->policy, r, &reason);
+    return r->epsilon_cap <= policy->epsilon_cap && r->delta == policy->delta &&
+           (plan ? tacit_policy_check(policy, plan, &reason)
+                 : tacit_policy_check_reserve(policy, r, &reason)) == TACIT_OK;
+}
+
+/* The policy that the reserve was signed under, as far as a log can tell: the one in force, or what
+ * an earlier one allowed when the one in force does not (audit.h). `plan` is NULL for local
+ * training and where it is not logged. */
+static tacit_status find_terms(audit_work *w, const Tacit__Reserve *r, const Tacit__Plan *plan,
+                               const audit_device *d, tacit_policy *terms, bool *outdated)
+{
+    *terms = d->policy;
+    *outdated = !allows(&d->policy, r, plan) && allows(&d->widest, r, plan);
+    if (!*outdated)
+        return TACIT_OK;
+    *terms = d->widest;
+    return audit_remark(w, "outdated_reserve",
+                        "it was signed under an earlier policy (cap %.6g; in force %.6g): charged, "
+                        "no update may follow",
+                        r->epsilon_cap, d->policy.epsilon_cap);
+}
+
+/* Local training has no plan in the log: its reserve alone must be one that the device may make. */
+static tacit_status check_local(audit_work *w, const Tacit__Reserve *r, const tacit_policy *terms)
+{
+    tacit_error reason;
+    tacit_status found = tacit_policy_check_reserve(terms, r, &reason);
     if (found == TACIT_REFUSED)
         return audit_note(w, "under_policy", "%s", reason.message);
     return found == TACIT_OK ? TACIT_OK : audit_note(w, "local_mechanism", "%s", reason.message);
 }
 
-static tacit_status reserve_plan(audit_work *w, const Tacit__Reserve *r, audit_device *d,
-                                 size_t *plan)
+static tacit_status reserve_plan(audit_work *w, const Tacit__Reserve *r, const audit_plan *p,
+                                 const tacit_policy *terms)
 {
     tacit_error reason;
-    *plan = AUDIT_NONE;
     if (is_local(r))
-        return check_local(w, r, d);
-    if (!audit_map_find(&w->plan_by_hash, r->plan_hash.data, r->plan_hash.len, plan))
+        return check_local(w, r, terms);
+    if (!p)
         return audit_note(w, "reserve_without_plan", "its plan is not logged before it");
-    const audit_plan *p = &w->plans[*plan];
     if (tacit_reserve_follows_plan(r, p->plan, p->hash, &reason) != TACIT_OK)
         return audit_note(w, "reserve_off_plan", "%s", reason.message);
-    if (tacit_policy_check(&d->policy, p->plan, &reason) != TACIT_OK)
+    if (tacit_policy_check(terms, p->plan, &reason) != TACIT_OK)
         return audit_note(w, "under_policy", "%s", reason.message);
     return TACIT_OK;
 }
@@ -267,14 +292,14 @@ static tacit_status whole_budget(audit_work *w, const Tacit__Reserve *r, size_t 
  * for a second schedule, the whole of the first at the fixed order. The lineages, each alone, must
  * fit together as well: their sub-caps add up to at most the cap. */
 static tacit_status check_schedule_fits(audit_work *w, audit_device *d, const Tacit__Reserve *r,
-                                        size_t plan)
+                                        size_t plan, double cap)
 {
     tacit_error reason;
     tacit_budget whole = tacit_budget_empty_like(&d->budget), all = d->budget;
     if (whole_budget(w, r, plan, &whole, &reason) != TACIT_OK ||
         tacit_budget_join(&all, &whole, &reason) != TACIT_OK)
         return audit_note(w, "schedule_over_cap", "%s", reason.message);
-    double epsilon = tacit_budget_epsilon(&all), cap = d->policy.epsilon_cap;
+    double epsilon = tacit_budget_epsilon(&all);
     if (d->budget.schedules == 0)
         d->first_schedule = tacit_budget_filter_epsilon(&whole);
     else
@@ -312,7 +337,9 @@ static tacit_status enter_lineage(audit_work *w, const Tacit__Reserve *r, size_t
     return TACIT_OK;
 }
 
-static tacit_status charge(audit_work *w, const tacit_entry *e, size_t device, size_t plan)
+/* Within `cap`: what the reserve itself states, and no more than the device ever had. */
+static tacit_status charge(audit_work *w, const tacit_entry *e, size_t device, size_t plan,
+                           double cap)
 {
     const Tacit__Reserve *r = e->entry->reserve;
     audit_device *d = &w->devices[device];
@@ -321,7 +348,7 @@ static tacit_status charge(audit_work *w, const tacit_entry *e, size_t device, s
     tacit_error reason;
     tacit_status status = enter_lineage(w, r, device, &first);
     if (status == TACIT_OK && first)
-        status = check_schedule_fits(w, d, r, plan);
+        status = check_schedule_fits(w, d, r, plan, cap);
     if (status != TACIT_OK)
         return status;
     if (tacit_budget_event(&event, r, &reason) != TACIT_OK ||
@@ -331,13 +358,14 @@ static tacit_status charge(audit_work *w, const tacit_entry *e, size_t device, s
     if (!tacit_budget_same(epsilon, r->epsilon_after))
         status = audit_note(w, "epsilon_mismatch", "logged %.12g, recomputed %.12g",
                             r->epsilon_after, epsilon);
-    if (status == TACIT_OK && !(epsilon <= d->policy.epsilon_cap))
+    if (status == TACIT_OK && !(epsilon <= cap))
         status = audit_note(w, "cap_exceeded", "epsilon is %.6g of %.6g at delta %.6g", epsilon,
-                            d->policy.epsilon_cap, d->policy.delta);
+                            cap, d->policy.delta);
     return status;
 }
 
-static tacit_status check_terms(audit_work *w, const Tacit__Reserve *r, audit_device *d)
+static tacit_status check_terms(audit_work *w, const Tacit__Reserve *r, audit_device *d,
+                                const tacit_policy *terms)
 {
     tacit_status status = TACIT_OK;
     if (r->insecure) {
@@ -346,15 +374,15 @@ static tacit_status check_terms(audit_work *w, const Tacit__Reserve *r, audit_de
     }
     if (status == TACIT_OK && d->lost)
         status = audit_note(w, "after_account_lost", "the account's cap counted as spent");
-    if (status == TACIT_OK &&
-        (r->epsilon_cap > d->policy.epsilon_cap || r->delta != d->policy.delta))
+    if (status == TACIT_OK && (r->epsilon_cap > terms->epsilon_cap || r->delta != terms->delta))
         status = audit_note(w, "cap_mismatch",
                             "it states cap %.6g and delta %.6g, the policy in force %.6g and %.6g",
                             r->epsilon_cap, r->delta, d->policy.epsilon_cap, d->policy.delta);
     return status;
 }
 
-static tacit_status take_reserve(audit_work *w, const tacit_entry *e, size_t device, size_t plan)
+static tacit_status take_reserve(audit_work *w, const tacit_entry *e, size_t device, size_t plan,
+                                 bool outdated)
 {
     bool added;
     uint8_t key[TACIT_HASH_BYTES];
@@ -365,8 +393,11 @@ static tacit_status take_reserve(audit_work *w, const tacit_entry *e, size_t dev
                                &added, w->err);
     if (status != TACIT_OK)
         return status;
-    w->reserves[w->reserve_count++] = (audit_reserve){
-        .entry = w->at, .device = device, .plan = plan, .local = is_local(e->entry->reserve)};
+    w->reserves[w->reserve_count++] = (audit_reserve){.entry = w->at,
+                                                      .device = device,
+                                                      .plan = plan,
+                                                      .local = is_local(e->entry->reserve),
+                                                      .outdated = outdated};
     w->devices[device].reserves++;
     pair_key(key, device, e->entry->reserve->plan_hash);
     status = audit_map_add(&w->reserved, key, sizeof key, device, &added, w->err);
@@ -387,25 +418,41 @@ static tacit_status take_unprotected(audit_work *w, const Tacit__Reserve *r, siz
                       is_local(r) ? "local training" : "a round");
 }
 
+static size_t find_plan(const audit_work *w, const Tacit__Reserve *r)
+{
+    size_t plan;
+    bool found = !is_local(r) &&
+                 audit_map_find(&w->plan_by_hash, r->plan_hash.data, r->plan_hash.len, &plan);
+    return found ? plan : AUDIT_NONE;
+}
+
+static void note_unit(audit_device *d, tacit_privacy_unit unit)
+{
+    d->unit = d->private_reserve && d->unit < unit ? d->unit : unit;
+    d->private_reserve = true;
+}
+
 static tacit_status audit_reserve_entry(audit_work *w, const tacit_entry *e, size_t device)
 {
     const Tacit__Reserve *r = e->entry->reserve;
-    size_t plan;
-    tacit_status status = reserve_plan(w, r, &w->devices[device], &plan);
+    audit_device *d = &w->devices[device];
+    size_t plan = find_plan(w, r);
+    const audit_plan *p = plan == AUDIT_NONE ? NULL : &w->plans[plan];
+    tacit_policy terms;
+    bool outdated;
+    tacit_status status = find_terms(w, r, p ? p->plan : NULL, d, &terms, &outdated);
     if (status == TACIT_OK)
-        status = check_terms(w, r, &w->devices[device]);
+        status = reserve_plan(w, r, p, &terms);
     if (status == TACIT_OK)
-        status = take_reserve(w, e, device, plan);
+        status = check_terms(w, r, d, &terms);
+    if (status == TACIT_OK)
+        status = take_reserve(w, e, device, plan, outdated);
     if (status != TACIT_OK)
         return status;
     if (r->kind == TACIT_MECHANISM_NONE)
         return take_unprotected(w, r, device);
-    audit_device *d = &w->devices[device];
-    d->unit = d->private_reserve && d->unit < (tacit_privacy_unit)r->unit
-                  ? d->unit
-                  : (tacit_privacy_unit)r->unit;
-    d->private_reserve = true;
-    return charge(w, e, device, plan);
+    note_unit(d, (tacit_privacy_unit)r->unit);
+    return charge(w, e, device, plan, fmin(r->epsilon_cap, terms.epsilon_cap));
 }
 
 /* --- endings --- */

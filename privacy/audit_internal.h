@@ -42,7 +42,7 @@ typedef struct audit_device {
     uint8_t identity_key[TACIT_SIGN_KEY_BYTES], policy_key[TACIT_SIGN_KEY_BYTES];
     uint8_t name[TACIT_DEVICE_BYTES]; /* newest pseudonym */
     bool has_policy_key, revoked, frozen, lost, insecure;
-    tacit_policy policy;
+    tacit_policy policy, widest; /* in force; the most that one ever allowed, term by term */
     tacit_budget budget;
     double highest_cap;    /* of the policies in force so far, and what a lost account stated */
     double first_schedule; /* epsilon of the whole first schedule at the fixed order */
@@ -71,7 +71,7 @@ typedef struct audit_reserve {
     uint64_t entry;
     size_t device;
     size_t plan; /* AUDIT_NONE for local training and where it is not logged */
-    bool local;
+    bool local, outdated;
     uint8_t digest[TACIT_HASH_BYTES];
     bool spent, abandoned, decided, accepted;
 } audit_reserve;
@@ -103,7 +103,7 @@ typedef struct audit_work {
     audit_manifest *manifests;
     size_t device_count, device_capacity, schedule_count, schedule_capacity, plan_count,
         plan_capacity, reserve_count, reserve_capacity, manifest_count, manifest_capacity,
-        violation_capacity, publication_capacity;
+        violation_capacity, note_capacity, publication_capacity;
 
     audit_map leaves; /* leaf hash -> entry */
     audit_map names;  /* pseudonym -> device */
@@ -124,6 +124,10 @@ tacit_status audit_note(audit_work *w, const char *kind, const char *format, ...
     TACIT_PRINTF(3, 4) TACIT_MUST_CHECK;
 tacit_status audit_note_at(audit_work *w, uint64_t entry, const char *kind, const char *format, ...)
     TACIT_PRINTF(4, 5) TACIT_MUST_CHECK;
+
+/* Adds a note at the current entry: what is no violation. */
+tacit_status audit_remark(audit_work *w, const char *kind, const char *format, ...)
+    TACIT_PRINTF(3, 4) TACIT_MUST_CHECK;
 
 /* The device an entry names; NULL after a violation was noted. */
 tacit_status audit_find_device(audit_work *w, const tacit_entry *e,

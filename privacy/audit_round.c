@@ -134,6 +134,13 @@ static tacit_status accept_update(audit_work *w, const Tacit__UpdateDecision *u,
         if (status != TACIT_OK)
             return status;
     }
+    if (r->outdated) {
+        tacit_status status = audit_note(
+            w, "outdated_accepted", "the policy in force does not allow the reserve at entry %llu",
+            (unsigned long long)r->entry);
+        if (status != TACIT_OK)
+            return status;
+    }
     if (!r->spent)
         return audit_note(w, "decision_without_spend", "the device signed no update for it");
     if (r->abandoned)

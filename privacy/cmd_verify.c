@@ -5,6 +5,7 @@
 #include "privacy/audit.h"
 #include "privacy/audit_commands.h"
 #include "privacy/receipt.h"
+#include "privacy/verify_schedules.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -85,7 +86,19 @@ static void print_warnings(const tacit_audit *audit)
         printf("\nwarning: delta summed over the devices is %.3g, above 0.01\n", delta);
 }
 
-static void print_people(const tacit_audit *audit, const char *folder)
+static void print_list(const char *title, const tacit_violation *list, size_t count)
+{
+    printf("\n%s: %zu\n", title, count);
+    for (size_t i = 0; i < count; i++) {
+        if (list[i].entry == TACIT_AUDIT_NO_ENTRY)
+            printf("  %s: %s\n", list[i].kind, list[i].detail);
+        else
+            printf("  %s at entry %llu: %s\n", list[i].kind, (unsigned long long)list[i].entry,
+                   list[i].detail);
+    }
+}
+
+static void print_people(const tacit_audit *audit, const json_t *schedules, const char *folder)
 {
     char root[2 * TACIT_HASH_BYTES + 1];
     tacit_hex(root, audit->checkpoint.root, TACIT_HASH_BYTES);
@@ -93,16 +106,11 @@ static void print_people(const tacit_audit *audit, const char *folder)
            (unsigned long long)audit->entries, (unsigned long long)audit->checkpoint.size, root);
     printf("receipts held against it: %llu\n", (unsigned long long)audit->receipts);
     print_devices(audit);
+    schedule_list_print(schedules);
     print_publications(audit);
     print_warnings(audit);
-    printf("\nviolations: %zu\n", audit->violation_count);
-    for (size_t i = 0; i < audit->violation_count; i++) {
-        const tacit_violation *v = &audit->violations[i];
-        if (v->entry == TACIT_AUDIT_NO_ENTRY)
-            printf("  %s: %s\n", v->kind, v->detail);
-        else
-            printf("  %s at entry %llu: %s\n", v->kind, (unsigned long long)v->entry, v->detail);
-    }
+    print_list("notes", audit->notes, audit->note_count);
+    print_list("violations", audit->violations, audit->violation_count);
     printf("\na log cannot prove\n");
     for (size_t i = 0; i < sizeof beyond_the_log / sizeof beyond_the_log[0]; i++)
         printf("  - %s\n", beyond_the_log[i]);
@@ -123,11 +131,11 @@ static json_t *json_hex(const uint8_t *bytes, size_t size)
     return json_string(text);
 }
 
-static json_t *json_violations(const tacit_audit *audit)
+static json_t *json_list(const tacit_violation *found, size_t count)
 {
     json_t *list = json_array();
-    for (size_t i = 0; i < audit->violation_count; i++) {
-        const tacit_violation *v = &audit->violations[i];
+    for (size_t i = 0; i < count; i++) {
+        const tacit_violation *v = &found[i];
         json_t *entry =
             v->entry == TACIT_AUDIT_NO_ENTRY ? json_null() : json_integer((json_int_t)v->entry);
         json_array_append_new(
@@ -178,16 +186,18 @@ static double worst_epsilon(const tacit_audit *audit)
     return worst;
 }
 
-static tacit_status print_json(const tacit_audit *audit, tacit_error *err)
+static tacit_status print_json(const tacit_audit *audit, json_t *schedules, tacit_error *err)
 {
     json_t *root = json_pack(
-        "{s:s,s:s,s:I,s:I,s:o,s:I,s:I,s:o,s:o,s:o,s:o}", "audit",
+        "{s:s,s:s,s:I,s:I,s:o,s:I,s:I,s:o,s:o,s:O,s:o,s:o,s:o}", "audit",
         audit->violation_count ? "violations" : "ok", "origin", audit->checkpoint.origin, "entries",
         (json_int_t)audit->entries, "checkpoint_size", (json_int_t)audit->checkpoint.size, "root",
         json_hex(audit->checkpoint.root, TACIT_HASH_BYTES), "rounds", (json_int_t)audit->rounds,
         "receipts", (json_int_t)audit->receipts, "epsilon_max", json_number(worst_epsilon(audit)),
-        "devices", json_devices(audit), "publications", json_publications(audit), "violations",
-        json_violations(audit));
+        "devices", json_devices(audit), "schedules", schedules, "publications",
+        json_publications(audit), "violations",
+        json_list(audit->violations, audit->violation_count), "notes",
+        json_list(audit->notes, audit->note_count));
     char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
     json_decref(root);
     if (!text)
@@ -229,13 +239,15 @@ static tacit_status verify_folder(const char *folder, const tacit_audit_options 
     if (status != TACIT_OK)
         return status;
     status = tacit_audit_run(&audit, &log, options, err);
+    json_t *schedules = status == TACIT_OK ? schedule_list(&log) : NULL;
     tacit_export_free(&log);
     if (status != TACIT_OK)
         return status;
     if (json)
-        status = print_json(&audit, err);
+        status = print_json(&audit, schedules, err);
     else
-        print_people(&audit, folder);
+        print_people(&audit, schedules, folder);
+    json_decref(schedules);
     if (status == TACIT_OK && audit.violation_count)
         status = tacit_fail(err, TACIT_INTEGRITY, "%s: %zu violation%s, the first is %s", folder,
                             audit.violation_count, audit.violation_count == 1 ? "" : "s",

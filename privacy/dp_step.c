@@ -220,11 +220,6 @@ tacit_status tacit_dp_end_step(tacit_dp *dp, float *mean, tacit_error *err)
     return TACIT_OK;
 }
 
-uint32_t tacit_dp_steps_done(const tacit_dp *dp)
-{
-    return dp->steps_done;
-}
-
 bool tacit_dp_insecure(const tacit_dp *dp)
 {
     return tacit_drbg_insecure(dp->noise);

@@ -43,8 +43,6 @@ tacit_status tacit_dp_add(tacit_dp *dp, const float *grad, tacit_error *err) TAC
 /* Writes mean[values] in the gradient's units. TACIT_CONFLICT unless every drawn unit was added. */
 tacit_status tacit_dp_end_step(tacit_dp *dp, float *mean, tacit_error *err) TACIT_MUST_CHECK;
 
-uint32_t tacit_dp_steps_done(const tacit_dp *dp);
-
 /* True under a test seed: the reserve must say `insecure`. */
 bool tacit_dp_insecure(const tacit_dp *dp);
 

@@ -39,6 +39,7 @@ void tacit_drbg_bytes(tacit_drbg *g, void *out, size_t size);
  * two copies of one disk or memory image part there. Does nothing under a test seed. */
 void tacit_drbg_refresh(tacit_drbg *g);
 
+/* True under a test seed. */
 bool tacit_drbg_insecure(const tacit_drbg *g);
 
 #endif

@@ -1,5 +1,6 @@
 #include "privacy/entry.h"
 
+#include "common/text.h"
 #include "privacy/mechanism.h"
 #include "privacy/policy.h"
 
@@ -39,10 +40,7 @@ static const char *need_range(ProtobufCBinaryData field, size_t min, size_t max,
 static const char *need_text(const char *text, const char *complaint)
 {
     size_t n = strlen(text);
-    bool good = n > 0 && n <= ENTRY_TEXT_MAX;
-    for (size_t i = 0; i < n && good; i++)
-        good = (unsigned char)text[i] >= 0x20 && text[i] != 0x7f;
-    return good ? NULL : complaint;
+    return n > 0 && n <= ENTRY_TEXT_MAX && tacit_text_is_plain(text, n) ? NULL : complaint;
 }
 
 static const char *need_policy(ProtobufCBinaryData field)

@@ -55,11 +55,6 @@ void tacit_fft_free(tacit_fft *fft)
     free(fft);
 }
 
-size_t tacit_fft_size(const tacit_fft *fft)
-{
-    return fft->n;
-}
-
 /* (a, b) -> (a + b, (a - b) w) for one block of length 2 h. */
 static void split_block(size_t h, double *restrict ar, double *restrict ai, double *restrict br,
                         double *restrict bi, const double *restrict wr, const double *restrict wi)

@@ -19,7 +19,6 @@ typedef struct tacit_fft tacit_fft;
 /* n: a power of two from 2 to TACIT_FFT_MAX. Holds 16 n bytes. */
 tacit_status tacit_fft_new(tacit_fft **out, size_t n, tacit_error *err) TACIT_MUST_CHECK;
 void tacit_fft_free(tacit_fft *fft);
-size_t tacit_fft_size(const tacit_fft *fft);
 
 /* X_f = sum_k x_k e^(-2 pi i f k / n), in place, natural to bit-reversed order. */
 void tacit_fft_forward(const tacit_fft *fft, double *re, double *im);

@@ -4,6 +4,15 @@
  * caller's transaction rolls the log back as well. An append costs O(log n). It belongs to the
  * thread that owns the connection.
  *
+ * A device signs a reserve before it asks, so a reserve says what was spent whatever became of the
+ * policy since. The policy in force at a reserve's entry is the newest that an earlier entry put
+ * there. A reserve is *outdated* when that policy does not allow it (it states a cap above it, or
+ * is of a plan that it refuses) but the most, term by term, that a policy of this device ever
+ * allowed does (tacit_policy_widen). It is logged and charged like any other, in its place in the
+ * chain; it takes no part in its round, which its device hears by an acknowledgement without a
+ * nonce, and no update under it is ever accepted. Whether it is outdated is fixed with its entry:
+ * the same bytes again, a restart or a later policy do not change it.
+ *
  * Group commit: tacit_database_begin; for each request tacit_database_mark, appends and the
  * caller's own writes, tacit_database_keep; tacit_ledger_checkpoint; tacit_database_commit; only
  * then do replies with proofs leave. */
@@ -37,8 +46,9 @@ const tacit_note_key *tacit_ledger_key(const tacit_ledger *ledger);
  *   TACIT_INTEGRITY   signature or signer wrong; of a device's entry else: the sequence was used
  *                     with other bytes, or `previous` is not the chain's head: a suspected clone
  *   TACIT_REFUSED     unknown, revoked or frozen device; a reserve that is not of its logged plan,
- *                     states a wrong epsilon, goes beyond the cap or against the device's policy;
- *                     a policy that allows more without the right signature
+ *                     states a wrong epsilon, goes beyond the cap that it states, or is what no
+ *                     policy of its device ever allowed; an update accepted under an outdated
+ *                     reserve; a policy that allows more without the right signature
  *   TACIT_CONFLICT    sequence ahead of the chain (earlier entries first); no server_start yet; a
  *                     round's plan, a plan's reserve, a reserve's spend, an update's digest or
  *                     decision exists already
@@ -109,6 +119,7 @@ typedef struct tacit_ledger_reserve {
     uint8_t plan_hash[TACIT_HASH_BYTES];
     uint8_t update_digest[TACIT_HASH_BYTES]; /* zeros until a spend */
     bool spent, abandoned, decided, accepted;
+    bool outdated; /* charged, but of no use to its round */
 } tacit_ledger_reserve;
 
 tacit_status tacit_ledger_reserve_get(tacit_ledger *ledger, const uint8_t leaf[TACIT_HASH_BYTES],

@@ -376,6 +376,10 @@ static tacit_status decision_check(const Tacit__UpdateDecision *u, const tacit_l
         return tacit_fail(err, TACIT_NOT_FOUND, "ledger: no spend of that reserve is logged");
     if (u->accepted && r->abandoned)
         return tacit_fail(err, TACIT_CONFLICT, "ledger: that reserve was abandoned");
+    if (u->accepted && r->outdated)
+        return tacit_fail(err, TACIT_REFUSED,
+                          "ledger: that reserve was signed under a policy that was in force no "
+                          "more; it is charged, and no update under it is accepted");
     if (u->accepted && memcmp(u->update_digest.data, r->update_digest, TACIT_HASH_BYTES) != 0)
         return tacit_fail(err, TACIT_INTEGRITY,
                           "ledger: the update's digest is not the one that the device signed");
@@ -514,12 +518,99 @@ static tacit_status refuse_claim(tacit_status status, tacit_error *err)
     return TACIT_REFUSED;
 }
 
-static tacit_status reserve_plan_check(tacit_ledger *ledger, const Tacit__Reserve *r,
-                                       const ledger_account *a, tacit_error *err)
+/* What a policy says to a reserve of this plan; NULL is local training's, which never leaves the
+ * device. */
+static tacit_status reserve_allowed(const tacit_policy *policy, const Tacit__Reserve *r,
+                                    const Tacit__Plan *plan, tacit_error *err)
+{
+    if (r->kind == TACIT_MECHANISM_NONE && !policy->allow_non_private)
+        return tacit_fail(err, TACIT_REFUSED, "ledger: the device's policy forbids mechanism none");
+    if (!(r->epsilon_cap <= policy->epsilon_cap))
+        return tacit_fail(err, TACIT_REFUSED,
+                          "ledger: the reserve states a cap of %.6g, the device's cap is %.6g",
+                          r->epsilon_cap, policy->epsilon_cap);
+    return plan ? tacit_policy_check(policy, plan, err)
+                : refuse_claim(tacit_policy_check_reserve(policy, r, err), err);
+}
+
+/* The most, term by term, that a policy of this account ever allowed. Every row of ledger_policy
+ * was in force from its entry on. */
+static tacit_status widest_policy(tacit_ledger *ledger, const ledger_account *a, tacit_policy *out,
+                                  tacit_error *err)
+{
+    tacit_statement *s;
+    bool row = false;
+    *out = a->policy;
+    tacit_status status = tacit_statement_begin(
+        ledger->db, &s, "SELECT policy FROM ledger_policy WHERE identity_key = $1", err);
+    if (status != TACIT_OK)
+        return status;
+    tacit_bind_blob(s, 1, a->identity_key, TACIT_SIGN_KEY_BYTES);
+    while ((status = tacit_statement_step(s, &row, err)) == TACIT_OK && row) {
+        tacit_policy one;
+        tacit_span bytes = tacit_column_blob(s, 0);
+        status = tacit_policy_unpack(&one, bytes.data, bytes.size, err);
+        if (status != TACIT_OK)
+            break;
+        tacit_policy_widen(out, &one);
+    }
+    tacit_statement_end(s);
+    return status;
+}
+
+/* A device signs a reserve before it asks. What the policy in force refuses was signed in good
+ * faith when an earlier policy allowed it; what none ever allowed was not. */
+static tacit_status judge_terms(tacit_ledger *ledger, const Tacit__Reserve *r,
+                                const Tacit__Plan *plan, const ledger_account *a, bool *outdated,
+                                tacit_error *err)
+{
+    tacit_policy widest;
+    tacit_error none;
+    *outdated = false;
+    tacit_status status = reserve_allowed(&a->policy, r, plan, err);
+    if (status != TACIT_REFUSED)
+        return status;
+    tacit_status found = widest_policy(ledger, a, &widest, &none);
+    if (found != TACIT_OK)
+        return tacit_fail(err, found, "%s", none.message);
+    *outdated = reserve_allowed(&widest, r, plan, &none) == TACIT_OK;
+    return *outdated ? TACIT_OK : status;
+}
+
+/* Local training: its plan never leaves the device, so the reserve alone must be one that the
+ * device may make, in a lineage of its own. What is refused here the auditor would find in an
+ * honest server's log. */
+static tacit_status judge_local(tacit_ledger *ledger, const Tacit__Reserve *r,
+                                const ledger_account *a, bool *outdated, tacit_error *err)
+{
+    const tacit_span lineage = tacit_span_of(r->lineage), plan = tacit_span_of(r->plan_hash);
+    const tacit_span own[] = {{a->identity_key, TACIT_SIGN_KEY_BYTES}, lineage};
+    const struct {
+        const char *sql;
+        const tacit_span *blobs;
+        size_t n;
+    } others[] = {
+        {"SELECT 1 FROM ledger_reserve WHERE identity_key = $1 AND lineage = $2 LIMIT 1", own, 2},
+        {"SELECT 1 FROM ledger_schedule WHERE lineage = $1 LIMIT 1", &lineage, 1},
+        {"SELECT 1 FROM ledger_plan WHERE hash = $1 LIMIT 1", &plan, 1},
+    };
+    tacit_status status = judge_terms(ledger, r, NULL, a, outdated, err);
+    for (size_t i = 0; i < sizeof others / sizeof others[0] && status == TACIT_OK; i++) {
+        bool seen;
+        status = exists_blobs(ledger, others[i].sql, others[i].blobs, others[i].n, &seen, err);
+        if (status == TACIT_OK && seen)
+            status = tacit_fail(err, TACIT_REFUSED,
+                                "ledger: local training needs a lineage and a plan of its own");
+    }
+    return status;
+}
+
+static tacit_status reserve_judge(tacit_ledger *ledger, const Tacit__Reserve *r,
+                                  const ledger_account *a, bool *outdated, tacit_error *err)
 {
     Tacit__Plan *plan;
     if (r->round_id.len == 0)
-        return TACIT_OK; /* local training: its plan never leaves the device */
+        return judge_local(ledger, r, a, outdated, err);
     tacit_status status = message_by_hash(
         ledger, "SELECT bytes FROM ledger_plan WHERE hash = $1", "plan of this reserve",
         r->plan_hash, &tacit__plan__descriptor, (ProtobufCMessage **)(void *)&plan, err);
@@ -527,27 +618,63 @@ static tacit_status reserve_plan_check(tacit_ledger *ledger, const Tacit__Reserv
         return status;
     status = refuse_claim(tacit_reserve_follows_plan(r, plan, r->plan_hash.data, err), err);
     if (status == TACIT_OK)
-        status = tacit_policy_check(&a->policy, plan, err);
+        status = judge_terms(ledger, r, plan, a, outdated, err);
     tacit_message_free(plan);
     return status;
 }
 
+/* The first reserve of a lineage admits its whole schedule (privacy/budget.h), which must fit. For
+ * a device's first lineage this is all that the auditor asks; beside others he asks more, from what
+ * only the account and he keep. */
+static tacit_status reserve_schedule_check(tacit_ledger *ledger, const Tacit__Reserve *r,
+                                           const ledger_account *a, tacit_error *err)
+{
+    Tacit__Plan *plan = NULL;
+    Tacit__Schedule *schedule = NULL;
+    tacit_budget all = a->budget;
+    bool unprotected;
+    tacit_status status = message_by_hash(
+        ledger, "SELECT bytes FROM ledger_plan WHERE hash = $1", "plan of this reserve",
+        r->plan_hash, &tacit__plan__descriptor, (ProtobufCMessage **)(void *)&plan, err);
+    if (status == TACIT_OK)
+        status = message_by_hash(ledger, "SELECT bytes FROM ledger_schedule WHERE hash = $1",
+                                 "schedule of this reserve", plan->schedule_hash,
+                                 &tacit__schedule__descriptor,
+                                 (ProtobufCMessage **)(void *)&schedule, err);
+    if (status == TACIT_OK)
+        status = tacit_budget_add_schedule(&all, schedule, schedule->n_rounds, r->values,
+                                           &unprotected, err);
+    if (status == TACIT_OK && !(tacit_budget_epsilon(&all) <= r->epsilon_cap))
+        status =
+            tacit_fail(err, TACIT_REFUSED,
+                       "ledger: the whole schedule of this reserve brings epsilon to %.6g, its "
+                       "own stated cap is %.6g",
+                       tacit_budget_epsilon(&all), r->epsilon_cap);
+    tacit_message_free(schedule);
+    tacit_message_free(plan);
+    return status;
+}
+
+/* The account has what was reserved, whatever the cap is by now; what a reserve says of itself must
+ * be true, and within the cap that it states. */
 static tacit_status reserve_charge(tacit_ledger *ledger, const Tacit__Reserve *r, ledger_account *a,
                                    tacit_error *err)
 {
     bool seen;
     tacit_event event;
+    if (a->budget.lost)
+        return tacit_fail(err, TACIT_REFUSED,
+                          "ledger: the device declared its account lost; its cap counts as spent");
     if (r->kind == TACIT_MECHANISM_NONE) {
         tacit_budget_add_unprotected(&a->budget);
-        return a->policy.allow_non_private ? TACIT_OK
-                                           : tacit_fail(err, TACIT_REFUSED,
-                                                        "ledger: the device's policy forbids "
-                                                        "mechanism none");
+        return TACIT_OK;
     }
     const tacit_span key[] = {{a->identity_key, TACIT_SIGN_KEY_BYTES}, tacit_span_of(r->lineage)};
     tacit_status status = exists_blobs(
         ledger, "SELECT 1 FROM ledger_reserve WHERE identity_key = $1 AND lineage = $2 LIMIT 1",
         key, 2, &seen, err);
+    if (status == TACIT_OK && !seen && r->round_id.len)
+        status = reserve_schedule_check(ledger, r, a, err);
     if (status == TACIT_OK)
         status = tacit_budget_event(&event, r, err);
     if (status == TACIT_OK)
@@ -555,10 +682,10 @@ static tacit_status reserve_charge(tacit_ledger *ledger, const Tacit__Reserve *r
     if (status != TACIT_OK)
         return status;
     double epsilon = tacit_budget_epsilon(&a->budget);
-    if (!(epsilon <= a->policy.epsilon_cap) || r->epsilon_cap > a->policy.epsilon_cap)
+    if (!(epsilon <= r->epsilon_cap))
         return tacit_fail(err, TACIT_REFUSED,
-                          "ledger: the reserve brings epsilon to %.6g, the device's cap is %.6g",
-                          epsilon, a->policy.epsilon_cap);
+                          "ledger: the reserve brings epsilon to %.6g, its own stated cap is %.6g",
+                          epsilon, r->epsilon_cap);
     if (r->delta != a->policy.delta || !tacit_budget_same(epsilon, r->epsilon_after))
         return tacit_fail(err, TACIT_REFUSED,
                           "ledger: the reserve states epsilon %.12g, its events give %.12g",
@@ -567,14 +694,14 @@ static tacit_status reserve_charge(tacit_ledger *ledger, const Tacit__Reserve *r
 }
 
 static tacit_status reserve_insert(tacit_ledger *ledger, const tacit_entry *e, uint64_t index,
-                                   const ledger_account *a, tacit_error *err)
+                                   const ledger_account *a, bool outdated, tacit_error *err)
 {
     tacit_statement *s;
     const Tacit__Reserve *r = e->entry->reserve;
     tacit_status status = tacit_statement_begin(
         ledger->db, &s,
         "INSERT INTO ledger_reserve (leaf, idx, device, identity_key, plan_hash, lineage,"
-        " abandoned, decided, accepted) VALUES ($1, $2, $3, $4, $5, $6, 0, 0, 0)",
+        " abandoned, decided, accepted, outdated) VALUES ($1, $2, $3, $4, $5, $6, 0, 0, 0, $7)",
         err);
     if (status != TACIT_OK)
         return status;
@@ -584,6 +711,7 @@ static tacit_status reserve_insert(tacit_ledger *ledger, const tacit_entry *e, u
     tacit_bind_blob(s, 4, a->identity_key, TACIT_SIGN_KEY_BYTES);
     tacit_bind_blob(s, 5, r->plan_hash.data, r->plan_hash.len);
     tacit_bind_blob(s, 6, r->lineage.data, r->lineage.len);
+    tacit_bind_i64(s, 7, outdated);
     return tacit_statement_finish(s, err);
 }
 
@@ -591,11 +719,12 @@ static tacit_status device_reserve(tacit_ledger *ledger, const tacit_entry *e, u
                                    ledger_account *a, tacit_error *err)
 {
     const Tacit__Reserve *r = e->entry->reserve;
-    tacit_status status = reserve_plan_check(ledger, r, a, err);
+    bool outdated;
+    tacit_status status = reserve_judge(ledger, r, a, &outdated, err);
     if (status == TACIT_OK)
         status = reserve_charge(ledger, r, a, err);
     if (status == TACIT_OK)
-        status = reserve_insert(ledger, e, index, a, err);
+        status = reserve_insert(ledger, e, index, a, outdated, err);
     return status;
 }
 
@@ -625,6 +754,15 @@ static tacit_status device_spend(tacit_ledger *ledger, const tacit_entry *e, uin
     if (r.spent || r.abandoned)
         return tacit_fail(err, TACIT_CONFLICT, "ledger: that reserve was %s already",
                           r.spent ? "spent" : "abandoned");
+    const tacit_span plan = {r.plan_hash, TACIT_HASH_BYTES};
+    bool planned;
+    status =
+        exists_blobs(ledger, "SELECT 1 FROM ledger_plan WHERE hash = $1", &plan, 1, &planned, err);
+    if (status == TACIT_OK && !planned)
+        status =
+            tacit_fail(err, TACIT_REFUSED, "ledger: nothing of local training leaves a device");
+    if (status != TACIT_OK)
+        return status;
     const tacit_span row[] = {tacit_span_of(spend->update_digest),
                               tacit_span_of(spend->reserve_hash)};
     return run_blobs(ledger, "UPDATE ledger_reserve SET update_digest = $1 WHERE leaf = $2", row, 2,
@@ -753,7 +891,7 @@ tacit_status tacit_ledger_reserve_get(tacit_ledger *ledger, const uint8_t leaf[T
     bool row = false;
     tacit_status status = tacit_statement_begin(
         ledger->db, &s,
-        "SELECT idx, device, plan_hash, update_digest, abandoned, decided, accepted"
+        "SELECT idx, device, plan_hash, update_digest, abandoned, decided, accepted, outdated"
         " FROM ledger_reserve WHERE leaf = $1",
         err);
     if (status != TACIT_OK)
@@ -774,6 +912,7 @@ tacit_status tacit_ledger_reserve_get(tacit_ledger *ledger, const uint8_t leaf[T
     out->abandoned = tacit_column_i64(s, 4) != 0;
     out->decided = tacit_column_i64(s, 5) != 0;
     out->accepted = tacit_column_i64(s, 6) != 0;
+    out->outdated = tacit_column_i64(s, 7) != 0;
     status = tacit_statement_check(s, err);
 done:
     tacit_statement_end(s);

@@ -34,6 +34,8 @@ static const char *const ledger_sql[] = {
     "CREATE TABLE ledger_policy (identity_key BLOB NOT NULL, policy BLOB NOT NULL,"
     " PRIMARY KEY (identity_key, policy)) STRICT;"
     "INSERT INTO ledger_policy SELECT identity_key, policy FROM ledger_account;",
+    /* Logs of before hold no such reserve: it was refused. */
+    "ALTER TABLE ledger_reserve ADD COLUMN outdated INTEGER NOT NULL DEFAULT 0;",
 };
 const tacit_migrations ledger_migrations = {"ledger", ledger_sql,
                                             sizeof ledger_sql / sizeof ledger_sql[0]};

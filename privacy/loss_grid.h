@@ -27,6 +27,8 @@ typedef struct loss_grid {
 /* How many points loss_grid_init would make; a double, for it may be beyond any integer. */
 double loss_grid_points(loss_pair kind, double sigma, double q, double step);
 
+/* Fills `g`, whose mass loss_grid_fini frees. TACIT_REFUSED beyond LOSS_GRID_MAX points;
+ * TACIT_NO_MEMORY. */
 tacit_status loss_grid_init(loss_grid *g, loss_pair kind, double sigma, double q, double step,
                             tacit_error *err) TACIT_MUST_CHECK;
 void loss_grid_fini(loss_grid *g);

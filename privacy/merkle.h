@@ -21,6 +21,7 @@ typedef struct tacit_proof {
     size_t count;
 } tacit_proof;
 
+/* The hash of a leaf over an entry of `size` bytes, and of the node above two others. */
 void tacit_merkle_leaf(uint8_t out[TACIT_HASH_BYTES], const void *entry, size_t size);
 void tacit_merkle_node(uint8_t out[TACIT_HASH_BYTES], const uint8_t left[TACIT_HASH_BYTES],
                        const uint8_t right[TACIT_HASH_BYTES]);

@@ -14,9 +14,8 @@
 static tacit_status name_check(const char *name, tacit_error *err)
 {
     size_t n = strlen(name);
-    bool bad = n == 0 || n > TACIT_NOTE_NAME_MAX || !tacit_utf8_valid((const uint8_t *)name, n);
-    for (size_t i = 0; i < n && !bad; i++)
-        bad = (unsigned char)name[i] <= 0x20 || name[i] == 0x7f || name[i] == '+';
+    bool bad =
+        n == 0 || n > TACIT_NOTE_NAME_MAX || !tacit_text_is_plain(name, n) || strpbrk(name, " +");
     if (!bad)
         return TACIT_OK;
     return tacit_fail(err, TACIT_BAD_INPUT,

@@ -24,9 +24,11 @@ typedef struct tacit_note_key {
     uint8_t key[TACIT_SIGN_KEY_BYTES];
 } tacit_note_key;
 
+/* TACIT_BAD_INPUT for a name that the format does not allow. */
 tacit_status tacit_note_key_make(tacit_note_key *out, const char *name,
                                  const uint8_t key[TACIT_SIGN_KEY_BYTES],
                                  tacit_error *err) TACIT_MUST_CHECK;
+/* The four bytes before each signature that say whose it is: a hint, no proof. */
 uint32_t tacit_note_key_id(const tacit_note_key *key);
 
 /* "NAME+HEX KEY ID+BASE64(0x01 || KEY)", the format's verifier key. */

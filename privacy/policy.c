@@ -145,6 +145,22 @@ bool tacit_policy_weakens(const tacit_policy *from, const tacit_policy *to)
            to->devices_per_subject < from->devices_per_subject;
 }
 
+void tacit_policy_widen(tacit_policy *widest, const tacit_policy *p)
+{
+    widest->epsilon_cap = fmax(widest->epsilon_cap, p->epsilon_cap);
+    if (p->minimum_unit < widest->minimum_unit)
+        widest->minimum_unit = p->minimum_unit;
+    widest->minimum_noise_multiplier =
+        fmin(widest->minimum_noise_multiplier, p->minimum_noise_multiplier);
+    if (p->minimum_cohort < widest->minimum_cohort)
+        widest->minimum_cohort = p->minimum_cohort;
+    if (p->minimum_quorum < widest->minimum_quorum)
+        widest->minimum_quorum = p->minimum_quorum;
+    widest->allow_non_private = widest->allow_non_private || p->allow_non_private;
+    if (p->devices_per_subject < widest->devices_per_subject)
+        widest->devices_per_subject = p->devices_per_subject;
+}
+
 /* --- a plan against a policy --- */
 
 static tacit_status check_protection(const tacit_policy *policy, const tacit_mechanism *m,

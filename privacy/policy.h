@@ -63,6 +63,10 @@ tacit_status tacit_policy_check_reserve(const tacit_policy *policy, const Tacit_
  * key may sign such a change. Another delta always counts. */
 bool tacit_policy_weakens(const tacit_policy *from, const tacit_policy *to);
 
+/* Lets *widest allow whatever `policy` allows, term by term; the delta, which never changes, stays.
+ * Of all policies of a device: the most that one of them ever allowed of each term. */
+void tacit_policy_widen(tacit_policy *widest, const tacit_policy *policy);
+
 /* Structure of a schedule and a plan: sizes, ranges, mechanisms. TACIT_BAD_INPUT names the field.
  */
 tacit_status tacit_schedule_validate(const Tacit__Schedule *schedule,

@@ -1,6 +1,9 @@
 #include "server/commands_server.h"
 
+#include "common/certificate.h"
 #include "common/log.h"
+#include "engine/model.h"
+#include "server/gate_data.h"
 #include "server/server.h"
 #include "server/server_init.h"
 
@@ -38,6 +41,22 @@ static tacit_status find_files(init_files *f, const char **model, const char **g
     return status;
 }
 
+/* What 'run' would refuse is refused before there is a folder. */
+static tacit_status check_contents(const server_config_choice *choice, tacit_error *err)
+{
+    tacit_model *model = NULL;
+    tacit_status status = TACIT_OK;
+    for (size_t i = 0; status == TACIT_OK && i < choice->n_names; i++)
+        status = tacit_server_name_check(choice->names[i], err);
+    if (status == TACIT_OK)
+        status = tacit_model_load(&model, choice->model_text, choice->mmproj, choice->n_mmproj,
+                                  NULL, err);
+    tacit_model_free(model);
+    if (status == TACIT_OK && choice->gate_data)
+        status = gate_data_check(choice->gate_data, err);
+    return tacit_status_of_input(status, err);
+}
+
 static tacit_status make_folder(const char *dir, const char *origin, server_config_choice *choice,
                                 tacit_option_list *mmproj, tacit_error *err)
 {
@@ -45,6 +64,8 @@ static tacit_status make_folder(const char *dir, const char *origin, server_conf
     if (!files)
         return tacit_fail(err, TACIT_NO_MEMORY, "%s: no memory", dir);
     tacit_status status = find_files(files, &choice->model_text, &choice->gate_data, mmproj, err);
+    if (status == TACIT_OK)
+        status = check_contents(choice, err);
     if (status == TACIT_OK)
         status = server_init(dir, origin, choice, err);
     free(files);

@@ -149,53 +149,94 @@ static void print_field(const char *key, json_t *v, char *out, size_t size)
     print_value(v, out, size);
 }
 
+/* What heads a column or a line: print_field() turns milliseconds into a local time. */
+static const char *heading(const char *key, char *out, size_t size)
+{
+    size_t n = strlen(key);
+    bool time_ms = n > 3 && strcmp(key + n - 3, "_ms") == 0;
+    snprintf(out, size, "%.*s", (int)(time_ms ? n - 3 : n), key);
+    return out;
+}
+
 static void print_object(json_t *object)
 {
     const char *key;
     json_t *v;
-    char text[512];
+    char text[512], head[64];
     json_object_foreach(object, key, v)
     {
         print_field(key, v, text, sizeof text);
-        printf("%-22s %s\n", key, text);
+        printf("%-22s %s\n", heading(key, head, sizeof head), text);
     }
 }
 
 #define COLUMNS_MAX 24
 
-/* Widths first, then the rows; ids are cut to eight characters, --json has them whole. */
+typedef struct table_text {
+    size_t width[COLUMNS_MAX];
+    char text[512];
+} table_text;
+
+/* A cell; ids are cut, and the verbs take them so; --json has them whole. */
+static const char *table_cell(table_text *t, const char *key, json_t *v)
+{
+    print_field(key, v, t->text, sizeof t->text);
+    if (strcmp(key, "token") != 0 && strlen(t->text) >= 32)
+        t->text[CONTROL_ID_SHOWN] = '\0';
+    return t->text;
+}
+
+static const char *table_head(table_text *t, const char *key, json_t *v)
+{
+    (void)v;
+    return heading(key, t->text, sizeof t->text);
+}
+
+static void measure_row(table_text *t, json_t *row,
+                        const char *(*cell)(table_text *t, const char *key, json_t *v))
+{
+    const char *key;
+    json_t *v;
+    size_t c = 0;
+    json_object_foreach(row, key, v)
+    {
+        size_t n = strlen(cell(t, key, v));
+        if (n > t->width[c])
+            t->width[c] = n;
+        c = (c + 1) % COLUMNS_MAX;
+    }
+}
+
+static void print_row(table_text *t, json_t *row,
+                      const char *(*cell)(table_text *t, const char *key, json_t *v))
+{
+    const char *key;
+    json_t *v;
+    size_t c = 0, pending = 0; /* blanks that are due before the next text */
+    json_object_foreach(row, key, v)
+    {
+        const char *text = cell(t, key, v);
+        if (*text)
+            printf("%*s%s", (int)pending, "", text);
+        pending = (*text ? 0 : pending) + t->width[c] - strlen(text) + 2;
+        c = (c + 1) % COLUMNS_MAX;
+    }
+    printf("\n");
+}
+
 static void print_table(json_t *rows)
 {
-    size_t width[COLUMNS_MAX] = {0}, i, c;
-    json_t *row, *v;
-    const char *key;
-    char text[512];
-    for (int pass = 0; pass < 2; pass++) {
-        json_array_foreach(rows, i, row)
-        {
-            if (pass == 1 && i == 0) {
-                c = 0;
-                json_object_foreach(json_array_get(rows, 0), key, v)
-                    printf("%-*s  ", (int)width[c++ % COLUMNS_MAX], key);
-                printf("\n");
-            }
-            c = 0;
-            json_object_foreach(row, key, v)
-            {
-                print_field(key, v, text, sizeof text);
-                if (strcmp(key, "token") != 0 && strlen(text) >= 32)
-                    text[8] = '\0';
-                size_t longest = strlen(text) > strlen(key) ? strlen(text) : strlen(key);
-                if (pass == 1)
-                    printf("%-*s  ", (int)width[c], text);
-                else if (longest > width[c])
-                    width[c] = longest;
-                c = (c + 1) % COLUMNS_MAX;
-            }
-            if (pass == 1)
-                printf("\n");
-        }
+    table_text t = {.width = {0}};
+    json_t *row, *first = json_array_get(rows, 0);
+    size_t i;
+    if (!first) {
+        printf("none\n"); /* silence would look like a failure */
+        return;
     }
+    measure_row(&t, first, table_head);
+    json_array_foreach(rows, i, row) measure_row(&t, row, table_cell);
+    print_row(&t, first, table_head);
+    json_array_foreach(rows, i, row) print_row(&t, row, table_cell);
 }
 
 static void print_answer(const operator_call *o, json_t *result)
@@ -218,6 +259,30 @@ static json_int_t whole(json_t *event, const char *key)
     return json_integer_value(json_object_get(event, key));
 }
 
+static void print_round(json_t *event)
+{
+    const char *state = json_string_value(json_object_get(event, "state"));
+    const char *reason = json_string_value(json_object_get(event, "reason"));
+    json_t *accuracy = json_object_get(event, "accuracy");
+    printf("round %lld  %-11s asked %lld  reserved %lld  accepted %lld  rejected %lld",
+           (long long)whole(event, "round"), state ? state : "", (long long)whole(event, "asked"),
+           (long long)whole(event, "reserved"), (long long)whole(event, "accepted"),
+           (long long)whole(event, "rejected"));
+    if (json_is_real(accuracy))
+        printf("  accuracy %.3f  loss %.3f", json_real_value(accuracy),
+               json_real_value(json_object_get(event, "loss")));
+    printf("%s%s", reason && *reason ? "  " : "", reason ? reason : "");
+}
+
+static void print_waiting(json_t *event)
+{
+    long long unwilling = whole(event, "unwilling");
+    printf("waiting for devices: %lld of %lld", (long long)whole(event, "devices"),
+           (long long)whole(event, "cohort"));
+    if (unwilling)
+        printf("; the policy of %lld refuses the plan", unwilling);
+}
+
 static void print_event(json_t *event)
 {
     char clock[16] = "";
@@ -225,40 +290,63 @@ static void print_event(json_t *event)
     struct tm local;
     const char *kind = json_string_value(json_object_get(event, "kind"));
     const char *state = json_string_value(json_object_get(event, "state"));
-    const char *reason = json_string_value(json_object_get(event, "reason"));
-    json_t *accuracy = json_object_get(event, "accuracy"),
-           *epsilon = json_object_get(event, "epsilon");
+    json_t *epsilon = json_object_get(event, "epsilon");
     if (localtime_r(&seconds, &local))
         strftime(clock, sizeof clock, "%H:%M:%S", &local);
     printf("%s  ", clock);
     if (kind && strcmp(kind, "round") == 0) {
-        printf("round %lld  %-11s asked %lld  reserved %lld  accepted %lld  rejected %lld",
-               (long long)whole(event, "round"), state, (long long)whole(event, "asked"),
-               (long long)whole(event, "reserved"), (long long)whole(event, "accepted"),
-               (long long)whole(event, "rejected"));
-        if (json_is_real(accuracy))
-            printf("  accuracy %.3f  loss %.3f", json_real_value(accuracy),
-                   json_real_value(json_object_get(event, "loss")));
-        printf("%s%s\n", reason && *reason ? "  " : "", reason ? reason : "");
+        print_round(event);
     } else if (kind && strcmp(kind, "adapter") == 0) {
         printf("adapter version %lld published", (long long)whole(event, "version"));
         if (json_is_real(epsilon))
-            printf("  epsilon %.3f\n", json_real_value(epsilon));
+            printf("  epsilon %.3f", json_real_value(epsilon));
         else
-            printf("  epsilon infinite\n");
+            printf("  epsilon infinite");
     } else if (kind && strcmp(kind, "waiting") == 0) {
-        printf("waiting for devices: %lld of %lld\n", (long long)whole(event, "devices"),
-               (long long)whole(event, "cohort"));
+        print_waiting(event);
     } else {
-        printf("lineage %s\n", state ? state : "");
+        printf("lineage %s", state ? state : "");
     }
+}
+
+/* What the eye has seen of a round that collects: on a terminal its line is written over as counts
+ * rise, elsewhere a reserve alone is no line. */
+typedef struct watch_screen {
+    bool terminal, open; /* open: the cursor stands in a line that may be written over */
+    json_int_t round, decided;
+} watch_screen;
+
+static bool is_collecting(json_t *event)
+{
+    const char *kind = json_string_value(json_object_get(event, "kind"));
+    const char *state = json_string_value(json_object_get(event, "state"));
+    return kind && state && strcmp(kind, "round") == 0 && strcmp(state, "collecting") == 0;
+}
+
+static void draw_event(watch_screen *w, json_t *event)
+{
+    bool collecting = is_collecting(event);
+    json_int_t round = whole(event, "round"),
+               decided = whole(event, "accepted") + whole(event, "rejected");
+    bool same = collecting && w->round == round;
+    bool unseen = !same || decided != w->decided;
+    w->round = collecting ? round : 0;
+    w->decided = collecting ? decided : 0;
+    if (!w->terminal && !unseen)
+        return;
+    if (w->open)
+        printf(same ? "\r\033[K" : "\n");
+    print_event(event);
+    w->open = w->terminal && collecting;
+    if (!w->open)
+        printf("\n");
     fflush(stdout);
 }
 
-static void show_event(const operator_call *o, json_t *event)
+static void show_event(const operator_call *o, watch_screen *screen, json_t *event)
 {
     if (!o->json) {
-        print_event(event);
+        draw_event(screen, event);
         return;
     }
     char *text = json_dumps(event, JSON_COMPACT | JSON_REAL_PRECISION(17));
@@ -283,6 +371,7 @@ static tacit_status watch(operator_call *o, tacit_error *err)
     char after[32];
     long long last = 0;
     bool ended = false;
+    watch_screen screen = {.terminal = isatty(STDOUT_FILENO) == 1};
     for (;;) {
         json_t *events = NULL, *event;
         size_t i;
@@ -295,7 +384,7 @@ static tacit_status watch(operator_call *o, tacit_error *err)
             return status;
         json_array_foreach(events, i, event)
         {
-            show_event(o, event);
+            show_event(o, &screen, event);
             last = whole(event, "number");
             note_lineage(event, &ended);
         }
@@ -333,7 +422,11 @@ static tacit_status make_words(operator_call *o, const control_verb *verb, tacit
         char here[PATH_MAX / 2] = "";
         if (path && !getcwd(here, sizeof here))
             return tacit_fail(err, TACIT_FAILED, "cannot tell the current folder");
-        snprintf(o->absolute, sizeof o->absolute, "=%s%s%s", here, path ? "/" : "", o->argument);
+        int n = snprintf(o->absolute, sizeof o->absolute, "=%s%s%s", here, path ? "/" : "",
+                         o->argument);
+        if (n < 0 || (size_t)n >= sizeof o->absolute) /* a shorter one names something else */
+            return tacit_fail(err, TACIT_USAGE, "%s: expected at most %zu bytes, found %zu",
+                              verb->argument, sizeof o->absolute - 2, (size_t)n - 1);
         o->words[o->n_words++] = o->absolute;
     }
     for (size_t i = 0; verb->options && verb->options[i].name; i++) {

@@ -43,6 +43,12 @@ const control_verb control_verbs[] = {
     {NULL, NULL, NULL, NULL, false, NULL},
 };
 
+bool control_is_id(const char *word, const char *hex)
+{
+    size_t n = strlen(word);
+    return n >= CONTROL_ID_SHOWN && strncmp(word, hex, n) == 0;
+}
+
 tacit_status control_u64(const control_call *call, const control_option *options, size_t at,
                          uint64_t otherwise, uint64_t min, uint64_t max, uint64_t *out,
                          tacit_error *err)

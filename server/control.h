@@ -57,6 +57,11 @@ tacit_status control_text(const control_call *call, const control_option *option
                           const char *otherwise, char out[CONTROL_TEXT_MAX + 1],
                           tacit_error *err) TACIT_MUST_CHECK;
 
+/* Whether a word is an id of hex digits as the operator's lists show it: the whole of it, or its
+ * beginning, of CONTROL_ID_SHOWN digits at least. */
+#define CONTROL_ID_SHOWN 8
+bool control_is_id(const char *word, const char *hex);
+
 /* verbs_device.c */
 tacit_status verb_token_create(control_call *call, tacit_error *err);
 tacit_status verb_token_list(control_call *call, tacit_error *err);

@@ -55,6 +55,16 @@ static void read_device(tacit_statement *s, device_row *out)
     out->certificates = (uint32_t)tacit_column_u64(s, 14);
 }
 
+device_label device_called(const device_row *row)
+{
+    device_label label;
+    if (row->name[0])
+        memcpy(label.text, row->name, sizeof label.text);
+    else
+        tacit_hex(label.text, row->device, 4);
+    return label;
+}
+
 tacit_status device_get(tacit_database *db, const uint8_t device[TACIT_DEVICE_BYTES],
                         device_row *out, tacit_error *err)
 {

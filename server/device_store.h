@@ -28,6 +28,12 @@ typedef struct device_row {
     bool revoked, frozen;
 } device_row;
 
+/* How messages call it: its name, or the beginning of its pseudonym when it has none. */
+typedef struct device_label {
+    char text[DEVICE_NAME_MAX + 1];
+} device_label;
+device_label device_called(const device_row *row);
+
 /* TACIT_REFUSED "unknown device" when there is none. */
 tacit_status device_get(tacit_database *db, const uint8_t device[TACIT_DEVICE_BYTES],
                         device_row *out, tacit_error *err) TACIT_MUST_CHECK;

@@ -58,10 +58,8 @@ static tacit_status check_fields(const Tacit__EnrolRequest *r, tacit_error *err)
     if (strlen(r->name) > DEVICE_NAME_MAX)
         return tacit_fail(err, TACIT_BAD_INPUT, "enrolment: the name is longer than %d bytes",
                           DEVICE_NAME_MAX);
-    for (const char *c = r->name; *c; c++)
-        if ((unsigned char)*c < 0x20 || *c == 0x7f)
-            return tacit_fail(err, TACIT_BAD_INPUT,
-                              "enrolment: the name holds a control character");
+    if (!tacit_text_is_plain(r->name, strlen(r->name)))
+        return tacit_fail(err, TACIT_BAD_INPUT, "enrolment: the name holds a control character");
     return TACIT_OK;
 }
 
@@ -229,7 +227,8 @@ tacit_status method_enrol_finish(gate_call *call, const writer_point *point, tac
     reply.checkpoint = tacit_field_of(point->checkpoint, strlen(point->checkpoint));
     reply.entry_index = e->index;
     tacit_hex(hex, e->device, sizeof e->device);
-    tacit_log_info("enrolled device %s as %s", e->request->name, hex);
+    tacit_log_info("enrolled device %s%s%s", hex, e->request->name[0] ? " as " : "",
+                   e->request->name);
     return gate_reply_with(call, &reply, err);
 }
 
@@ -300,7 +299,7 @@ tacit_status method_renew_act(gate_call *call, tacit_error *err)
         return status;
     reply.certificate = tacit_field_of(r->chain, strlen(r->chain));
     reply.root = tacit_field_of(root, strlen(root));
-    tacit_log_info("renewed the certificate of %s", call->device.name);
+    tacit_log_info("renewed the certificate of %s", device_called(&call->device).text);
     return gate_reply_with(call, &reply, err);
 }
 

@@ -1,8 +1,9 @@
 /* RESERVE, ABANDON and RECEIPT: a device's own entries in the log.
  *
  * A device signs and stores a reserve before it asks, so its chain holds the entry whatever the
- * server says: a reserve that comes too late, or of local training, is logged all the same. Only
- * one that comes in time takes part; the nonce of the reply tells. */
+ * server says: a reserve that comes too late, of local training, or that was signed before the
+ * device's cap was lowered (outdated, privacy/ledger.h) is logged all the same. Only one that comes
+ * in time and is not outdated takes part; the nonce of the reply tells. */
 #include "server/methods.h"
 
 #include "common/killpoint.h"
@@ -24,7 +25,7 @@ typedef struct placed {
     tacit_entry entry; /* opened from `bytes` */
     uint64_t index;
     uint64_t known_size; /* of the checkpoint that the device holds */
-    bool takes_part;     /* a reserve that came in time */
+    bool takes_part;     /* a reserve that came in time and is not outdated */
     uint8_t nonce[32];   /* of such a reserve */
 } placed;
 
@@ -66,30 +67,43 @@ static tacit_status is_in_time(gate_call *call, const Tacit__Reserve *reserve, b
     return status;
 }
 
-static tacit_status take_part(gate_call *call, const tacit_entry *entry, placed *p,
-                              tacit_error *err)
+static tacit_status take_part(gate_call *call, placed *p, tacit_error *err)
 {
     update_row row = {0};
-    memcpy(row.reserve_hash, entry->leaf, sizeof row.reserve_hash);
-    memcpy(row.round_id, entry->entry->reserve->round_id.data, sizeof row.round_id);
+    memcpy(row.reserve_hash, p->entry.leaf, sizeof row.reserve_hash);
+    memcpy(row.round_id, p->entry.entry->reserve->round_id.data, sizeof row.round_id);
     memcpy(row.device, call->device.device, sizeof row.device);
-    randombytes_buf(row.nonce, sizeof row.nonce);
+    if (p->takes_part)
+        randombytes_buf(row.nonce, sizeof row.nonce);
     memcpy(p->nonce, row.nonce, sizeof p->nonce);
-    p->takes_part = true;
-    return update_insert(call->server->db, &row, err);
+    tacit_status status = update_insert(call->server->db, &row, err);
+    /* An outdated reserve is the device's answer to this plan: it is not asked for it again, the
+     * round does not wait for it, and no bytes are taken for it. */
+    if (status == TACIT_OK && !p->takes_part)
+        status = update_end(call->server->db, row.reserve_hash, UPDATE_ABANDONED, "outdated",
+                            p->index, err);
+    sodium_memzero(&row, sizeof row);
+    return status;
 }
 
 static tacit_status place_new(gate_call *call, placed *p, tacit_error *err)
 {
     bool in_time;
+    tacit_ledger_reserve logged;
     tacit_status status = own_entry_append(call, &p->entry, p->bytes, &p->index, err);
     if (status == TACIT_OK)
-        status = is_in_time(call, p->entry.entry->reserve, &in_time, err);
-    if (status == TACIT_OK && in_time)
-        status = take_part(call, &p->entry, p, err);
+        status = tacit_ledger_reserve_get(call->server->ledger, p->entry.leaf, &logged, err);
     if (status == TACIT_OK)
-        tacit_log_info("device %s reserved%s; entry %llu", call->device.name,
-                       in_time ? "" : " without taking part in a round",
+        status = is_in_time(call, p->entry.entry->reserve, &in_time, err);
+    if (status != TACIT_OK)
+        return status;
+    p->takes_part = in_time && !logged.outdated;
+    if (in_time)
+        status = take_part(call, p, err);
+    if (status == TACIT_OK)
+        tacit_log_info("device %s reserved%s%s; entry %llu", device_called(&call->device).text,
+                       p->takes_part ? "" : " without taking part in a round",
+                       logged.outdated ? ", under a policy that was tightened since" : "",
                        (unsigned long long)p->index);
     return status;
 }
@@ -98,7 +112,12 @@ static tacit_status place_new(gate_call *call, placed *p, tacit_error *err)
 static tacit_status place_again(gate_call *call, placed *p, tacit_error *err)
 {
     update_row row;
-    tacit_status status = update_get(call->server->db, p->entry.leaf, &row, err);
+    tacit_ledger_reserve logged;
+    tacit_status status =
+        tacit_ledger_reserve_get(call->server->ledger, p->entry.leaf, &logged, err);
+    if (status != TACIT_OK || logged.outdated)
+        return status;
+    status = update_get(call->server->db, p->entry.leaf, &row, err);
     p->takes_part = status == TACIT_OK;
     if (p->takes_part)
         memcpy(p->nonce, row.nonce, sizeof p->nonce);
@@ -170,7 +189,8 @@ static tacit_status end_update(gate_call *call, const tacit_entry *entry, uint64
     tacit_status status = update_end(call->server->db, abandon->reserve_hash.data, UPDATE_ABANDONED,
                                      "abandoned", index, err);
     if (status == TACIT_OK)
-        tacit_log_info("device %s abandoned its reserve: %s", call->device.name, abandon->reason);
+        tacit_log_info("device %s abandoned its reserve: %s", device_called(&call->device).text,
+                       abandon->reason);
     return status == TACIT_CONFLICT ? TACIT_OK : status;
 }
 

@@ -421,7 +421,7 @@ static tacit_status decide(gate_call *call, commit_work *w, tacit_error *err)
         return status;
     w->row.state = w->reason ? UPDATE_REJECTED : UPDATE_ACCEPTED;
     memcpy(w->row.reason, reason, sizeof w->row.reason);
-    tacit_log_info("update of %s %s%s%s%s", call->device.name,
+    tacit_log_info("update of %s %s%s%s%s", device_called(&call->device).text,
                    w->reason ? "rejected: " : "accepted", reason, w->reason ? "; " : "", w->detail);
     return update_end(s->db, w->row.reserve_hash, w->row.state, reason, w->row.entry_index, err);
 }

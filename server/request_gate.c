@@ -70,8 +70,8 @@ static tacit_status freeze_clone(void *ctx, tacit_error *err)
     if (status == TACIT_OK)
         status = tacit_ledger_record(s->ledger, &entry, NULL, NULL, err);
     if (status == TACIT_OK)
-        tacit_log_warn("device %s: %s; frozen as a suspected clone", call->device.name,
-                       call->clone_evidence);
+        tacit_log_warn("device %s: %s; frozen as a suspected clone",
+                       device_called(&call->device).text, call->clone_evidence);
     return status;
 }
 

@@ -8,7 +8,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define IDLE_MS 500     /* looks at the clock this often for deadlines */
 #define TROUBLE_MS 5000 /* waits this long after a failure before it tries again */
@@ -28,7 +27,7 @@ typedef struct machine_look {
     bool has_round, has_lineage;
     round_row round;
     lineage_row lineage;
-    uint32_t quorum, target, answered;
+    uint32_t quorum, target, answered; /* answered, or revoked and so never going to */
 } machine_look;
 
 static tacit_status count_answers(machine_look *l, tacit_error *err)
@@ -36,6 +35,7 @@ static tacit_status count_answers(machine_look *l, tacit_error *err)
     Tacit__Plan *plan = NULL;
     update_row *rows = NULL;
     size_t count = 0;
+    uint32_t ended = 0;
     tacit_status status = TACIT_UNPACK(&plan, tacit__plan, l->round.plan, l->round.plan_size,
                                        TACIT_MESSAGE_ENTRY_MAX, err);
     if (status != TACIT_OK)
@@ -47,6 +47,9 @@ static tacit_status count_answers(machine_look *l, tacit_error *err)
     for (size_t i = 0; i < count; i++)
         l->answered += rows[i].state >= UPDATE_ACCEPTED;
     free(rows);
+    if (status == TACIT_OK)
+        status = round_members_ended(l->server->db, l->round.round_id, &ended, err);
+    l->answered += ended;
     return status;
 }
 
@@ -139,14 +142,7 @@ tacit_status round_machine_step(server *s, const volatile bool *stop, bool *work
 
 static void wait_for_work(round_machine *m, uint32_t ms)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += ms / 1000;
-    until.tv_nsec += (long)(ms % 1000) * 1000000;
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_sec++;
-        until.tv_nsec -= 1000000000;
-    }
+    struct timespec until = tacit_clock_after_ms(ms);
     pthread_mutex_lock(&m->lock);
     while (!m->woken && !m->stopping && pthread_cond_timedwait(&m->wake, &m->lock, &until) == 0)
         continue;
@@ -177,12 +173,8 @@ tacit_status round_machine_start(round_machine **out, server *s, tacit_error *er
     if (!m)
         return tacit_fail(err, TACIT_NO_MEMORY, "round machine: no memory");
     m->server = s;
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&m->lock, NULL);
-    pthread_cond_init(&m->wake, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    tacit_clock_condition_init(&m->wake);
     if (pthread_create(&m->thread, NULL, machine_main, m) != 0) {
         free(m);
         return tacit_fail(err, TACIT_FAILED, "round machine: cannot start a thread");

@@ -481,6 +481,28 @@ tacit_status round_member_is(tacit_database *db, const uint8_t round_id[ROUND_ID
     return status;
 }
 
+tacit_status round_members_ended(tacit_database *db, const uint8_t round_id[ROUND_ID_BYTES],
+                                 uint32_t *out, tacit_error *err)
+{
+    tacit_statement *s;
+    bool row = false;
+    tacit_status status = tacit_statement_begin(
+        db, &s,
+        "SELECT count(*) FROM round_member m JOIN server_device d ON d.device = m.device WHERE "
+        "m.round_id = $1 AND (d.revoked OR d.frozen) AND NOT EXISTS (SELECT 1 FROM round_update u "
+        "WHERE u.round_id = m.round_id AND u.device = m.device AND u.state >= $2)",
+        err);
+    if (status != TACIT_OK)
+        return status;
+    tacit_bind_blob(s, 1, round_id, ROUND_ID_BYTES);
+    tacit_bind_i64(s, 2, UPDATE_ACCEPTED);
+    status = tacit_statement_step(s, &row, err);
+    if (status == TACIT_OK)
+        *out = (uint32_t)tacit_column_u64(s, 0);
+    tacit_statement_end(s);
+    return status;
+}
+
 /* --- updates --- */
 
 #define UPDATE_COLUMNS                                                                             \

@@ -4,7 +4,6 @@
 
 #include <pthread.h>
 #include <stdlib.h>
-#include <time.h>
 
 #define EVENTS_KEPT 1024
 #define EVENTS_AT_ONCE 256 /* what fits one message of the control socket */
@@ -23,12 +22,8 @@ tacit_status server_events_new(server_events **out, tacit_error *err)
     server_events *e = calloc(1, sizeof *e);
     if (!e)
         return tacit_fail(err, TACIT_NO_MEMORY, "events: no memory");
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&e->lock, NULL);
-    pthread_cond_init(&e->more, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    tacit_clock_condition_init(&e->more);
     *out = e;
     return TACIT_OK;
 }
@@ -66,23 +61,10 @@ void server_events_close(server_events *e)
     pthread_mutex_unlock(&e->lock);
 }
 
-static struct timespec in_ms(uint32_t ms)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    t.tv_sec += ms / 1000;
-    t.tv_nsec += (long)(ms % 1000) * 1000000;
-    if (t.tv_nsec >= 1000000000) {
-        t.tv_sec++;
-        t.tv_nsec -= 1000000000;
-    }
-    return t;
-}
-
 /* Under the lock. */
 static void wait_for_more(server_events *e, uint64_t after, uint32_t wait_ms)
 {
-    struct timespec until = in_ms(wait_ms);
+    struct timespec until = tacit_clock_after_ms(wait_ms);
     if (e->waiters >= EVENTS_WAITERS_MAX)
         return;
     e->waiters++;

@@ -7,6 +7,7 @@
 #include "common/tls_engine.h"
 #include "privacy/entry.h"
 #include "server/device_store.h"
+#include "server/gate_data.h"
 #include "server/registry_store.h"
 #include "server/round_machine.h"
 #include "server/round_store.h"
@@ -162,6 +163,8 @@ tacit_status server_open(server **out, const char *dir, tacit_error *err)
     TACIT_TRY(tacit_status_of_input(load_keys(s, err), err), done);
     tacit_ca_set_days(s->ca, (unsigned)s->config.certificate_days);
     TACIT_TRY(tacit_status_of_input(load_model(s, err), err), done);
+    if (s->config.gate_data)
+        TACIT_TRY(tacit_status_of_input(gate_data_check(s->config.gate_data, err), err), done);
     TACIT_TRY(open_database(s, err), done);
     TACIT_TRY(server_events_new(&s->events, err), done);
     TACIT_TRY(writer_start(&s->writer, s->db, sign_checkpoint, s, err), done);

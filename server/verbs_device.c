@@ -148,6 +148,13 @@ tacit_status verb_token_revoke(control_call *call, tacit_error *err)
 
 /* --- devices --- */
 
+static const char *state_of(const device_row *d, const tacit_ledger_device *logged)
+{
+    return d->revoked || logged->revoked ? "revoked"
+           : d->frozen || logged->frozen ? "frozen"
+                                         : "active";
+}
+
 static json_t *device_json(server *s, const device_row *d, tacit_status *status, tacit_error *err)
 {
     char hex[2 * TACIT_DEVICE_BYTES + 1];
@@ -156,11 +163,8 @@ static json_t *device_json(server *s, const device_row *d, tacit_status *status,
     if (*status != TACIT_OK)
         return NULL;
     tacit_hex(hex, d->device, sizeof d->device);
-    const char *state = d->revoked || logged.revoked ? "revoked"
-                        : d->frozen || logged.frozen ? "frozen"
-                                                     : "active";
     return json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:o, s:f, s:f, s:b}", "device", hex, "name",
-                     d->name, "state", state, "seen_ms", (json_int_t)d->seen_ms,
+                     d->name, "state", state_of(d, &logged), "seen_ms", (json_int_t)d->seen_ms,
                      "certificate_until_ms", (json_int_t)d->certificate_until_ms, "active_version",
                      (json_int_t)d->active_version, "epsilon", number(logged.epsilon),
                      "epsilon_cap", logged.policy.epsilon_cap, "delta", logged.policy.delta,
@@ -187,16 +191,40 @@ tacit_status verb_device_list(control_call *call, tacit_error *err)
     return read_json(call, json_array(), fill_devices, err);
 }
 
-tacit_status verb_budget_show(control_call *call, tacit_error *err)
+static tacit_status add_budget(void *ctx, const device_row *d, tacit_error *err)
 {
-    return read_json(call, json_array(), fill_devices, err);
+    reading *r = ctx;
+    char hex[2 * TACIT_DEVICE_BYTES + 1];
+    tacit_ledger_device logged;
+    tacit_status status = tacit_ledger_device_get(r->call->server->ledger, d->device, &logged, err);
+    if (status != TACIT_OK)
+        return status;
+    tacit_hex(hex, d->device, sizeof d->device);
+    json_array_append_new(
+        r->json, json_pack("{s:s, s:s, s:s, s:o, s:f, s:f, s:b}", "device", hex, "name", d->name,
+                           "state", state_of(d, &logged), "epsilon", number(logged.epsilon),
+                           "epsilon_cap", logged.policy.epsilon_cap, "delta", logged.policy.delta,
+                           "non_private", logged.non_private));
+    return TACIT_OK;
 }
 
-/* The one device that a word names: its pseudonym or, when only one has it, its name. */
+static tacit_status fill_budgets(reading *r, tacit_error *err)
+{
+    return device_each(r->call->server->db, add_budget, r, err);
+}
+
+tacit_status verb_budget_show(control_call *call, tacit_error *err)
+{
+    return read_json(call, json_array(), fill_budgets, err);
+}
+
+/* The one device that a word names: its pseudonym, or its name or the beginning of its pseudonym
+ * when they are no other's. Devices choose their names, so a name never hides a pseudonym. */
 typedef struct device_search {
     const char *word;
     device_row found;
     size_t hits;
+    bool whole; /* the found one's pseudonym is the word */
 } device_search;
 
 static tacit_status match_device(void *ctx, const device_row *d, tacit_error *err)
@@ -205,9 +233,12 @@ static tacit_status match_device(void *ctx, const device_row *d, tacit_error *er
     char hex[2 * TACIT_DEVICE_BYTES + 1];
     (void)err;
     tacit_hex(hex, d->device, sizeof d->device);
-    if (strcmp(search->word, hex) == 0 || strcmp(search->word, d->name) == 0) {
-        search->found = *d;
+    bool whole = strcmp(search->word, hex) == 0;
+    if (whole || control_is_id(search->word, hex) || strcmp(search->word, d->name) == 0) {
         search->hits++;
+        if (!search->whole)
+            search->found = *d;
+        search->whole |= whole;
     }
     return TACIT_OK;
 }
@@ -216,9 +247,15 @@ static tacit_status find_device(control_call *call, device_row *out, tacit_error
 {
     device_search search = {.word = call->argument};
     tacit_status status = device_each(call->server->db, match_device, &search, err);
-    if (status == TACIT_OK && search.hits != 1)
+    if (status == TACIT_OK && search.hits == 0)
         status = tacit_fail(err, TACIT_NOT_FOUND,
-                            "'%s' names %zu devices; give a pseudonym of 'device list'",
+                            "'%s' is no device; give a name or a pseudonym (%d digits or more) of "
+                            "'device list'",
+                            call->argument, CONTROL_ID_SHOWN);
+    if (status == TACIT_OK && search.hits > 1 && !search.whole)
+        status = tacit_fail(err, TACIT_NOT_FOUND,
+                            "'%s' names %zu devices; give a whole pseudonym of 'device list "
+                            "--json'",
                             call->argument, search.hits);
     *out = search.found;
     return status;
@@ -258,7 +295,8 @@ static tacit_status revoke_device(reading *r, tacit_error *err)
     if (status != TACIT_OK)
         return status;
     if (d.revoked)
-        return tacit_fail(err, TACIT_CONFLICT, "device %s is revoked already", d.name);
+        return tacit_fail(err, TACIT_CONFLICT, "device %s is revoked already",
+                          device_called(&d).text);
     status = control_text(r->call, verb_device_revoke_options, 0, "revoked by the operator", reason,
                           err);
     if (status != TACIT_OK)
@@ -271,7 +309,7 @@ static tacit_status revoke_device(reading *r, tacit_error *err)
     if (status == TACIT_OK)
         status = tacit_ledger_record(s->ledger, &entry, NULL, NULL, err);
     if (status == TACIT_OK)
-        tacit_log_warn("device %s is revoked: %s", d.name, reason);
+        tacit_log_warn("device %s is revoked: %s", device_called(&d).text, reason);
     return status;
 }
 
@@ -304,9 +342,11 @@ static tacit_status lowered_policy(control_call *call, const device_row *d, uint
     if (status != TACIT_OK)
         return status;
     if (!(cap < logged.policy.epsilon_cap))
-        return tacit_fail(err, TACIT_REFUSED,
-                          "budget set: the cap of %s is %g; a server can only lower it", d->name,
-                          logged.policy.epsilon_cap);
+        return tacit_fail(
+            err, TACIT_REFUSED,
+            "budget set: the cap of %s is %g; a server can only lower it, give less than "
+            "that (raising it takes the device's or its policy key's signature)",
+            device_called(d).text, logged.policy.epsilon_cap);
     logged.policy.epsilon_cap = cap;
     return tacit_policy_pack(&logged.policy, bytes, size, err);
 }
@@ -345,7 +385,8 @@ static tacit_status set_budget(reading *r, tacit_error *err)
         status = log_policy(r->call, &d, bytes, size, err);
     free(bytes);
     if (status == TACIT_OK)
-        tacit_log_warn("device %s: epsilon cap lowered to %s", d.name, r->call->value[AT_EPSILON]);
+        tacit_log_warn("device %s: epsilon cap lowered to %s", device_called(&d).text,
+                       r->call->value[AT_EPSILON]);
     return status == TACIT_OK ? fill_device(r, err) : status;
 }
 

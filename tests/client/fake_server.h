@@ -38,11 +38,15 @@ typedef struct fake_lies {
     bool revoked;         /* CHECK_IN says so */
     bool corrupt_adapter; /* ADAPTER_CHUNK flips a bit */
     bool manifest_by_stranger, manifest_not_logged;
+    bool spoils_guarantee;                    /* what the next manifest promises is ... */
+    double epsilon_server, epsilon_published, /* ... this */
+        delta;
     uint32_t drop_method;      /* requests of this method get no answer ... */
     int drop_from, drop_count; /* ... from this one on, so many times */
     uint32_t fail_method;      /* requests of this method are answered so, and nothing is done */
     tacit_status fail_status;
-    double epsilon_cap; /* CHECK_IN's, 0: none */
+    double epsilon_cap;             /* CHECK_IN's, 0: none */
+    void (*heard)(uint32_t method); /* called with every request, on the server's thread */
 } fake_lies;
 
 typedef struct fake_server {
@@ -582,6 +586,8 @@ static bool fake_handle(void *ctx, const uint8_t *bytes, size_t size, tacit_buff
         f->call[f->n_calls].at_ms = tacit_clock_wall_ms();
         f->call[f->n_calls++].size = in.request.body.size;
     }
+    if (f->lie.heard)
+        f->lie.heard(in.request.method);
     fake_dispatch(f, &in, &a);
     bool drop = fake_drops(f, in.request.method);
     if (!drop)
@@ -725,6 +731,11 @@ static void fake_publish(fake_server *f, uint64_t version, float value)
     m.round_id = filled(id, 16, 0xa0);
     m.epsilon_server = m.epsilon_published = 1;
     m.delta = 1e-5;
+    if (f->lie.spoils_guarantee) {
+        m.epsilon_server = f->lie.epsilon_server;
+        m.epsilon_published = f->lie.epsilon_published;
+        m.delta = f->lie.delta;
+    }
     m.epsilon_rule = rule;
     free(f->manifest);
     f->manifest = world_pack(&m, &f->manifest_size);

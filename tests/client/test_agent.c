@@ -17,7 +17,12 @@
 #include "common/tls_engine.h"
 #include "fake_server.h"
 
+#include <dirent.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
 #include <time.h>
+#include <unistd.h>
 
 typedef struct scene {
     fake_server server;
@@ -496,6 +501,57 @@ static void a_lowered_cap_refuses_the_plan(void **state)
     end(&s);
 }
 
+/* What the newest reserve in the log states as its device's cap, and where it stands in the chain.
+ */
+static double cap_stated(const scene *s, uint64_t *sequence)
+{
+    tacit_entry e;
+    tacit_error err;
+    OK(tacit_entry_open(&e, s->server.reserve, s->server.reserve_size, &err));
+    double cap = e.entry->reserve->epsilon_cap;
+    *sequence = e.entry->sequence;
+    tacit_entry_close(&e);
+    return cap;
+}
+
+/* The operator lowers the cap after the device signed a reserve and before the log has it: the log
+ * takes the entry, without a nonce. The round is over for the device, its chain is not: it hears
+ * the cap and takes part in the next round that fits. */
+static void a_cap_lowered_under_a_reserve_costs_one_round(void **state)
+{
+    scene s;
+    uint64_t sequence;
+    (void)state;
+    begin(&s, 3);
+    s.server.offer_plan = true;
+    s.server.lie.drop_method = TACIT__METHOD__METHOD_RESERVE; /* the answer is lost once */
+    s.server.lie.drop_count = 1;
+    s.server.lie.late = true;
+    assert_int_not_equal(run_once(&s, 1000), TACIT_REFUSED);
+    expect_run(&s, TACIT_OK);
+    assert_true(cap_stated(&s, &sequence) == 8 && sequence == 1);
+    tacit_account_status a = account_of(&s);
+    double spent = a.epsilon;
+    assert_true(spent > 0 && a.policy.epsilon_cap == 8);
+    assert_int_equal(a.reserves, 1);
+    assert_int_equal(a.abandons, 1);
+    assert_int_equal(CALLS(UPLOAD_BEGIN), 0); /* nothing was trained under it */
+    assert_false(fake_device_has(&s.device, "rounds", ""));
+    s.server.lie = (fake_lies){.epsilon_cap = 5};
+    fake_publish(&s.server, 1, 0.01f);
+    fake_next_plan(&s.server, 1);
+    expect_run(&s, TACIT_OK);
+    assert_true(cap_stated(&s, &sequence) == 5 && sequence == 3); /* after the abandon */
+    assert_int_equal(CALLS(UPLOAD_COMMIT), 1);
+    s.server.lie.epsilon_cap = 8; /* whatever the server says later, the lower cap stays */
+    expect_run(&s, TACIT_OK);
+    a = account_of(&s);
+    assert_true(a.epsilon > spent && a.policy.epsilon_cap == 5);
+    assert_int_equal(a.spends, 1);
+    assert_int_equal(a.unacknowledged, 0);
+    end(&s);
+}
+
 /* --- a log that does not take a reserve --- */
 
 /* The reserve stays signed and spent, its round ends, adapters are followed, and nothing more is
@@ -590,6 +646,34 @@ static void publications_must_be_signed_and_logged(void **state)
     end(&s);
 }
 
+/* Nothing is fetched for a promise that no mechanism gives; an infinite epsilon is one. */
+static void impossible_guarantees_are_refused(void **state)
+{
+    static const struct {
+        double server, published, delta;
+    } bad[] = {{1, 1, NAN},   {1, 1, -1e-9},        {1, 1, 1},       {NAN, 1, 1e-5}, {1, NAN, 1e-5},
+               {1, -1, 1e-5}, {-INFINITY, 1, 1e-5}, {1, 1, INFINITY}};
+    scene s;
+    uint64_t version = 1;
+    (void)state;
+    begin(&s, 0);
+    s.server.lie.spoils_guarantee = true;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        s.server.lie.epsilon_server = bad[i].server;
+        s.server.lie.epsilon_published = bad[i].published;
+        s.server.lie.delta = bad[i].delta;
+        fake_publish(&s.server, version++, 0.01f);
+        expect_run(&s, TACIT_BAD_INPUT);
+        assert_int_equal(CALLS(ADAPTER_CHUNK), 0);
+    }
+    s.server.lie.epsilon_server = s.server.lie.epsilon_published = INFINITY;
+    s.server.lie.delta = 0;
+    fake_publish(&s.server, version, 0.01f);
+    expect_run(&s, TACIT_OK);
+    assert_int_equal(active_version(&s), version);
+    end(&s);
+}
+
 static void an_interrupted_fetch_goes_on(void **state)
 {
     scene s;
@@ -608,6 +692,46 @@ static void an_interrupted_fetch_goes_on(void **state)
     expect_run(&s, TACIT_OK);
     assert_int_equal(active_version(&s), 1);
     assert_int_equal(CALLS(ADAPTER_CHUNK), chunks - 2);
+    end(&s);
+}
+
+static size_t count_files(const scene *s, const char *folder)
+{
+    char path[192];
+    size_t n = 0;
+    snprintf(path, sizeof path, "%s/%s", s->device.dir, folder);
+    DIR *dir = opendir(path);
+    assert_non_null(dir);
+    for (struct dirent *e; (e = readdir(dir)) != NULL;)
+        n += e->d_name[0] != '.';
+    closedir(dir);
+    return n;
+}
+
+/* A server that names a new adapter at every check-in and never finishes one, or sends other bytes,
+ * leaves one file behind beside those of use: active.json and the adapter in force. */
+static void unfinished_adapters_do_not_pile_up(void **state)
+{
+    scene s;
+    (void)state;
+    begin(&s, 0);
+    fake_publish(&s.server, 1, 0.01f);
+    expect_run(&s, TACIT_OK);
+    assert_int_equal(count_files(&s, "adapters"), 2);
+    s.server.lie.drop_method = TACIT__METHOD__METHOD_ADAPTER_CHUNK;
+    s.server.lie.drop_from = 2;
+    s.server.lie.drop_count = 1000;
+    for (uint64_t version = 2; version < 6; version++) {
+        fake_publish(&s.server, version, 0.01f * (float)version);
+        s.server.n_calls = 0;
+        assert_int_equal(run_once(&s, 300), TACIT_UNREACHABLE);
+        assert_true(fake_device_has(&s.device, "adapters", ".part"));
+        assert_int_equal(count_files(&s, "adapters"), 3);
+    }
+    s.server.lie.drop_count = 0;
+    expect_run(&s, TACIT_OK);
+    assert_int_equal(active_version(&s), 5);
+    assert_int_equal(count_files(&s, "adapters"), 3); /* with the one before */
     end(&s);
 }
 
@@ -857,6 +981,155 @@ static void certificates_are_renewed_in_time_and_after(void **state)
     tacit_tls_reset_time_floor();
     end(&s);
 }
+/* Whatever the server says to a renewal, the certificate in force is good for what it is good for.
+ */
+static void a_failing_renewal_holds_up_nothing(void **state)
+{
+    static const tacit_status answers[] = {TACIT_AGAIN, TACIT_FAILED, TACIT_REFUSED,
+                                           TACIT_INTEGRITY};
+    scene s;
+    (void)state;
+    begin(&s, 3);
+    tacit_clock_inject(shifted_clock, NULL);
+    atomic_store(&shifted_ms, (uint64_t)16 * 86400000);
+    s.server.lie.fail_method = TACIT__METHOD__METHOD_RENEW;
+    for (size_t i = 0; i < sizeof answers / sizeof answers[0]; i++) {
+        s.server.lie.fail_status = answers[i];
+        expect_run(&s, TACIT_OK);
+        assert_int_equal(CALLS(RENEW), i + 1);
+    }
+    s.server.lie.fail_status = TACIT_OK;
+    s.server.lie.drop_method = TACIT__METHOD__METHOD_RENEW; /* no answer at all */
+    s.server.lie.drop_count = 1000;
+    assert_int_equal(run_once(&s, 1500), TACIT_OK);
+    s.server.lie.drop_count = 0;
+    s.server.lie.fail_status = TACIT_FAILED;
+    s.server.offer_plan = true;
+    fake_publish(&s.server, 1, 0.01f);
+    expect_run(&s, TACIT_OK);
+    assert_int_equal(CALLS(UPLOAD_COMMIT), 1);
+    assert_int_equal(active_version(&s), 1);
+    assert_int_equal(generation(&s), 1);
+    atomic_store(&shifted_ms, (uint64_t)31 * 86400000); /* expired: nothing goes without it */
+    size_t before = CALLS(CHECK_IN);
+    expect_run(&s, TACIT_FAILED);
+    assert_int_equal(CALLS(CHECK_IN), before);
+    s.server.lie = (fake_lies){.late = false};
+    expect_run(&s, TACIT_OK);
+    assert_int_equal(generation(&s), 2);
+    atomic_store(&shifted_ms, 0);
+    tacit_clock_inject(NULL, NULL);
+    tacit_tls_reset_time_floor();
+    end(&s);
+}
+
+/* Each check-in moves the clock by `step_ms`; after the last one the agent's own thread stops. */
+static struct {
+    uint64_t step_ms;
+    _Atomic int left;
+    pthread_t agent;
+    volatile sig_atomic_t stop;
+} stepping;
+
+static void step_clock(uint32_t method)
+{
+    if (method != TACIT__METHOD__METHOD_CHECK_IN)
+        return;
+    atomic_fetch_add(&shifted_ms, stepping.step_ms);
+    atomic_fetch_sub(&stepping.left, 1);
+}
+
+static uint64_t stepping_clock(void *ctx)
+{
+    if (pthread_equal(pthread_self(), stepping.agent) && atomic_load(&stepping.left) <= 0)
+        stepping.stop = 1;
+    return shifted_clock(ctx);
+}
+
+/* Lines of a file that have this text. */
+static size_t lines_with(const char *path, const char *text)
+{
+    char line[2048];
+    size_t n = 0;
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file))
+        n += strstr(line, text) != NULL;
+    fclose(file);
+    return n;
+}
+
+/* An agent that runs on over so many check-ins while every renewal fails; returns how often the log
+ * said so. */
+static size_t run_on(scene *s, uint64_t begin_ms, uint64_t step_ms, int check_ins)
+{
+    agent_setup setup = {.patience_ms = 10000};
+    char path[128];
+    fake_device *d = &s->device;
+    snprintf(path, sizeof path, "%s/stderr", d->folder);
+    stepping.step_ms = step_ms;
+    atomic_store(&stepping.left, check_ins);
+    stepping.agent = pthread_self();
+    stepping.stop = 0;
+    atomic_store(&shifted_ms, begin_ms);
+    s->server.n_calls = 0;
+    s->server.lie.heard = step_clock;
+    int log = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600), kept = dup(STDERR_FILENO);
+    assert_true(log >= 0 && kept >= 0);
+    fake_device_open(d, CLIENT_FEDERATES);
+    d->client->stop = &stepping.stop;
+    dup2(log, STDERR_FILENO);
+    tacit_status status = agent_run(d->client, &setup, &d->err);
+    dup2(kept, STDERR_FILENO);
+    close(log);
+    close(kept);
+    fake_device_close(d);
+    assert_int_equal(status, TACIT_OK);
+    return lines_with(path, "cannot be renewed");
+}
+
+/* The times of the renewals that were asked for. */
+static size_t renewals(const scene *s, uint64_t at_ms[FAKE_CALLS_MAX])
+{
+    size_t n = 0;
+    for (size_t i = 0; i < s->server.n_calls; i++)
+        if (s->server.call[i].method == TACIT__METHOD__METHOD_RENEW)
+            at_ms[n++] = s->server.call[i].at_ms;
+    return n;
+}
+
+/* After 1, 2, 4, 8, 16 and 32 minutes, then every hour; one line an hour. */
+static void renewals_that_fail_become_rare(void **state)
+{
+    const uint64_t minute = 60000, step = 2 * minute;
+    uint64_t at_ms[FAKE_CALLS_MAX], wait = minute;
+    scene s;
+    (void)state;
+    begin(&s, 0);
+    tacit_clock_inject(stepping_clock, NULL);
+    s.server.lie.fail_method = TACIT__METHOD__METHOD_RENEW;
+    s.server.lie.fail_status = TACIT_FAILED;
+    size_t lines = run_on(&s, (uint64_t)16 * 86400000, step, 70);
+    size_t n = renewals(&s, at_ms);
+    assert_int_equal(CALLS(CHECK_IN), 70);
+    assert_int_equal(n, 8);
+    for (size_t i = 1; i < n; i++) {
+        assert_in_range(at_ms[i] - at_ms[i - 1], wait, wait + 2 * step);
+        wait = 2 * wait < 60 * minute ? 2 * wait : 60 * minute;
+    }
+    assert_int_equal(lines, 3); /* 140 minutes */
+    /* 40 minutes before its end a certificate cannot wait that long. */
+    run_on(&s, (uint64_t)30 * 86400000 - 40 * minute, minute, 30);
+    n = renewals(&s, at_ms);
+    assert_true(n >= 8);
+    for (size_t i = 1; i < n; i++)
+        assert_true(at_ms[i] - at_ms[i - 1] <= 6 * minute);
+    s.server.lie.heard = NULL;
+    atomic_store(&shifted_ms, 0);
+    tacit_clock_inject(NULL, NULL);
+    tacit_tls_reset_time_floor();
+    end(&s);
+}
 
 int main(void)
 {
@@ -878,17 +1151,22 @@ int main(void)
         cmocka_unit_test(a_late_reserve_is_abandoned_and_stays_spent),
         cmocka_unit_test(a_revoked_device_ends),
         cmocka_unit_test(a_lowered_cap_refuses_the_plan),
+        cmocka_unit_test(a_cap_lowered_under_a_reserve_costs_one_round),
         cmocka_unit_test(a_refused_reserve_ends_its_round_alone),
         cmocka_unit_test(adapters_are_followed_up_and_down),
         cmocka_unit_test(corrupt_adapters_leave_the_old_one_active),
         cmocka_unit_test(publications_must_be_signed_and_logged),
+        cmocka_unit_test(impossible_guarantees_are_refused),
         cmocka_unit_test(an_interrupted_fetch_goes_on),
+        cmocka_unit_test(unfinished_adapters_do_not_pile_up),
         cmocka_unit_test(a_damaged_part_is_fetched_anew_once),
         cmocka_unit_test(a_round_that_ended_is_given_up_by_the_clock),
         cmocka_unit_test(a_clock_an_hour_ahead_takes_part),
         cmocka_unit_test(an_update_that_cannot_be_sent_is_given_up),
         cmocka_unit_test(nothing_marks_the_end_of_training),
         cmocka_unit_test(certificates_are_renewed_in_time_and_after),
+        cmocka_unit_test(a_failing_renewal_holds_up_nothing),
+        cmocka_unit_test(renewals_that_fail_become_rare),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -527,6 +527,37 @@ static int unload_model(void **state)
     return 0;
 }
 
+static void train_the_most(Tacit__Plan *p)
+{
+    p->trainable_values = 16777216;
+}
+
+static void train_one_more(Tacit__Plan *p)
+{
+    p->trainable_values = 16777217;
+}
+
+static void train_all_that_fits(Tacit__Plan *p)
+{
+    p->trainable_values = UINT32_MAX;
+}
+
+/* An update has four bytes a value, and 64 MiB are the most that a server takes. */
+static void plans_without_end_are_refused(void **state)
+{
+    static void (*const edits[])(Tacit__Plan *) = {train_one_more, train_all_that_fits};
+    offered o;
+    (void)state;
+    make_offer(&o, train_the_most, NULL);
+    expect_status(&o, TACIT_OK, "");
+    drop_offer(&o);
+    for (size_t i = 0; i < sizeof edits / sizeof edits[0]; i++) {
+        make_offer(&o, edits[i], NULL);
+        expect_status(&o, TACIT_REFUSED, "at most 16777216");
+        drop_offer(&o);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -535,6 +566,7 @@ int main(void)
         cmocka_unit_test(the_limits_of_the_policy_pass),
         cmocka_unit_test(mechanism_none_needs_permission),
         cmocka_unit_test(a_guarantee_needs_the_least_pad),
+        cmocka_unit_test(plans_without_end_are_refused),
         cmocka_unit_test(another_base_is_named),
         cmocka_unit_test(other_shapes_are_refused),
         cmocka_unit_test(a_base_of_the_same_shape_is_refused),

@@ -68,6 +68,20 @@ static void large_deltas_come_down_to_the_bound(void **state)
                         1.5);
 }
 
+/* A norm of zero divides nothing. */
+static void no_change_is_all_zeros(void **state)
+{
+    float trained[N], parent[N];
+    int32_t out[N];
+    static const int32_t zeros[N];
+    (void)state;
+    fill(trained, parent, 1e-4f);
+    memcpy(trained, parent, sizeof trained);
+    memset(out, 0xff, sizeof out);
+    update_quantize(out, trained, parent, N, 3, 1048576);
+    assert_memory_equal(out, zeros, sizeof out);
+}
+
 static void what_is_not_finite_becomes_zeros(void **state)
 {
     static const float bad[] = {NAN, INFINITY, -INFINITY};
@@ -205,6 +219,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(small_deltas_pass_unscaled),
         cmocka_unit_test(large_deltas_come_down_to_the_bound),
+        cmocka_unit_test(no_change_is_all_zeros),
         cmocka_unit_test(what_is_not_finite_becomes_zeros),
         cmocka_unit_test(huge_scales_are_clamped),
         cmocka_unit_test(the_aggregator_opens_what_was_sealed),

@@ -289,7 +289,7 @@ static void expired_certificates_are_refused(void **state)
     call_ok(link, "in time");
     tacit_link_close(link);
     atomic_store(&now_ms, START_MS + 31 * DAY_MS);
-    call_refused(dial(l), "certificate has expired");
+    call_refused(dial(l), "certificate has expired by this clock, which says 2027-02-15");
     tacit_listener_stop(l);
     make_party(&late_server, ca, true);
     tacit_listener_setup setup = serve("tls+tcp://127.0.0.1:0", tacit_ca_root_pem(ca));
@@ -500,6 +500,96 @@ static void silent_connections_are_closed(void **state)
         wait_closed(fds[i]);
     call_ok(link, "after them"); /* a finished handshake is never timed out */
     assert_true(tacit_listener_count(l).timed_out >= 12);
+    tacit_link_close(link);
+    tacit_listener_stop(l);
+}
+
+/* A peer over OpenSSL that finishes the handshake and sends `size` bytes. */
+typedef struct sitter {
+    SSL_CTX *ctx;
+    SSL *ssl;
+    int fd;
+} sitter;
+
+static sitter sit(uint16_t port, const void *data, int size)
+{
+    sitter s = {.ctx = SSL_CTX_new(TLS_client_method()), .fd = connect_plain(port)};
+    s.ssl = SSL_new(s.ctx);
+    SSL_set_fd(s.ssl, s.fd);
+    assert_int_equal(SSL_connect(s.ssl), 1);
+    if (size)
+        assert_int_equal(SSL_write(s.ssl, data, size), size);
+    return s;
+}
+
+static void expect_hung_up(sitter *s)
+{
+    uint8_t scrap[64];
+    while (SSL_read(s->ssl, scrap, sizeof scrap) > 0)
+        continue;
+    SSL_free(s->ssl);
+    SSL_CTX_free(s->ctx);
+    close(s->fd);
+    ERR_clear_error();
+}
+
+static bool echo_late(void *ctx, const uint8_t *request, size_t size, tacit_buffer *reply)
+{
+    (void)ctx;
+    usleep(1200000);
+    return tacit_buffer_append(reply, request, size) == TACIT_OK;
+}
+
+/* Whoever takes every place and says nothing more gives the places back: after the handshake, after
+ * the greeting, in the middle of a message. Who asks now and then stays. */
+static void idle_connections_make_room(void **state)
+{
+    enum { PLACES = 9 };
+    uint8_t part[8 + 8 + 100] = {0, 'S', 'P', 0, 0, 0x30, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0};
+    static const int sent[3] = {0, 8, sizeof part};
+    sitter sitters[PLACES];
+    tacit_link *link;
+    tacit_buffer reply = {0};
+    tacit_error err;
+    (void)state;
+    tacit_listener_setup setup = serve("tls+tcp://127.0.0.1:0", NULL);
+    setup.max_connections = PLACES;
+    setup.idle_ms = 2000;
+    tacit_listener *l = start(&setup);
+    for (int i = 0; i < PLACES; i++)
+        sitters[i] = sit(tacit_listener_port(l), part, sent[i % 3]);
+    wait_closed(connect_plain(tacit_listener_port(l))); /* no place is left */
+    tacit_link_setup asks = {.url = tacit_listener_url(l),
+                             .roots_pem = tacit_ca_root_pem(ca),
+                             .connect_ms = 1000,
+                             .reply_ms = 20000};
+    assert_int_equal(tacit_link_open(&link, &asks, &err), TACIT_OK);
+    assert_int_equal(tacit_link_call_patiently(link, "a place", 7, 20000, &reply, &err), TACIT_OK);
+    for (int i = 0; i < PLACES; i++)
+        expect_hung_up(&sitters[i]);
+    uint64_t accepted = tacit_listener_count(l).accepted;
+    for (int i = 0; i < 30; i++) { /* longer than any limit */
+        call_ok(link, "now and then");
+        usleep(100000);
+    }
+    assert_int_equal(tacit_listener_count(l).accepted, accepted);
+    assert_int_equal(tacit_listener_count(l).idled, PLACES);
+    assert_int_equal(tacit_listener_count(l).timed_out, 0);
+    tacit_buffer_free(&reply);
+    tacit_link_close(link);
+    tacit_listener_stop(l);
+}
+
+static void a_slow_handler_is_not_idle(void **state)
+{
+    (void)state;
+    tacit_listener_setup setup = serve("tls+tcp://127.0.0.1:0", tacit_ca_root_pem(ca));
+    setup.handler = echo_late;
+    setup.idle_ms = 300;
+    tacit_listener *l = start(&setup);
+    tacit_link *link = dial(l);
+    call_ok(link, "slowly");
+    assert_int_equal(tacit_listener_count(l).idled, 0);
     tacit_link_close(link);
     tacit_listener_stop(l);
 }
@@ -937,6 +1027,8 @@ int main(void)
         cmocka_unit_test_setup(huge_messages_are_never_allocated, reset_clock),
         cmocka_unit_test_setup(wrong_greeting_is_refused, reset_clock),
         cmocka_unit_test_setup(silent_connections_are_closed, reset_clock),
+        cmocka_unit_test_setup(idle_connections_make_room, reset_clock),
+        cmocka_unit_test_setup(a_slow_handler_is_not_idle, reset_clock),
         cmocka_unit_test_setup(hanging_up_never_stops_the_listener, reset_clock),
         cmocka_unit_test_setup(failing_dialers_do_not_stop_good_ones, reset_clock),
         cmocka_unit_test_setup(connections_are_capped, reset_clock),

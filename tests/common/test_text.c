@@ -103,6 +103,45 @@ static void test_errors_carry_no_control_bytes(void **state)
     assert_string_equal(err.message, "file 3: name 'a?[31m?'");
 }
 
+/* By code point, from Unicode's Cc and its characters of direction; U+00A0, U+2010 and U+2065 stand
+ * beside the ranges. */
+static void test_what_steers_a_terminal(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *plain; /* plain NULL: it is */
+    } cases[] = {
+        {"", NULL},
+        {"Wagen 3, \xc3\xa4\xe2\x84\x96\xf0\x9f\x9a\x91", NULL},
+        {"\xc2\xa0\xe2\x80\x90\xe2\x81\xa5", NULL},
+        {"a\x1b[2Jb", "a?[2Jb"},
+        {"a\tb\x7f", "a?b?"},
+        {"a\xc2\x9b"
+         "2Jb",
+         "a??2Jb"},
+        {"a\xc2\x80\xc2\x9f", "a????"},
+        {"\xe2\x80\xaetxt.exe", "???txt.exe"},
+        {"\xe2\x81\xa6x\xe2\x81\xa9", "???x???"},
+        {"x\xe2\x80\xa8y", "x???y"},
+        {"raw \x9b"
+         "2J",
+         "raw ?2J"},
+        {"cut \xe2\x84", "cut ??"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[64];
+        size_t size = strlen(cases[i].text);
+        memcpy(text, cases[i].text, size + 1);
+        assert_int_equal(tacit_text_is_plain(text, size), cases[i].plain == NULL);
+        tacit_text_make_plain(text, size);
+        assert_string_equal(text, cases[i].plain ? cases[i].plain : cases[i].text);
+        assert_true(tacit_text_is_plain(text, size));
+        tacit_error err;
+        assert_int_equal(tacit_fail(&err, TACIT_FAILED, "%s", cases[i].text), TACIT_FAILED);
+        assert_string_equal(err.message, text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -113,6 +152,7 @@ int main(void)
         cmocka_unit_test(test_cursor_never_leaves_its_bytes),
         cmocka_unit_test(test_paths_stay_inside),
         cmocka_unit_test(test_errors_carry_no_control_bytes),
+        cmocka_unit_test(test_what_steers_a_terminal),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,12 +6,12 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
 export TACIT_BIN=${TACIT_BIN:-$root/build/bin}
-# shellcheck source=federation_lib.sh
-. "$here/federation_lib.sh"
+# shellcheck source=tests/e2e/federation_lib.sh
+source "$here/federation_lib.sh"
 
 dir=$root/build/demo json=no seed=1 devices=8 split=F only=both shuffle=()
 rounds=5 steps=20 q=0.12 noise=1.11 clip=4 divisor=72 rate=0.05 rank=8 alpha=8
-targets=ffn_down pad=20 optimizer=adam nano=$root/tests/nano print=no
+targets=ffn_down pad=20 optimizer=adam nano=$root/tests/nano print=no margin=
 usage() {
     cat <<'TEXT'
 usage: ./run demo [options]
@@ -48,7 +48,8 @@ while [ $# -gt 0 ]; do
     --pad-seconds) pad=$2 && shift ;;
     --only) only=$2 && shift ;;
     --nano) nano=$2 && shift ;;
-    --shuffle-pictures) shuffle=(--shuffle-pictures) ;;
+    # The control asks what the adapter learned; the gate would publish none of it.
+    --shuffle-pictures) shuffle=(--shuffle-pictures) margin=1 ;;
     --print-local-options) print=yes ;;
     --help) usage && exit 0 ;;
     *) usage >&2 && exit 2 ;;
@@ -85,7 +86,7 @@ evaluate() {
 federate() {
     local name=$1 allow=$2 pad=$3 k kind policy version
     shift 3
-    fed_server "$dir/$name/server" "$model" "$mmproj" "$dir/fleet/gate.jsonl"
+    fed_server "$dir/$name/server" "$model" "$mmproj" "$dir/fleet/gate.jsonl" $margin
     policy="  epsilon: 8
   delta: 1e-5
   unit: record
@@ -100,7 +101,7 @@ federate() {
             "$dir/fleet/device-$k/data.jsonl" "$policy"
         fed_client "$dir/$name/device-$k"
     done
-    fed_say "$name: $devices devices are enrolled"
+    fed_say "$name: $devices devices are enrolled; $rounds rounds of $steps steps, uploads $pad s after the reserve or later"
     "$TACIT_BIN/tacit-server" round start --dir "$dir/$name/server" --rounds "$rounds" \
         --steps "$steps" --q "$q" --divisor "$divisor" --unit record --unit-examples 1 \
         --learning-rate "$rate" --optimizer "$optimizer" --rank "$rank" --alpha "$alpha" \
@@ -110,7 +111,7 @@ federate() {
     "$TACIT_BIN/tacit-server" watch --dir "$dir/$name/server" --until-done >&2
     "$TACIT_BIN/tacit-server" adapter list --dir "$dir/$name/server" --json >"$dir/$name/adapters.json"
     # A round that fails the server's gate publishes nothing, so versions may be fewer than rounds.
-    version=$(grep -o '"version":[0-9]*' "$dir/$name/adapters.json" | cut -d: -f2 | sort -n | tail -1)
+    version=$(grep -o '"version":[0-9]*' "$dir/$name/adapters.json" | cut -d: -f2 | sort -n | tail -1 || true)
     [ -n "$version" ] || fed_fail "$name: no round was published"
     for k in $(seq 1 "$devices"); do
         fed_wait_for 60 fed_active "$dir/$name/device-$k" "$version" ||
@@ -133,15 +134,19 @@ epsilon_max() { grep -o '"epsilon":[0-9.e+-]*' "$1" | cut -d: -f2 | sort -g | ta
 
 percent() { awk -v x="$1" 'BEGIN { printf "%.1f %%", 100 * x }'; }
 
+# outcome NAME ACCURACY TEXT: one line about what was evaluated.
+outcome() { fed_say "$1: $(percent "$2") of held-out answers are exact$3"; }
+
 fed_say "drawing the pictures of $devices devices (split $split, seed $seed)"
 "$TACIT_BIN/tacit-scenes" fleet --split "$split" --seed "$seed" --devices "$devices" \
     --heldout 96 "${shuffle[@]}" --out "$dir/fleet" >/dev/null
 evaluate base
 base=$(fed_json "$dir/eval-base.json" accuracy)
-fed_say "base model: $(percent "$base") of held-out answers are exact"
+outcome "base model" "$base" ""
 
-dp= dp_epsilon=null plain= audit=skipped
+dp="" dp_epsilon=null plain="" audit=skipped
 if [ "$only" != plain ]; then
+    fed_say "dp: a federation under differential privacy; a device that reserved has spent the round's epsilon, an accepted update is in the sum"
     federate dp false "$pad" --noise-multiplier "$noise" --clip "$clip"
     evaluate dp "$(adapter_of dp)"
     dp=$(fed_json "$dir/eval-dp.json" accuracy)
@@ -153,11 +158,14 @@ if [ "$only" != plain ]; then
     "$TACIT_BIN/tacit-audit" verify "$dir/export" "${receipts[@]}" >"$dir/audit.txt" ||
         fed_fail "the audit found violations; see $dir/audit.txt"
     audit=ok
+    outcome dp "$dp" ", largest epsilon $(printf %.3f "$dp_epsilon"); audit of the log with $((${#receipts[@]} / 2)) receipts: ok"
 fi
 if [ "$only" != dp ]; then
+    fed_say "plain: the same federation without clipping and noise, epsilon infinite"
     federate plain true 0 --mechanism none
     evaluate plain "$(adapter_of plain)"
     plain=$(fed_json "$dir/eval-plain.json" accuracy)
+    outcome plain "$plain" ""
 fi
 seconds=$(($(date +%s) - started))
 

@@ -1,10 +1,14 @@
+# shellcheck shell=bash
 # Functions for tests of whole federations: one server, devices, tokens, rounds. Sourced; wants
 # TACIT_BIN. Everything lies in $work; only processes that were started here are ended.
+# shellcheck source=tests/e2e/expect.sh
+source "$(dirname "${BASH_SOURCE[0]}")/expect.sh"
 bin=$TACIT_BIN
 work=$(mktemp -d "${TACIT_TEST_DIR:-/tmp}/tacit-e2e-XXXXXX")
 server_pid=
 declare -A device_pid=()
 
+# Shows the end of every program's log, too.
 fail() {
     echo "FAILED: $*" >&2
     for log in "$work"/*.log; do echo "--- $log" >&2; tail -25 "$log" >&2; done
@@ -30,16 +34,7 @@ until_true() {
 }
 
 # json FIELD: the value of the last "FIELD": in the JSON on standard input.
-json() { tr ',{}[]' '\n\n\n\n\n' | sed -n "s/^\"$1\":\"\{0,1\}\([^\"]*\)\"\{0,1\}$/\1/p" | tail -1; }
-
-# expect CODE PATTERN COMMAND...: exit code, and a pattern that both outputs together contain.
-expect() {
-    local code=$1 pattern=$2 found=0 text
-    shift 2
-    text=$("$@" 2>&1) || found=$?
-    [ "$found" = "$code" ] || fail "$*: exit $found, expected $code: $text"
-    grep -qE -- "$pattern" <<<"$text" || fail "$*: '$pattern' not in: $text"
-}
+json() { tr ',{}[]' '\n' | sed -n "s/^\"$1\":\"\{0,1\}\([^\"]*\)\"\{0,1\}$/\1/p" | tail -1; }
 
 verb() { "$bin/tacit-server" "$@" --dir "$work/server"; }
 
@@ -51,16 +46,18 @@ make_data() { # make_data FILE NUMBER: six records of six subjects
     done >"$1"
 }
 
-# start_server [KILL_POINT]: serves $work/server; the ports of the first start are kept.
-start_server() {
+# serve_until KILL_POINT: serves $work/server; the ports of the first start are kept. "": no point.
+serve_until() {
     rm -f "$work/server/address"
-    TACIT_KILL_AT=${1:-} "$bin/tacit-server" run --dir "$work/server" >>"$work/server.log" 2>&1 &
+    TACIT_KILL_AT=$1 "$bin/tacit-server" run --dir "$work/server" >>"$work/server.log" 2>&1 &
     server_pid=$!
     until_true 30 test -s "$work/server/address" || fail "the server does not start"
     read -r port enrol_port <"$work/server/address"
     sed -i "s/^  port: 0/  port: $port/; s/^  enrol_port: 0/  enrol_port: $enrol_port/" \
         "$work/server/server.yaml"
 }
+
+start_server() { serve_until ""; }
 
 stop_server() {
     local code=0
@@ -118,7 +115,7 @@ same_epsilon() {
     local theirs ours
     theirs=$("$bin/tacit-client" status --dir "$work/$1" --json | grep -o '"account":{"epsilon":[0-9.e-]*')
     ours=$(verb device show "$1" --json | json epsilon)
-    [ -n "$ours" ] && [ "${theirs#*epsilon\":}" = "$ours" ] || fail "$1: epsilon $theirs, the server says $ours"
+    [[ -n $ours && ${theirs#*epsilon\":} = "$ours" ]] || fail "$1: epsilon $theirs, the server says $ours"
 }
 
 last_round() { verb round list --json | json "$1"; }

@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Functions that run a federation of real processes: sourced by the demo, the measurements and the
 # comparisons. Needs TACIT_BIN (folder of the programs). Every process started here is remembered in
 # fed_pids and ended by fed_stop; nothing else is ever signalled.
@@ -34,15 +35,16 @@ fed_wait_for() {
     done
 }
 
-# fed_server DIR MODEL MMPROJ GATE: makes and starts a server on free ports of 127.0.0.1. MMPROJ and
-# GATE may be empty.
+# fed_server DIR MODEL MMPROJ GATE [MARGIN]: makes and starts a server on free ports of 127.0.0.1.
+# MMPROJ and GATE may be empty; MARGIN is the gate's, where its default is not wanted.
 fed_server() {
-    local dir=$1 model=$2 mmproj=$3 gate=$4 options=()
+    local dir=$1 model=$2 mmproj=$3 gate=$4 margin=${5:-} options=()
     [ -n "$mmproj" ] && options+=(--mmproj "$mmproj")
     [ -n "$gate" ] && options+=(--gate "$gate")
     "$TACIT_BIN/tacit-server" init "$dir" --host 127.0.0.1 --name 127.0.0.1 --port 0 \
         --enrol-port 0 --model "$model" "${options[@]}" >/dev/null
     sed -i 's/^poll_ms: .*/poll_ms: 500/' "$dir/server.yaml"
+    [ -z "$margin" ] || sed -i "s/^  margin: [0-9.]*/  margin: $margin/" "$dir/server.yaml"
     "$TACIT_BIN/tacit-server" run --dir "$dir" 2>>"$dir/server.log" &
     fed_pids+=($!)
     fed_wait_for 30 test -s "$dir/address" || fed_fail "the server did not start: $(tail -1 "$dir/server.log")"

@@ -5,8 +5,8 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
 export TACIT_BIN=${TACIT_BIN:-$root/build/bin}
-# shellcheck source=federation_lib.sh
-. "$here/federation_lib.sh"
+# shellcheck source=tests/e2e/federation_lib.sh
+source "$here/federation_lib.sh"
 
 nano=$root/tests/nano dir=$root/build/measure seeds="1 2 3" split=F words=()
 usage() {
@@ -124,7 +124,7 @@ measure_shuffled() {
     ensure "shuffled-$first" "$first" --shuffle-pictures --only dp
     file=$dir/shuffled-$first/result.json
     echo "pictures shuffled: base $(percent "$(value "$file" base accuracy)"), DP $(percent "$(value "$file" federated_dp accuracy)")"
-    echo "a constant answer per question: $(percent "$(sed 's/.*"constant_answer_accuracy": *\([0-9.]*\).*/\1/' <<<"$(tr -d '\n' <"$dir/shuffled-$first/fleet/fleet.json")")")"
+    echo "a constant answer per question: $(percent "$(fed_json "$dir/shuffled-$first/fleet/fleet.json" constant_answer_accuracy)")"
 }
 
 # Training of every device by itself, with what the demo's rounds add up to, then its own held-out
@@ -139,9 +139,22 @@ measure_alone() {
         device=$dir/alone-$first/device-$k
         rm -rf "$device"
         mkdir -p "$device"
+        cat >"$device/client.yaml" <<TEXT
+model:
+  text: "$nano/nano.gguf"
+  mmproj:
+    - "$nano/mmproj-nano.gguf"
+data: "$fleet/device-$k/data.jsonl"
+policy:
+  epsilon: 8
+  delta: 1e-5
+  unit: record
+  minimum_noise_multiplier: 0.5
+  minimum_cohort: 2
+  minimum_quorum: 2
+TEXT
         "$TACIT_BIN/tacit-client" train --dir "$device" --data "$fleet/device-$k/data.jsonl" \
-            --model "$nano/nano.gguf" --mmproj "$nano/mmproj-nano.gguf" --out "$device/alone.gguf" \
-            "${options[@]}" --json >"$device/train.json" 2>"$device/train.log" || {
+            --out "$device/alone.gguf" "${options[@]}" --json >"$device/train.json" 2>"$device/train.log" || {
             tail -2 "$device/train.log" >&2
             exit 1
         }

@@ -1,18 +1,10 @@
 #!/usr/bin/env bash
 # tacit-audit epsilon and calibrate as a person types them: output, JSON and exit codes.
 set -euo pipefail
+# shellcheck source=tests/e2e/expect.sh
+source "$TACIT_SOURCE/tests/e2e/expect.sh"
 audit=$TACIT_BIN/tacit-audit
-
-fail() { echo "FAILED: $*" >&2; exit 1; }
-
-# expect CODE PATTERN ARGUMENTS...: exit code, and a pattern that both outputs together contain.
-expect() {
-    local code=$1 pattern=$2 found=0 text
-    shift 2
-    text=$("$audit" "$@" 2>&1) || found=$?
-    [ "$found" = "$code" ] || fail "$*: exit $found, expected $code: $text"
-    grep -qE -- "$pattern" <<<"$text" || fail "$*: '$pattern' not in: $text"
-}
+subject=("$audit")
 
 # Values of the reference (dp-accounting) to the digits printed.
 expect 0 '^epsilon 2\.10137' epsilon --event 1:0.01:1000 --delta 1e-5

@@ -1,21 +1,13 @@
 #!/usr/bin/env bash
 # tacit-audit verify as an auditor types it: report, JSON, exit codes 0, 2, 3 and 6.
 set -euo pipefail
+# shellcheck source=tests/e2e/expect.sh
+source "$TACIT_SOURCE/tests/e2e/expect.sh"
 audit=$TACIT_BIN/tacit-audit
+subject=("$audit")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 "$TACIT_BIN/test_export" "$work"
-
-fail() { echo "FAILED: $*" >&2; exit 1; }
-
-# expect CODE PATTERN ARGUMENTS...: exit code, and a pattern that both outputs together contain.
-expect() {
-    local code=$1 pattern=$2 found=0 text
-    shift 2
-    text=$("$audit" "$@" 2>&1) || found=$?
-    [ "$found" = "$code" ] || fail "$*: exit $found, expected $code: $text"
-    grep -qE -- "$pattern" <<<"$text" || fail "$*: '$pattern' not in: $text"
-}
 
 expect 0 'clean: ok' verify "$work/clean"
 expect 0 'violations: 0' verify "$work/clean"
@@ -23,6 +15,12 @@ expect 0 'a log cannot prove' verify "$work/clean"
 expect 0 '"audit":"ok"' verify "$work/clean" --json
 expect 0 '"violations":\[\]' verify "$work/clean" --json
 expect 0 'receipts held against it: 1' verify "$work/clean" --receipt "$work/good.receipt"
+# The schedule of the log, b = 100000 on a grid of 2^16, as the field writes it.
+sigma=$(awk 'BEGIN { printf "%.6g", 100000 / (sqrt(2 * log(2)) * 65536) }')
+expect 0 "3 rounds of 10 steps, subsampled_gaussian, sigma $sigma, q 0.05, clip 0.5, unit record, add-remove" \
+    verify "$work/clean"
+expect 0 '"schedules":\[\{"entry":4,.*"rounds":3,.*"steps":10,"clip_norm":0.5\}\]' verify "$work/clean" --json
+expect 0 '3 rounds of 10 steps, mechanism none' verify "$work/none" --allow-non-private
 key=$(sed -n 's/^log //p' "$work/clean/keys.txt")
 expect 0 'clean: ok' verify "$work/clean" --log-key "$key"
 other=$(sed -n 's/^log //p' "$work/lying/keys.txt")

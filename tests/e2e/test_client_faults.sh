@@ -2,6 +2,7 @@
 # What a device does when something around it is wrong: exit codes, one line each, nothing spent,
 # nothing lost.
 set -euo pipefail
+# shellcheck source=tests/e2e/federation.sh
 source "$TACIT_SOURCE/tests/e2e/federation.sh"
 
 make_federation
@@ -17,6 +18,23 @@ once() { "$client" run --dir "$work/$1" --once --patience "${2:-20}"; }
 expect 3 'client.yaml' "$client" run --dir "$work/nobody"
 expect 2 'dir' "$client" run
 expect 2 'tls\+tcp://' "$client" enroll --server http://127.0.0.1 --token "$(token)" --dir "$work/x"
+
+# What cannot work is refused before the token is used up, and leaves no client.yaml behind.
+unused=$(token)
+join() { "$client" enroll --token "$unused" --dir "$work/new" "$@"; }
+url=tls+tcp://127.0.0.1:$port
+expect 3 'none.gguf: cannot read' join --server "$url" --model none.gguf --data "$work/cart.jsonl"
+expect 3 'none.jsonl: cannot read' join --server "$url" --model "$work/text.gguf" --data none.jsonl
+[ ! -e "$work/new/client.yaml" ] || fail "a client.yaml with a wrong path was written"
+expect 3 'expected the magic' join --server "$url" --model "$work/gate.jsonl" --data "$work/cart.jsonl"
+expect 1 "'model.text' is .*gate.jsonl there, not .*text.gguf; edit it" \
+    join --server "$url" --model "$work/text.gguf"
+sed -i "s|text: .*|text: \"$work/text.gguf\"|" "$work/new/client.yaml"
+expect 2 "port $enrol_port is for enrolment alone" join --server "tls+tcp://127.0.0.1:$enrol_port"
+expect 0 'connection is refused.* not the port for devices, correct .server. in' join --server tls+tcp://127.0.0.1:9
+sed -i "s|^server: .*|server: \"$url\"|" "$work/new/client.yaml"
+expect 0 'the server has no round for this device now' once new
+verb device revoke "$("$client" status --dir "$work/new" --json | json device | cut -c1-8)" >/dev/null
 
 # A policy that became stricter since the enrolment: the plan is refused, and nothing is spent.
 enrol van "$(token)" >/dev/null
@@ -116,7 +134,13 @@ expect 0 'continuing' train --out "$work/a.gguf" --epsilon 3
 expect 4 "this device's cap is 8" train --out "$work/b.gguf" --epsilon 7.9
 [ ! -e "$work/b.gguf" ] || fail "a refused training wrote an adapter"
 
+# What cannot be asked for is refused with its own reason, not with that of a computation on it.
+expect 4 'epsilon 9 is above this device.s cap 8' train --out "$work/never.gguf" --epsilon 9
+sed -i 's/^  epsilon: 8 .*/  epsilon: 60/' "$work/alone/client.yaml"
+expect 2 'epsilon 50: .*ask for less epsilon' train --out "$work/never.gguf" --epsilon 50
+sed -i 's/^  epsilon: 60/  epsilon: 8/' "$work/alone/client.yaml"
+
 # Who trained alone before cannot join a log that begins with the enrolment.
-expect 1 'enrols before it trains' enrol alone "$(token)"
+expect 1 'enrols before it trains' "$client" enroll --server "$url" --token "$(token)" --dir "$work/alone"
 stop_server
 echo "faults are told"

@@ -2,6 +2,7 @@
 # Server and device killed at every named point of a round: it ends as if nothing had happened, each
 # device is charged once, and the log stays clean.
 set -euo pipefail
+# shellcheck source=tests/e2e/federation.sh
 source "$TACIT_SOURCE/tests/e2e/federation.sh"
 
 make_federation
@@ -25,7 +26,7 @@ expect_published() {
 for point in client.reserved_locally client.reserve_acknowledged client.mid_training \
     client.trained client.sealed client.upload_half client.committed; do
     start_device cart "$point"
-    lineage
+    lineage --rounds 1
     await_kill "${device_pid[cart]}"
     start_device cart
     expect_published "$point"
@@ -36,8 +37,8 @@ start_device cart
 for point in server.reserve_logged server.chunk_written server.update_decided server.aggregated \
     server.evaluated server.published; do
     stop_server
-    start_server "$point"
-    lineage
+    serve_until "$point"
+    lineage --rounds 1
     await_kill "$server_pid"
     candidate=$(sha256sum "$work"/server/adapters/candidate-*.gguf 2>/dev/null | cut -d' ' -f1 || true)
     start_server

@@ -1,20 +1,12 @@
 #!/usr/bin/env bash
 # tacit eval and tacit embed as a person types them: JSON, bad records, bad files, exit codes.
 set -euo pipefail
+# shellcheck source=tests/e2e/expect.sh
+source "$TACIT_SOURCE/tests/e2e/expect.sh"
 tacit=$TACIT_BIN/tacit
+subject=("$tacit")
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
-
-fail() { echo "FAILED: $*" >&2; exit 1; }
-
-# expect CODE PATTERN ARGUMENTS...: exit code, and a pattern that both outputs together contain.
-expect() {
-    local code=$1 pattern=$2 found=0 text
-    shift 2
-    text=$("$tacit" "$@" 2>&1) || found=$?
-    [ "$found" = "$code" ] || fail "$*: exit $found, expected $code: $text"
-    grep -qE -- "$pattern" <<<"$text" || fail "$*: '$pattern' not in: $text"
-}
 
 "$TACIT_BIN/write_tiny_model" "$dir"
 cp "$TACIT_SOURCE/tests/fuzz/corpus/image/good/jpeg_full" "$dir/a.jpg"
@@ -51,6 +43,8 @@ head -c 2000 "$dir/mmproj.gguf" >"$dir/cut.gguf"
 expect 3 'cut.gguf' eval -m "$dir/text.gguf" --mmproj "$dir/cut.gguf" --data "$dir/good.jsonl"
 expect 3 'architecture' eval -m "$dir/mmproj.gguf" --data "$dir/good.jsonl"
 expect 3 'expected .clip.; a text model goes to -m' eval -m "$dir/text.gguf" --mmproj "$dir/text.gguf" --data "$dir/good.jsonl"
+expect 3 'mmproj-nano.gguf: .*rows of [0-9]+ values, the text model takes 32; the files belong to different models' \
+    eval -m "$dir/text.gguf" --mmproj "$TACIT_SOURCE/tests/nano/mmproj-nano.gguf" --data "$dir/good.jsonl"
 expect 3 'nowhere.gguf' eval -m "$dir/nowhere.gguf" --data "$dir/good.jsonl"
 expect 2 'data is missing' eval -m "$dir/text.gguf"
 expect 2 'expected hf, mtmd or mtmd-ik' eval "${model[@]}" --data "$dir/good.jsonl" --form llava

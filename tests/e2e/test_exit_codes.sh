@@ -2,6 +2,7 @@
 # Exit codes of all four programs for what they are given: 2 for a wrong command line, 3 for a file
 # that is missing or damaged, and one line that names it.
 set -euo pipefail
+# shellcheck source=tests/e2e/federation.sh
 source "$TACIT_SOURCE/tests/e2e/federation.sh"
 
 "$bin/write_tiny_model" "$work"
@@ -46,6 +47,8 @@ expect 3 'client.yaml' "$client" status --dir "$missing"
 [ ! -e "$missing" ] || fail "status made a folder"
 expect 3 missing "$client" train --dir "$work/device" --model "$model" --data "$missing" --out "$work/x"
 expect 3 missing "$client" train --dir "$work/other" --model "$missing" --data "$work/data.jsonl" --out "$work/x"
+[ ! -e "$work/device/client.yaml" ] || fail "a client.yaml that names no file was written"
+expect 3 noise "$client" train --dir "$work/device" --model "$work/noise" --data "$work/data.jsonl" --out "$work/x"
 "$client" status --dir "$work/device" >/dev/null || fail "status of a folder without an account"
 cp "$work/noise" "$work/device/client.db"
 rm -f "$work/device/client.db-wal" "$work/device/client.db-shm"

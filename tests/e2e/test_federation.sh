@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # A whole federation of real processes: from a token to an active adapter and a verified export.
 set -euo pipefail
+# shellcheck source=tests/e2e/federation.sh
 source "$TACIT_SOURCE/tests/e2e/federation.sh"
 
 make_federation
@@ -30,6 +31,16 @@ until_true 60 rounds_ended 2 || fail "the rounds do not end"
 wait "$watcher"
 "$bin/json_lines" number time_ms kind lineage <"$work/watch.log" || fail "watch --json prints something else"
 [ "$(last_round state)" = published ] || fail "the last round is $(last_round state): $(last_round reason)"
+# For people: on paper each round has a line for its opening and one for each update, none for a
+# reserve alone; on a terminal these are one line that is written over.
+verb watch --until-done >"$work/watch.txt"
+for accepted in 0 1 2; do
+    [ "$(grep -c "round 1  collecting .*accepted $accepted" "$work/watch.txt")" -le 1 ] ||
+        fail "watch repeats a line: $(cat "$work/watch.txt")"
+done
+grep -q 'round 1  collecting .*accepted 0' "$work/watch.txt" || fail "watch does not show the opening"
+grep -q 'round 1  collecting .*accepted 2' "$work/watch.txt" || fail "watch does not show the last update"
+grep -q $'\r' "$work/watch.txt" && fail "watch writes over lines of a file"
 for state in collecting aggregating evaluating published; do
     grep -q "\"state\":\"$state\"" "$work/watch.log" || fail "watch told nothing about '$state'"
 done

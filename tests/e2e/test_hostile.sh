@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # A device that breaks the rules, over TLS, beside honest ones whose rounds go on.
 set -euo pipefail
+# shellcheck source=tests/e2e/federation.sh
 source "$TACIT_SOURCE/tests/e2e/federation.sh"
 
 make_federation

@@ -2,20 +2,12 @@
 # tacit run, logits and bench as a person types them: threads and kernels change no exact answer,
 # seeds repeat, pictures and raw prompts go in, what comes out is whole text, and errors.
 set -euo pipefail
+# shellcheck source=tests/e2e/expect.sh
+source "$TACIT_SOURCE/tests/e2e/expect.sh"
 tacit=$TACIT_BIN/tacit
+subject=("$tacit")
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
-
-fail() { echo "FAILED: $*" >&2; exit 1; }
-
-# expect CODE PATTERN COMMAND...: exit code, and a pattern that both outputs together contain.
-expect() {
-    local code=$1 pattern=$2 found=0 text
-    shift 2
-    text=$("$tacit" "$@" 2>&1) || found=$?
-    [ "$found" = "$code" ] || fail "$*: exit $found, expected $code: $text"
-    grep -qE -- "$pattern" <<<"$text" || fail "$*: '$pattern' not in: $text"
-}
 
 same() { [ "$1" = "$2" ] || fail "$3: '$1' and '$2' differ"; }
 
@@ -68,7 +60,7 @@ iconv -f UTF-8 -t UTF-8 "$dir/answer" >/dev/null || fail "the answer is not UTF-
 expect 0 '"prompt_rows":[0-9]+' run -m "$text" -p "What?" -n 2 --raw --json
 plain=$("$tacit" logits -m "$text" -p "What?" --chat --exact)
 with_picture=$("$tacit" logits -m "$text" -p "What?" --exact --mmproj "$mmproj" --image "$dir/picture.png")
-[ -n "$with_picture" ] && [ "$plain" != "$with_picture" ] || fail "the picture changes nothing"
+[[ -n $with_picture && $plain != "$with_picture" ]] || fail "the picture changes nothing"
 expect 0 . run -m "$text" --mmproj "$mmproj" --image "$dir/picture.png" -p "What?" -n 3
 
 expect 0 'prefill [0-9.]+ tokens/s, decode [0-9.]+ tokens/s, 2 threads' \

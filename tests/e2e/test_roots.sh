@@ -3,7 +3,7 @@
 # while the old one is trusted still. A real device follows; one that was away does not.
 set -euo pipefail
 # shellcheck source=tests/e2e/federation.sh
-source "$(dirname "$0")/federation.sh"
+source "$TACIT_SOURCE/tests/e2e/federation.sh"
 
 make_federation
 cp "$work/server/ca/ca.pem" "$work/old.pem"
@@ -14,6 +14,7 @@ for name in cart van; do make_data "$work/$name.jsonl" 1; done
 enrol cart "$(token)" >/dev/null
 once() { "$bin/tacit-client" run --dir "$work/$1" --once; }
 expect 0 '' once cart
+expect 0 'certificate  until [0-9-]+.*, renewed from [0-9-]+' "$bin/tacit-client" status --dir "$work/cart"
 
 # The new root joins ca.pem behind the own one.
 stop_server

@@ -2,20 +2,12 @@
 # tacit train as a person types it: each trainable set lowers the loss, what it saves continues
 # where training ended, the same command gives the same bytes whatever the threads, and errors.
 set -euo pipefail
+# shellcheck source=tests/e2e/expect.sh
+source "$TACIT_SOURCE/tests/e2e/expect.sh"
 tacit=$TACIT_BIN/tacit
+subject=("$tacit" train)
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
-
-fail() { echo "FAILED: $*" >&2; exit 1; }
-
-# expect CODE PATTERN ARGUMENTS...: exit code, and a pattern that both outputs together contain.
-expect() {
-    local code=$1 pattern=$2 found=0 text
-    shift 2
-    text=$("$tacit" train "$@" 2>&1) || found=$?
-    [ "$found" = "$code" ] || fail "$*: exit $found, expected $code: $text"
-    grep -qE -- "$pattern" <<<"$text" || fail "$*: '$pattern' not in: $text"
-}
 
 # losses ARGUMENTS...: the loss of each epoch, a line each.
 losses() { "$tacit" train "$@" --json 2>"$dir/log" | sed -n 's/.*"loss":\([0-9.]*\).*/\1/p'; }

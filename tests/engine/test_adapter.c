@@ -228,6 +228,39 @@ static void sound_files_of_others(void **state)
     fixture_model_free(m);
 }
 
+/* Each pair's scale follows from its own rank, as peft's rank patterns come out in these files. */
+static void every_pair_has_its_own_rank(void **state)
+{
+    (void)state;
+    static const uint64_t ranks[] = {2, 1, 4};
+    gguf_writer *w = gguf_writer_new();
+    tacit_adapter *a;
+    tacit_error err;
+    put_word(w, "general.architecture", NULL, "llama");
+    put_word(w, "general.type", NULL, "adapter");
+    put_word(w, "adapter.type", NULL, "lora");
+    gguf_put_f32(w, "adapter.lora.alpha", 4);
+    static const char *const names[][2] = {
+        {A, B},
+        {"blk.0.attn_v.weight.lora_a", "blk.0.attn_v.weight.lora_b"},
+        {"blk.0.attn_k.weight.lora_a", "blk.0.attn_k.weight.lora_b"}};
+    for (size_t i = 0; i < 3; i++) {
+        put_values(w, names[i][0], (const uint64_t[]){32, ranks[i]}, 1);
+        put_values(w, names[i][1], (const uint64_t[]){ranks[i], 16}, 1);
+    }
+    assert_int_equal(gguf_write(w, path, &err), TACIT_OK);
+    gguf_writer_free(w);
+    tacit_model *m = fixture_model("tied", true);
+    if (tacit_adapter_load(&a, m, path, &err) != TACIT_OK)
+        fail_msg("%s", err.message);
+    for (size_t i = 0; i < 3; i++) {
+        assert_int_equal(adapter_pair_at(a, i)->rank, ranks[i]);
+        assert_true(adapter_pair_at(a, i)->scale == 4.0f / (float)ranks[i]);
+    }
+    tacit_adapter_free(a);
+    fixture_model_free(m);
+}
+
 static const handmade refused[] = {
     {.architecture = "qwen2", .said = "qwen2"},
     {.architecture = "", .said = "architecture"},
@@ -477,6 +510,7 @@ int main(void)
         cmocka_unit_test(the_file_is_what_the_ecosystem_reads),
         cmocka_unit_test(layouts_differ_where_they_should),
         cmocka_unit_test(sound_files_of_others),
+        cmocka_unit_test(every_pair_has_its_own_rank),
         cmocka_unit_test(foreign_and_hostile_files),
         cmocka_unit_test(an_empty_adapter_is_refused),
         cmocka_unit_test(an_adapter_of_a_twin_base_is_refused),

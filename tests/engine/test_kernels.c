@@ -120,9 +120,6 @@ static void check_activations(const tacit_kernels *k, size_t n)
     numbers_fill(x, MOST, 6, 5);
     numbers_fill(u, MOST, 2, 6);
     y[n] = 777;
-    k->silu(y, x, n);
-    for (size_t i = 0; i < n; i++)
-        assert_near(y[i], x[i] * sigmoid(x[i]), 1e-6);
     k->swiglu(y, x, u, n);
     for (size_t i = 0; i < n; i++)
         assert_near(y[i], x[i] * sigmoid(x[i]) * u[i], 1e-6);
@@ -156,13 +153,7 @@ static void check_slopes(const tacit_kernels *k, size_t n)
     numbers_fill(u, MOST, 2, 9);
     numbers_fill(dy, MOST, 1, 10);
     for (size_t i = 0; i < n; i++)
-        dx[i] = 0.5f;
-    k->silu_backward(dx, dy, x, n);
-    for (size_t i = 0; i < n; i++) {
-        double a = x[i] + h, b = x[i] - h;
-        assert_near(dx[i], 0.5 + dy[i] * (a * sigmoid(a) - b * sigmoid(b)) / (2 * h), 2e-6);
         dx[i] = -0.25f;
-    }
     k->gelu_backward(dx, dy, x, n);
     for (size_t i = 0; i < n; i++)
         assert_near(dx[i], -0.25 + dy[i] * (gelu(x[i] + h) - gelu(x[i] - h)) / (2 * h), 2e-6);

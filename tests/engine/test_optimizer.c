@@ -60,6 +60,29 @@ static void rate_scale_multiplies_the_rate(void **state)
     tacit_optimizer_fini(&b);
 }
 
+/* Gradients whose squares are zero in single precision, down to none at all, with the least epsilon
+ * and the slowest second moment that a plan may have: a constant gradient moves a value by at most
+ * the learning rate a step (section 2.1 of the paper), and zero by nothing. */
+static void tiny_gradients_move_little(void **state)
+{
+    (void)state;
+    static const float gradients[] = {1e-10f, 1e-18f, 1e-20f, 1e-22f, 1e-25f, 1e-38f, 1e-45f, 0};
+    const size_t n = sizeof gradients / sizeof gradients[0];
+    const tacit_optimizer_spec spec = {TACIT_ADAM, 0.125, 0, 0.9, 0.999999, TACIT_ADAM_EPSILON_MIN,
+                                       0};
+    tacit_optimizer o;
+    float w[sizeof gradients / sizeof gradients[0]] = {0};
+    assert_int_equal(tacit_optimizer_init(&o, &spec, n, NULL), TACIT_OK);
+    for (int step = 1; step <= 5; step++) {
+        tacit_optimizer_step(&o, w, gradients, 1.0);
+        for (size_t i = 0; i < n; i++)
+            if (!(w[i] <= 0 && w[i] >= -0.125f * (float)step * 1.01f))
+                fail_msg("gradient %g, step %d: %g", (double)gradients[i], step, (double)w[i]);
+    }
+    assert_true(w[0] < -0.5f && w[n - 1] == 0);
+    tacit_optimizer_fini(&o);
+}
+
 static void impossible_specs_are_refused(void **state)
 {
     (void)state;
@@ -74,6 +97,8 @@ static void impossible_specs_are_refused(void **state)
         {TACIT_ADAM, 0.1, 0, 0.9, -0.1, 1e-8, 0},
         {TACIT_ADAM, 0.1, 0, 0.9, NAN, 1e-8, 0},
         {TACIT_ADAMW, 0.1, 0, 0.9, 0.9, 0, 0},
+        {TACIT_ADAM, 0.1, 0, 0.9, 0.9, 9e-17, 0},
+        {TACIT_ADAM, 0.1, 0, 0.9, 0.9, 1e-46, 0}, /* zero in single precision */
         {(tacit_optimizer_kind)9, 0.1, 0, 0.9, 0.9, 1e-8, 0},
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
@@ -89,6 +114,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(follows_pytorch),
         cmocka_unit_test(rate_scale_multiplies_the_rate),
+        cmocka_unit_test(tiny_gradients_move_little),
         cmocka_unit_test(impossible_specs_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

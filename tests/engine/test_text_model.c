@@ -176,6 +176,48 @@ static void test_refusals(void **state)
     }
 }
 
+/* Opens the model with another element type written over that of one tensor. */
+static random_file open_with_type(const random_llama *m, const char *tensor, uint32_t type)
+{
+    random_file f = {0};
+    size_t size;
+    tacit_error err = {0};
+    gguf_writer *w = random_llama_writer(m);
+    assert_int_equal(gguf_write_memory(w, &f.data, &size, &err), TACIT_OK);
+    gguf_writer_free(w);
+    uint8_t *at = memmem(f.data, size, tensor, strlen(tensor));
+    assert_non_null(at);
+    at += strlen(tensor);
+    tacit_store_u32(at + 4 + 8 * tacit_load_u32(at), type); /* behind the dimensions */
+    if (gguf_open_memory(&f.file, f.data, size, "random", &err) != TACIT_OK)
+        fail_msg("%s", err.message);
+    return f;
+}
+
+/* Types of the format that are not computed here are named with their tensor, and none is taken for
+ * another one. Their blocks are smaller than those they stand in for, so the file holds them. */
+static void test_types_without_arithmetic(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t type;
+        const char *name;
+    } types[] = {{6, "q5_0"}, {7, "q5_1"}};
+    static const char *const tensors[] = {"blk.1.ffn_down.weight", "token_embd.weight"};
+    random_llama m = random_llama_usual();
+    for (size_t i = 0; i < 4; i++) {
+        random_file f = open_with_type(&m, tensors[i / 2], types[i % 2].type);
+        tacit_text_model text;
+        tacit_error err = {0};
+        assert_int_equal(text_model_load(&text, f.file, &err), TACIT_BAD_INPUT);
+        if (!strstr(err.message, types[i % 2].name) || !strstr(err.message, tensors[i / 2]))
+            fail_msg("'%s' does not name %s and %s", err.message, tensors[i / 2],
+                     types[i % 2].name);
+        assert_null(text.layer);
+        random_file_close(&f);
+    }
+}
+
 static void test_other_architectures(void **state)
 {
     (void)state;
@@ -237,6 +279,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_types_without_arithmetic),
         cmocka_unit_test(test_other_architectures),
         cmocka_unit_test(test_numbers_of_a_usual_file),
         cmocka_unit_test(test_names),

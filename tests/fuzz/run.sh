@@ -18,7 +18,7 @@ mkdir -p $build/found
 
 names=("$@")
 if [ ${#names[@]} = 0 ]; then
-    for program in $build/bin/fuzz_*; do names+=("${program##*/fuzz_}"); done
+    for program in "$build"/bin/fuzz_*; do names+=("${program##*/fuzz_}"); done
 fi
 failed=0
 for name in "${names[@]}"; do

@@ -8,8 +8,8 @@
 #        TACIT_BIN names the folder of the programs
 set -euo pipefail
 model=$(realpath "$1") data=$(realpath "$2") dir=$3
-# shellcheck source=../e2e/federation_lib.sh
-. "$(dirname "${BASH_SOURCE[0]}")/../e2e/federation_lib.sh"
+# shellcheck source=tests/e2e/federation_lib.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../e2e/federation_lib.sh"
 trap fed_stop EXIT
 rm -rf "$dir"
 mkdir -p "$dir"

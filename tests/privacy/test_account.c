@@ -281,6 +281,41 @@ static void test_no_second_lineage_beside_one_that_only_its_own_order_admits(voi
     free(plan);
 }
 
+static void set_cap(fixture *f, double cap)
+{
+    f->w.policy.epsilon_cap = cap;
+    OK(tacit_account_set_policy(f->account, &f->w.policy, &f->err));
+}
+
+/* A cap that is spent to the last bit refuses the ten-thousandth part of a spend, which a cap that
+ * is larger by a thousandth takes. */
+static void test_a_tiny_spend_after_exhaustion_is_refused(void **state)
+{
+    fixture *f = *state;
+    tacit_reservation r;
+    f->w.policy.epsilon_cap = 8;
+    start(f);
+    for (int round = 0; round < WORLD_ROUNDS; round++) {
+        OK(reserve(f, round, &r));
+        tacit_reservation_free(&r);
+    }
+    double spent = accountant(30, true, 8); /* as beside another schedule */
+    remake(&f->w, 0x22, 0x60);
+    free(f->w.schedule);
+    free(f->w.plan[0]);
+    f->w.edit_schedule = cheap_other_schedule;
+    f->w.edit_plan = cheap_other_plan;
+    world_schedule(&f->w);
+    world_plan(&f->w, 0);
+    set_cap(f, spent);
+    assert_int_equal(reserve(f, 0, &r), TACIT_REFUSED);
+    assert_int_equal(status_of(f).reserves, WORLD_ROUNDS);
+    set_cap(f, spent * 1.001);
+    OK(reserve(f, 0, &r));
+    assert_true(r.epsilon_after > spent && r.epsilon_after < spent * (1 + 1e-4));
+    tacit_reservation_free(&r);
+}
+
 static void test_sub_caps_add_up_to_the_cap(void **state)
 {
     fixture *f = *state;
@@ -295,7 +330,7 @@ static void test_sub_caps_add_up_to_the_cap(void **state)
     double whole = accountant(30, false, 3);
     assert_true(whole > 0.8 && whole < 3); /* more than what is left */
     assert_int_equal(reserve(f, 0, &r), TACIT_REFUSED);
-    assert_non_null(strstr(f->err.message, "other lineages hold 2.2"));
+    assert_non_null(strstr(f->err.message, "schedules of others hold 2.2"));
     OK(tacit_account_set_lineage_cap(f->account, first, 0.1, &f->err));
     OK(reserve(f, 0, &r));
     tacit_reservation_free(&r);
@@ -1015,6 +1050,7 @@ int main(void)
         WITH(test_a_schedule_at_the_cap_fits),
         WITH(test_a_second_lineage_is_read_at_the_fixed_order),
         WITH(test_no_second_lineage_beside_one_that_only_its_own_order_admits),
+        WITH(test_a_tiny_spend_after_exhaustion_is_refused),
         WITH(test_sub_caps_add_up_to_the_cap),
         WITH(test_a_lineage_keeps_its_sub_cap),
         WITH(test_a_lineage_keeps_its_schedule),

@@ -543,6 +543,32 @@ static bool cap_lowered(world *w, Tacit__Entry *e, int round, int device)
     return true;
 }
 
+/* The device signed its reserve of round 2, then the policy was tightened, then the log took it. */
+static bool lowered_then_accepted(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (AT(RESERVE, 2, 1))
+        push_policy(w, 1, 2.9, 1e-5, NULL);
+    return true;
+}
+
+static bool lowered_below_then_accepted(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (AT(RESERVE, 2, 1))
+        push_policy(w, 1, 0.1, 1e-5, NULL);
+    return true;
+}
+
+static bool tightened_then_accepted(world *w, Tacit__Entry *e, int round, int device)
+{
+    double noise = w->policy.minimum_noise_multiplier;
+    if (AT(RESERVE, 2, 1)) {
+        w->policy.minimum_noise_multiplier = 2;
+        push_policy(w, 1, 3, 1e-5, NULL);
+        w->policy.minimum_noise_multiplier = noise;
+    }
+    return true;
+}
+
 static bool rolled_back(world *w, uint64_t from, uint64_t to)
 {
     Tacit__Entry r = TACIT__ENTRY__INIT;
@@ -569,51 +595,6 @@ static bool rollback_unknown(world *w, Tacit__Entry *e, int round, int device)
 
 /* --- local training: reserves that no plan of the log stands behind --- */
 
-static void fill_local(world *w, Tacit__Reserve *r, uint8_t lineage)
-{
-    static char version[] = TACIT_ACCOUNTANT_VERSION;
-    static uint8_t lineages[16], plan[TACIT_HASH_BYTES];
-    r->plan_hash = filled(plan, sizeof plan, (uint8_t)(lineage ^ 0x0f));
-    r->lineage = filled(lineages, sizeof lineages, lineage);
-    r->kind = TACIT_MECHANISM_SUBSAMPLED_GAUSSIAN;
-    r->unit = TACIT_UNIT_RECORD;
-    r->neighbours = TACIT_ADD_REMOVE;
-    r->b = 200000;
-    r->q_num = TACIT_Q_ONE / 20;
-    r->steps = 4;
-    r->clip_norm = 0.5;
-    r->values = WORLD_VALUES;
-    r->delta = w->policy.delta;
-    r->accountant = TACIT__ACCOUNTANT_KIND__ACCOUNTANT_RDP;
-    r->accountant_version = version;
-    r->epsilon_cap = w->policy.epsilon_cap;
-}
-
-/* States what the events amount to, unless this accountant has no number for them. */
-static void price_local(world *w, Tacit__Reserve *r, int d, bool first)
-{
-    tacit_event event;
-    tacit_budget *b = &w->device[d].budget;
-    if (r->kind == TACIT_MECHANISM_NONE) {
-        r->epsilon_after = INFINITY;
-        return;
-    }
-    OK(tacit_budget_event(&event, r, &w->err));
-    (void)!tacit_budget_add(b, &event, r->values, first, &w->err);
-    r->epsilon_after = tacit_budget_epsilon(b);
-}
-
-static void push_local(world *w, int d, Tacit__Reserve *r, uint8_t leaf[TACIT_HASH_BYTES])
-{
-    Tacit__Entry e = TACIT__ENTRY__INIT;
-    world_hook *hook = w->hook;
-    e.body_case = TACIT__ENTRY__BODY_RESERVE;
-    e.reserve = r;
-    w->hook = NULL;
-    world_own(w, &e, -1, d, leaf);
-    w->hook = hook;
-}
-
 /* A hook by which device 1 trains alone between rounds 1 and 2, edited. */
 #define LOCAL(name, edit)                                                                          \
     static bool name(world *w, Tacit__Entry *e, int round, int device)                             \
@@ -622,10 +603,10 @@ static void push_local(world *w, int d, Tacit__Reserve *r, uint8_t leaf[TACIT_HA
         Tacit__Reserve reserve = TACIT__RESERVE__INIT, *r = &reserve;                              \
         if (!AT(PLAN, 2, -1))                                                                      \
             return true;                                                                           \
-        fill_local(w, r, 0x33);                                                                    \
+        world_fill_local(w, r, 0x33);                                                              \
         edit;                                                                                      \
-        price_local(w, r, 1, true);                                                                \
-        push_local(w, 1, r, leaf);                                                                 \
+        world_price_local(w, r, 1, true);                                                          \
+        world_push_local(w, 1, r, leaf);                                                           \
         return true;                                                                               \
     }
 
@@ -652,10 +633,10 @@ static bool local_epsilon(world *w, Tacit__Entry *e, int round, int device)
     Tacit__Reserve r = TACIT__RESERVE__INIT;
     if (!AT(PLAN, 2, -1))
         return true;
-    fill_local(w, &r, 0x33);
-    price_local(w, &r, 1, true);
+    world_fill_local(w, &r, 0x33);
+    world_price_local(w, &r, 1, true);
     r.epsilon_after *= 0.9999;
-    push_local(w, 1, &r, leaf);
+    world_push_local(w, 1, &r, leaf);
     return true;
 }
 
@@ -667,10 +648,10 @@ static bool local_twice(world *w, Tacit__Entry *e, int round, int device)
         return true;
     for (int i = 0; i < 2; i++) {
         Tacit__Reserve r = TACIT__RESERVE__INIT;
-        fill_local(w, &r, 0x33);
+        world_fill_local(w, &r, 0x33);
         r.plan_hash.data[0] ^= (uint8_t)i;
-        price_local(w, &r, 1, i == 0);
-        push_local(w, 1, &r, leaf);
+        world_price_local(w, &r, 1, i == 0);
+        world_push_local(w, 1, &r, leaf);
     }
     return true;
 }
@@ -682,9 +663,9 @@ static bool local_before_schedule(world *w, Tacit__Entry *e, int round, int devi
     Tacit__Reserve r = TACIT__RESERVE__INIT;
     if (!AT(SCHEDULE, -1, -1))
         return true;
-    fill_local(w, &r, 0x11);
-    price_local(w, &r, 1, true);
-    push_local(w, 1, &r, leaf);
+    world_fill_local(w, &r, 0x11);
+    world_price_local(w, &r, 1, true);
+    world_push_local(w, 1, &r, leaf);
     return true;
 }
 
@@ -696,9 +677,9 @@ static bool local_update(world *w, Tacit__Entry *e, int round, int device)
     Tacit__Spend spend = TACIT__SPEND__INIT;
     if (!AT(PLAN, 2, -1))
         return true;
-    fill_local(w, &r, 0x33);
-    price_local(w, &r, 1, true);
-    push_local(w, 1, &r, leaf);
+    world_fill_local(w, &r, 0x33);
+    world_price_local(w, &r, 1, true);
+    world_push_local(w, 1, &r, leaf);
     o.body_case = TACIT__ENTRY__BODY_SPEND;
     o.spend = &spend;
     spend.reserve_hash = tacit_field_of(leaf, sizeof leaf);
@@ -991,7 +972,13 @@ static const struct fault {
     {"an old policy again", "policy_weakened", "", old_policy_again, NULL, NULL, NULL, 3, false,
      ANY_UNIT},
     {"enrolled again", NULL, "", enrolled_again, NULL, NULL, NULL, 3, false, ANY_UNIT},
-    {"enrolled again to raise the cap", "cap_mismatch", "", enrolled_again_to_raise, NULL, NULL,
+    {"enrolled again to raise the cap", "outdated_accepted", "", enrolled_again_to_raise, NULL,
+     NULL, NULL, 3, false, ANY_UNIT},
+    {"accepted above a lowered cap", "outdated_accepted", "", lowered_then_accepted, NULL, NULL,
+     NULL, 3, false, ANY_UNIT},
+    {"accepted above a cap below what was spent", "outdated_accepted", "",
+     lowered_below_then_accepted, NULL, NULL, NULL, 3, false, ANY_UNIT},
+    {"accepted under tightened terms", "outdated_accepted", "", tightened_then_accepted, NULL, NULL,
      NULL, 3, false, ANY_UNIT},
     {"cap raised unsigned", "policy_weakened", "", cap_raised, NULL, NULL, NULL, 3, false,
      ANY_UNIT},
@@ -1207,6 +1194,147 @@ static void test_every_fault_is_caught_as_what_it_is(void **state)
     for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++)
         bad += !fault_is_caught(&faults[i]);
     assert_int_equal(bad, 0);
+}
+
+/* --- what is no fault: a reserve signed before its cap was lowered --- */
+
+/* Device 1 has no part in this round. */
+static void leave_out(const world *w, Tacit__Aggregate *a, int round)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < a->n_reserve_hashes; i++)
+        if (memcmp(a->reserve_hashes[i].data, w->device[1].reserve[round], 32) != 0)
+            a->reserve_hashes[n++] = a->reserve_hashes[i];
+    a->n_reserve_hashes = n;
+}
+
+static double lowered_to;
+static size_t outdated_at;
+
+/* The cap of device 1 is lowered before its reserve of round 1 is logged; no update follows it, and
+ * in round 2 the device knows. */
+static bool outdated_alone(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (AT(RESERVE, 1, 1)) {
+        push_policy(w, 1, lowered_to, 1e-5, NULL);
+        outdated_at = w->count;
+    }
+    if (AT(SPEND, 1, 1) || AT(UPDATE, 1, 1))
+        return false;
+    if (AT(AGGREGATE, 1, -1))
+        leave_out(w, e->aggregate, 1);
+    if (AT(RESERVE, 2, 1))
+        e->reserve->epsilon_cap = lowered_to;
+    return true;
+}
+
+/* The same where nothing fits the lower cap: round 2 goes on without device 1. */
+static bool outdated_and_out(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (AT(RESERVE, 2, 1) || AT(SPEND, 2, 1) || AT(UPDATE, 2, 1))
+        return false;
+    if (AT(AGGREGATE, 2, -1))
+        leave_out(w, e->aggregate, 2);
+    return outdated_alone(w, e, round, device);
+}
+
+/* Local training that the log hears of after the cap was lowered. */
+static bool outdated_local(world *w, Tacit__Entry *e, int round, int device)
+{
+    uint8_t leaf[TACIT_HASH_BYTES];
+    Tacit__Reserve r = TACIT__RESERVE__INIT;
+    if (AT(RESERVE, 2, 1))
+        e->reserve->epsilon_cap = 2.9;
+    if (!AT(PLAN, 2, -1))
+        return true;
+    push_policy(w, 1, 2.9, 1e-5, NULL);
+    outdated_at = w->count;
+    world_fill_local(w, &r, 0x33);
+    world_price_local(w, &r, 1, true);
+    world_push_local(w, 1, &r, leaf);
+    return true;
+}
+
+static void expect_note_alone(world_hook *hook, double cap, uint64_t rounds, bool above)
+{
+    world w;
+    exported x;
+    tacit_audit audit;
+    lowered_to = cap;
+    world_init(&w);
+    w.hook = hook;
+    world_plan_all(&w);
+    world_log(&w);
+    export_of(&w, &x);
+    run(&x, NULL, &audit);
+    if (audit.violation_count)
+        print_all("outdated", &audit);
+    assert_int_equal(audit.violation_count, 0);
+    assert_int_equal(audit.note_count, 1);
+    assert_string_equal(audit.notes[0].kind, "outdated_reserve");
+    assert_int_equal(audit.notes[0].entry, outdated_at);
+    tacit_audit_device d = find_device(&audit, &w, 1), beside = find_device(&audit, &w, 0);
+    assert_true(d.cap == cap && (d.epsilon > d.cap) == above);
+    assert_int_equal(d.accepted, rounds);
+    if (hook == outdated_alone) /* it is charged like any other: three rounds, as device 0 */
+        assert_true(d.epsilon == beside.epsilon && d.reserves == beside.reserves);
+    assert_int_equal(beside.accepted, WORLD_ROUNDS);
+    tacit_audit_free(&audit);
+    export_done(&x);
+    world_free(&w);
+}
+
+static void test_a_reserve_signed_before_the_cap_was_lowered_is_a_note(void **state)
+{
+    (void)state;
+    expect_note_alone(outdated_alone, 2.9, WORLD_ROUNDS - 1, false);
+    expect_note_alone(outdated_and_out, 0.1, WORLD_ROUNDS - 2, true);
+    expect_note_alone(outdated_local, 2.9, WORLD_ROUNDS, false);
+}
+
+/* What no policy ever allowed is a violation although no update follows. */
+static bool beyond_every_policy(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (AT(RESERVE, 1, 1))
+        e->reserve->epsilon_cap = 3.5;
+    return outdated_alone(w, e, round, device);
+}
+
+/* The reserve itself says that its device knew of the lower cap. */
+static bool beyond_its_own_cap(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (AT(RESERVE, 1, 1))
+        e->reserve->epsilon_cap = 0.1;
+    return outdated_and_out(w, e, round, device);
+}
+
+static void expect_violation_alone(world_hook *hook, double cap, const char *kind)
+{
+    world w;
+    exported x;
+    tacit_audit audit;
+    lowered_to = cap;
+    world_init(&w);
+    w.hook = hook;
+    world_plan_all(&w);
+    world_log(&w);
+    export_of(&w, &x);
+    run(&x, NULL, &audit);
+    if (audit.violation_count != 1 || strcmp(audit.violations[0].kind, kind) != 0)
+        print_all(kind, &audit);
+    assert_int_equal(audit.violation_count, 1);
+    assert_string_equal(audit.violations[0].kind, kind);
+    assert_int_equal(audit.note_count, 0);
+    tacit_audit_free(&audit);
+    export_done(&x);
+    world_free(&w);
+}
+
+static void test_what_was_never_allowed_is_no_note(void **state)
+{
+    (void)state;
+    expect_violation_alone(beyond_every_policy, 2.9, "cap_mismatch");
+    expect_violation_alone(beyond_its_own_cap, 0.1, "cap_exceeded");
 }
 
 /* The cap sinks, then the account is lost; it states the lower cap. */
@@ -1575,6 +1703,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_clean_log_passes),
         cmocka_unit_test(test_every_fault_is_caught_as_what_it_is),
+        cmocka_unit_test(test_a_reserve_signed_before_the_cap_was_lowered_is_a_note),
+        cmocka_unit_test(test_what_was_never_allowed_is_no_note),
         cmocka_unit_test(test_every_kind_has_a_fault),
         cmocka_unit_test(test_a_lost_account_counts_its_highest_cap),
         cmocka_unit_test(test_the_checkpoint_binds_the_entries),

@@ -133,7 +133,6 @@ static trace *run(tacit_mechanism m, size_t n, gradient_of *last)
         tacit_dp *dp;
         assert_int_equal(tacit_dp_new(&dp, &m, VALUES, nonce, step_seed, &err), TACIT_OK);
         run_step(dp, t, s, n, last);
-        assert_int_equal(tacit_dp_steps_done(dp), 1);
         tacit_dp_free(dp);
     }
     return t;

@@ -481,6 +481,48 @@ static bool cap_lowered(world *w, Tacit__Entry *e, int round, int device)
     return true;
 }
 
+/* Device 0 signed its reserve of round 1 before its cap was lowered, and its update is accepted all
+ * the same; `lowered_to` is the new cap. */
+static double lowered_to = 2.9;
+
+static bool lowered_then_accepted(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (at(e, TACIT__ENTRY__BODY_RESERVE, round, device, 1, 0))
+        push_policy(w, 0, lowered_to, NULL);
+    return true;
+}
+
+/* The policy key raises the cap again before the decision: too late for this reserve. */
+static bool raised_before_accepted(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (at(e, TACIT__ENTRY__BODY_UPDATE, round, device, 1, 0))
+        push_policy(w, 0, 30, w->policy_key);
+    return lowered_then_accepted(w, e, round, device);
+}
+
+static bool tightened_then_accepted(world *w, Tacit__Entry *e, int round, int device)
+{
+    double noise = w->policy.minimum_noise_multiplier;
+    if (at(e, TACIT__ENTRY__BODY_RESERVE, round, device, 1, 0)) {
+        w->policy.minimum_noise_multiplier = 2;
+        push_policy(w, 0, 3, NULL);
+        w->policy.minimum_noise_multiplier = noise;
+    }
+    return true;
+}
+
+/* As an honest server and device go on: no spend, no decision, and the device states the lower cap
+ * from the next round on. */
+static bool lowered_alone(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (at(e, TACIT__ENTRY__BODY_SPEND, round, device, 1, 0) ||
+        at(e, TACIT__ENTRY__BODY_UPDATE, round, device, 1, 0))
+        return false;
+    if (at(e, TACIT__ENTRY__BODY_RESERVE, round, device, 2, 0))
+        e->reserve->epsilon_cap = lowered_to;
+    return lowered_then_accepted(w, e, round, device);
+}
+
 /* What the device signed once is logged again after the cap was lowered. */
 static bool old_policy_again(world *w, Tacit__Entry *e, int round, int device)
 {
@@ -543,6 +585,60 @@ static bool cap_raised_by_device(world *w, Tacit__Entry *e, int round, int devic
     return true;
 }
 
+/* Device 1 trains alone between rounds 1 and 2, edited. */
+#define LOCAL(name, edit)                                                                          \
+    static bool name(world *w, Tacit__Entry *e, int round, int device)                             \
+    {                                                                                              \
+        uint8_t leaf[TACIT_HASH_BYTES];                                                            \
+        Tacit__Reserve reserve = TACIT__RESERVE__INIT, *r = &reserve;                              \
+        if (!at(e, TACIT__ENTRY__BODY_PLAN, round, device, 2, -1))                                 \
+            return true;                                                                           \
+        world_fill_local(w, r, 0x33);                                                              \
+        edit;                                                                                      \
+        world_price_local(w, r, 1, true);                                                          \
+        world_push_local(w, 1, r, leaf);                                                           \
+        return true;                                                                               \
+    }
+
+LOCAL(local_fine, (void)0)
+LOCAL(local_noise, r->b = 77000; r->q_num = TACIT_Q_ONE / 1000)
+LOCAL(local_in_a_schedule, memset(r->lineage.data, 0x11, 16))
+LOCAL(local_of_a_plan, r->plan_hash = tacit_field_of(w->plan_hash[0], 32))
+
+static bool local_twice(world *w, Tacit__Entry *e, int round, int device)
+{
+    uint8_t leaf[TACIT_HASH_BYTES];
+    for (int i = 0; i < 2 && at(e, TACIT__ENTRY__BODY_PLAN, round, device, 2, -1); i++) {
+        Tacit__Reserve r = TACIT__RESERVE__INIT;
+        world_fill_local(w, &r, 0x33);
+        r.plan_hash.data[0] ^= (uint8_t)i;
+        world_price_local(w, &r, 1, i == 0);
+        world_push_local(w, 1, &r, leaf);
+    }
+    return true;
+}
+
+static bool local_update(world *w, Tacit__Entry *e, int round, int device)
+{
+    uint8_t leaf[TACIT_HASH_BYTES], digest[TACIT_HASH_BYTES];
+    Tacit__Reserve r = TACIT__RESERVE__INIT;
+    Tacit__Entry o = TACIT__ENTRY__INIT;
+    Tacit__Spend spend = TACIT__SPEND__INIT;
+    if (!at(e, TACIT__ENTRY__BODY_PLAN, round, device, 2, -1))
+        return true;
+    world_fill_local(w, &r, 0x33);
+    world_price_local(w, &r, 1, true);
+    world_push_local(w, 1, &r, leaf);
+    o.body_case = TACIT__ENTRY__BODY_SPEND;
+    o.spend = &spend;
+    spend.reserve_hash = tacit_field_of(leaf, sizeof leaf);
+    spend.update_digest = filled(digest, sizeof digest, 0x77);
+    w->hook = NULL;
+    world_own(w, &o, -1, 1, leaf);
+    w->hook = local_update;
+    return true;
+}
+
 static void quiet_plan(Tacit__Plan *p, int round)
 {
     if (round == 1)
@@ -584,7 +680,7 @@ static const struct {
     {"policy not signed", other_policy, NULL, 3, false, TACIT_INTEGRITY, "sign its policy"},
     {"wrong epsilon", wrong_epsilon, NULL, 3, false, TACIT_REFUSED, "states epsilon"},
     {"cap above the policy's", higher_cap, NULL, 3, false, TACIT_REFUSED, "cap is 3"},
-    {"over the cap", NULL, NULL, 0.8, false, TACIT_REFUSED, "cap is 0.8"},
+    {"over the cap", NULL, NULL, 0.8, false, TACIT_REFUSED, "the whole schedule"},
     {"steps not the plan's", fewer_steps, NULL, 3, false, TACIT_REFUSED, "steps differs"},
     {"plan not logged", no_plan, NULL, 3, false, TACIT_NOT_FOUND, "plan"},
     {"schedule not logged", no_schedule, NULL, 3, false, TACIT_NOT_FOUND, "schedule"},
@@ -599,8 +695,19 @@ static const struct {
     {"an old policy again", old_policy_again, NULL, 3, false, TACIT_REFUSED, "logged before"},
     {"another policy key", policy_key_swapped, NULL, 3, false, TACIT_INTEGRITY,
      "did not sign its policy"},
-    {"lost account", lost_account, NULL, 3, false, TACIT_REFUSED, "cap is 3"},
+    {"lost account", lost_account, NULL, 3, false, TACIT_REFUSED, "account lost"},
+    {"local, less noise", local_noise, NULL, 3, false, TACIT_REFUSED, "noise multiplier"},
+    {"local, in a schedule", local_in_a_schedule, NULL, 3, false, TACIT_REFUSED, "of its own"},
+    {"local, of a plan", local_of_a_plan, NULL, 3, false, TACIT_REFUSED, "of its own"},
+    {"local, a lineage again", local_twice, NULL, 3, false, TACIT_REFUSED, "of its own"},
+    {"local, sent", local_update, NULL, 3, false, TACIT_REFUSED, "leaves a device"},
     {"cap lowered below", cap_lowered, NULL, 3, false, TACIT_REFUSED, "cap is 0.1"},
+    {"accepted above a lowered cap", lowered_then_accepted, NULL, 3, false, TACIT_REFUSED,
+     "no update under it"},
+    {"accepted after the cap came back", raised_before_accepted, NULL, 3, false, TACIT_REFUSED,
+     "no update under it"},
+    {"accepted under tightened terms", tightened_then_accepted, NULL, 3, false, TACIT_REFUSED,
+     "no update under it"},
     {"cap raised unsigned", cap_raised_unsigned, NULL, 3, false, TACIT_REFUSED, "signed"},
     {"cap raised by a stranger", cap_raised_by_stranger, NULL, 3, false, TACIT_REFUSED, "signed"},
     {"plan off its schedule", NULL, quiet_plan, 3, false, TACIT_INTEGRITY, "mechanism differs"},
@@ -642,6 +749,84 @@ static void test_faulty_entries_are_refused(void **state)
     (void)state;
     for (size_t k = 0; k < sizeof refusals / sizeof refusals[0]; k++)
         check_refusal(k);
+}
+
+/* The log has what the device signed, charges it, and takes what follows, over a restart. */
+static void check_outdated(fixture *f, const uint8_t leaf[TACIT_HASH_BYTES], int reserves)
+{
+    tacit_ledger_reserve r;
+    tacit_ledger_device d;
+    tacit_rdp spent = {0};
+    tacit_event event = {TACIT_ADD_REMOVE, tacit_noise_multiplier(100000),
+                         tacit_sampling_rate(TACIT_Q_ONE / 20), (uint64_t)10 * reserves};
+    OK(tacit_rdp_add(&spent, &event, TACIT_RDP_TRUE, &f->err));
+    OK(tacit_ledger_reserve_get(f->ledger, leaf, &r, &f->err));
+    assert_true(r.outdated && !r.spent && !r.accepted);
+    OK(tacit_ledger_device_get(f->ledger, f->w.device[0].name, &d, &f->err));
+    assert_true(d.policy.epsilon_cap == lowered_to);
+    assert_true(fabs(d.epsilon - tacit_rdp_epsilon(&spent, 1e-5, NULL)) < 1e-6);
+}
+
+static size_t entry_of(const fixture *f, const uint8_t leaf[TACIT_HASH_BYTES])
+{
+    uint8_t found[TACIT_HASH_BYTES];
+    for (size_t i = 0; i < f->w.count; i++) {
+        tacit_merkle_leaf(found, f->w.entry[i].bytes, f->w.entry[i].size);
+        if (memcmp(found, leaf, sizeof found) == 0)
+            return i;
+    }
+    fail_msg("no such entry");
+    return 0;
+}
+
+static void test_a_reserve_signed_before_the_cap_was_lowered_is_charged(void **state)
+{
+    fixture *f = *state;
+    uint64_t index;
+    tacit_ledger_reserve next;
+    f->w.hook = lowered_alone;
+    standard(f);
+    const uint8_t *leaf = f->w.device[0].reserve[1];
+    size_t at = entry_of(f, leaf);
+    append_until(f, at + 1);
+    check_outdated(f, leaf, 2);
+    ledger_reopen(f);
+    check_outdated(f, leaf, 2);
+    OK(append_one(f, at, &index)); /* the device did not hear: the same bytes again */
+    assert_int_equal(index, at);
+    check_outdated(f, leaf, 2);
+    for (size_t i = at + 1; i < f->w.count; i++)
+        OK(append_one(f, i, &index));
+    check_outdated(f, leaf, 3);
+    OK(tacit_ledger_reserve_get(f->ledger, f->w.device[0].reserve[2], &next, &f->err));
+    assert_true(!next.outdated && next.accepted);
+}
+
+/* Below what is spent already: charged all the same, and nothing of the device fits any more. */
+static void test_a_cap_lowered_below_what_is_spent(void **state)
+{
+    fixture *f = *state;
+    uint64_t index;
+    lowered_to = 0.1;
+    f->w.hook = lowered_alone;
+    standard(f);
+    const uint8_t *leaf = f->w.device[0].reserve[1];
+    append_until(f, entry_of(f, leaf) + 1);
+    check_outdated(f, leaf, 2);
+    size_t next = entry_of(f, f->w.device[0].reserve[2]);
+    for (size_t i = entry_of(f, leaf) + 1; i < next; i++)
+        OK(append_one(f, i, &index));
+    assert_int_equal(append_one(f, next, &index), TACIT_REFUSED);
+    check_outdated(f, leaf, 2);
+    lowered_to = 2.9;
+}
+
+static void test_local_training_is_taken(void **state)
+{
+    fixture *f = *state;
+    f->w.hook = local_fine;
+    standard(f);
+    append_until(f, f->w.count);
 }
 
 static void test_caps_are_raised_by_the_right_keys(void **state)
@@ -756,6 +941,9 @@ int main(void)
         WITH(test_opened_entries),
         WITH(test_a_device_is_what_its_entries_say),
         cmocka_unit_test(test_faulty_entries_are_refused),
+        WITH(test_a_reserve_signed_before_the_cap_was_lowered_is_charged),
+        WITH(test_a_cap_lowered_below_what_is_spent),
+        WITH(test_local_training_is_taken),
         WITH(test_caps_are_raised_by_the_right_keys),
         WITH(test_the_device_itself_may_raise_its_cap),
         WITH(test_signatures_are_checked),

@@ -458,6 +458,54 @@ static inline void world_close_round(world *w, int round)
     world_server(w, &e, round, -1);
 }
 
+/* --- local training: reserves that no plan of the log stands behind --- */
+
+static inline void world_fill_local(world *w, Tacit__Reserve *r, uint8_t lineage)
+{
+    static char version[] = TACIT_ACCOUNTANT_VERSION;
+    static uint8_t lineages[16], plan[TACIT_HASH_BYTES];
+    r->plan_hash = filled(plan, sizeof plan, (uint8_t)(lineage ^ 0x0f));
+    r->lineage = filled(lineages, sizeof lineages, lineage);
+    r->kind = TACIT_MECHANISM_SUBSAMPLED_GAUSSIAN;
+    r->unit = TACIT_UNIT_RECORD;
+    r->neighbours = TACIT_ADD_REMOVE;
+    r->b = 200000;
+    r->q_num = TACIT_Q_ONE / 20;
+    r->steps = 4;
+    r->clip_norm = 0.5;
+    r->values = WORLD_VALUES;
+    r->delta = w->policy.delta;
+    r->accountant = TACIT__ACCOUNTANT_KIND__ACCOUNTANT_RDP;
+    r->accountant_version = version;
+    r->epsilon_cap = w->policy.epsilon_cap;
+}
+
+/* States what the events amount to, unless this accountant has no number for them. */
+static inline void world_price_local(world *w, Tacit__Reserve *r, int d, bool first)
+{
+    tacit_event event;
+    tacit_budget *b = &w->device[d].budget;
+    if (r->kind == TACIT_MECHANISM_NONE) {
+        r->epsilon_after = INFINITY;
+        return;
+    }
+    OK(tacit_budget_event(&event, r, &w->err));
+    (void)!tacit_budget_add(b, &event, r->values, first, &w->err);
+    r->epsilon_after = tacit_budget_epsilon(b);
+}
+
+static inline void world_push_local(world *w, int d, Tacit__Reserve *r,
+                                    uint8_t leaf[TACIT_HASH_BYTES])
+{
+    Tacit__Entry e = TACIT__ENTRY__INIT;
+    world_hook *hook = w->hook;
+    e.body_case = TACIT__ENTRY__BODY_RESERVE;
+    e.reserve = r;
+    w->hook = NULL;
+    world_own(w, &e, -1, d, leaf);
+    w->hook = hook;
+}
+
 /* The standard log: start, enrolments, schedule, and every round from plan to publication. */
 static inline void world_log(world *w)
 {

@@ -51,7 +51,6 @@ static void start_has_nanos_shape(void **state)
     assert_int_equal(tacit_model_embedding(model), 128);
     assert_int_equal(tacit_model_vocab(model), 768);
     assert_int_equal(tacit_model_context_length(model), 2048);
-    assert_true(tacit_model_has_vision(model));
 }
 
 static void same_seed_same_files(void **state)

@@ -122,7 +122,10 @@ static inline void fleet_write_gate(const fleet *f)
     fleet_write(f, "tacit", script, 0700);
     fleet_write(f, "base", "{\"accuracy\":0.5,\"loss\":2.0}\n", 0600);
     fleet_write(f, "score", "{\"accuracy\":0.75,\"loss\":1.5}\n", 0600);
-    fleet_write(f, "gate.jsonl", "", 0600);
+    fleet_write(f, "gate.jsonl",
+                "{\"id\":\"g\",\"messages\":[{\"role\":\"user\",\"content\":\"?\"},{\"role\":"
+                "\"assistant\",\"content\":\"!\"}]}\n",
+                0600);
 }
 
 static inline void fleet_write_config(const fleet *f)

@@ -9,6 +9,8 @@
 
 #include "fleet.h"
 
+#include "common/text.h"
+
 static fleet f;
 
 static int setup(void **state)
@@ -63,6 +65,44 @@ static size_t count_entries(Tacit__Entry__BodyCase kind)
     }
     tacit_export_free(&log);
     return n;
+}
+
+/* --- naming a device --- */
+
+static void show_device(const char *word, const uint8_t expected[TACIT_DEVICE_BYTES])
+{
+    char argument[80], hex[2 * TACIT_DEVICE_BYTES + 1];
+    snprintf(argument, sizeof argument, "=%s", word);
+    json_t *shown = FLEET_ASK(&f, "device show", argument);
+    tacit_hex(hex, expected, TACIT_DEVICE_BYTES);
+    assert_string_equal(json_string_value(json_object_get(shown, "device")), hex);
+    json_decref(shown);
+}
+
+/* A pseudonym as the tables show it, cut to eight digits, names its device. Devices choose their
+ * names: one that takes another's pseudonym for its name is never taken for it. */
+static void test_devices_by_pseudonym(void **state)
+{
+    (void)state;
+    fleet_device d, thief, cutter;
+    tacit_error err;
+    char hex[2 * TACIT_DEVICE_BYTES + 1], cut[9], argument[80];
+    fleet_join(&d, &f, "");
+    tacit_hex(hex, d.device, TACIT_DEVICE_BYTES);
+    snprintf(cut, sizeof cut, "%s", hex);
+    show_device(cut, d.device);
+    snprintf(argument, sizeof argument, "=%.7s", hex);
+    assert_int_equal(FLEET_VERB(&f, NULL, &err, "device show", argument), TACIT_NOT_FOUND);
+    fleet_join(&thief, &f, hex);
+    show_device(hex, d.device);
+    fleet_join(&cutter, &f, cut);
+    snprintf(argument, sizeof argument, "=%s", cut);
+    assert_int_equal(FLEET_VERB(&f, NULL, &err, "device revoke", argument), TACIT_NOT_FOUND);
+    assert_non_null(strstr(err.message, "names 2 devices"));
+    show_device(hex, d.device);
+    fleet_device_free(&cutter);
+    fleet_device_free(&thief);
+    fleet_device_free(&d);
 }
 
 /* --- tokens --- */
@@ -559,6 +599,7 @@ int main(void)
         T(test_certificates_after_a_clock_set_back),
         T(test_clone_by_counter),
         T(test_revoked_for_ever),
+        T(test_devices_by_pseudonym),
         T(test_unknown_and_impostor),
         T(test_nonces),
         T(test_methods_and_listeners),

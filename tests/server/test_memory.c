@@ -1,6 +1,7 @@
 /* Many rounds, one after the other: the server's live memory, its open descriptors and its files do
- * not grow with them. Counted is what the allocator has given out, so that neither fragmentation
- * nor the machine's load moves the result: the numbers are equal to the byte. */
+ * not grow with them; nor does memory grow with the updates of a round while they are summed.
+ * Counted is what the allocator has given out, so that neither fragmentation nor the machine's load
+ * moves the result: the numbers are equal to the byte. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,6 +10,8 @@
 #include <cmocka.h>
 
 #include "fleet.h"
+
+#include "server/aggregate.h"
 
 #include <dirent.h>
 #include <malloc.h>
@@ -102,6 +105,52 @@ static void test_flat_over_rounds(void **state)
     fleet_end(&f);
 }
 
+/* --- many updates in one round --- */
+
+#define DEVICES 12
+
+static size_t at_update[DEVICES], updates_seen; /* live bytes as each update enters the sum */
+
+tacit_status __real_aggregate_add(aggregate_sum *s, const uint8_t *values, tacit_error *err);
+tacit_status __wrap_aggregate_add(aggregate_sum *s, const uint8_t *values, tacit_error *err);
+tacit_status __wrap_aggregate_add(aggregate_sum *s, const uint8_t *values, tacit_error *err)
+{
+    if (updates_seen < DEVICES)
+        at_update[updates_seen++] = live_bytes();
+    return __real_aggregate_add(s, values, err);
+}
+
+/* Each update is opened, added and forgotten before the next one: the last finds no more memory in
+ * use than the second (the first may meet caches that fill). */
+static void test_flat_over_updates(void **state)
+{
+    (void)state;
+    static fleet_device device[DEVICES];
+    size_t bytes;
+    fleet_start(&f, false);
+    for (size_t i = 0; i < DEVICES; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "device-%zu", i);
+        fleet_join(&device[i], &f, name);
+    }
+    json_decref(FLEET_ASK(&f, "round start", "rounds", "1", "steps", "1", "q", "0.01",
+                          "noise-multiplier", "40", "unit", "record", "cohort", "12", "quorum",
+                          "12", "pad-seconds", "0", "norm-bound", "64"));
+    fleet_work(&f);
+    for (size_t i = 0; i < DEVICES; i++)
+        fleet_serve_round(&device[i], 0.001);
+    updates_seen = 0;
+    fleet_work(&f);
+    fleet_expect_round(&f, "published", "");
+    assert_int_equal(updates_seen, DEVICES);
+    bytes = at_update[DEVICES - 1];
+    print_message("live bytes: %zu at update 2, %zu at update %d\n", at_update[1], bytes, DEVICES);
+    assert_true(bytes <= at_update[1] + SLACK);
+    for (size_t i = 0; i < DEVICES; i++)
+        fleet_device_free(&device[i]);
+    fleet_end(&f);
+}
+
 /* glibc counts the chunks in its thread caches as used, and those fill for hundreds of rounds: the
  * program starts itself anew without them. */
 static void without_thread_caches(char **argv)
@@ -118,6 +167,7 @@ int main(int argc, char **argv)
     without_thread_caches(argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_flat_over_rounds),
+        cmocka_unit_test(test_flat_over_updates),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -284,6 +284,48 @@ static void test_quorum_reached_at_deadline(void **state)
     expect_clean_audit(false);
 }
 
+/* A device that is revoked while it is asked can never answer: nobody waits for it until the
+ * deadline. One whose update is in the sum already is not counted twice. */
+static void test_revoked_devices_are_not_awaited(void **state)
+{
+    (void)state;
+    fleet_task t;
+    start("quorum", "1");
+    fleet_serve_round(&one, 0.5);
+    json_decref(FLEET_ASK(&f, "device revoke", "=one"));
+    fleet_work(&f);
+    fleet_expect_round(&f, "collecting", ""); /* two is still to come */
+    fleet_take(&two, &t);
+    fleet_must(fleet_reserve_locally(&two, &t), &two.err, "reserve");
+    fleet_must(fleet_send_reserve(&two, &t), &two.err, "send");
+    json_decref(FLEET_ASK(&f, "device revoke", "=two"));
+    fleet_step(&f);
+    fleet_expect_round(&f, "aggregating", "");
+    fleet_step(&f);
+    fleet_step(&f);
+    fleet_expect_round(&f, "published", "");
+    fleet_task_free(&t);
+    expect_clean_audit(false);
+}
+
+/* Ids are taken as the operator's tables print them: cut to eight digits. */
+static void test_shown_ids_are_taken(void **state)
+{
+    (void)state;
+    tacit_error err;
+    char word[16];
+    start("quorum", "1");
+    json_t *row = fleet_round(&f);
+    const char *id = json_string_value(json_object_get(row, "round_id"));
+    snprintf(word, sizeof word, "=%.8s", id);
+    json_t *shown = FLEET_ASK(&f, "round show", word);
+    assert_string_equal(json_string_value(json_object_get(shown, "round_id")), id);
+    json_decref(shown);
+    snprintf(word, sizeof word, "=%.7s", id);
+    assert_int_equal(FLEET_VERB(&f, NULL, &err, "round show", word), TACIT_NOT_FOUND);
+    json_decref(row);
+}
+
 static void test_target_ends_collecting(void **state)
 {
     (void)state;
@@ -479,6 +521,9 @@ static void test_damaged_update(void **state)
     fleet_step(&f);
     fleet_step(&f);
     fleet_expect_round(&f, "failed", "damaged");
+    json_t *list = adapter_list();
+    assert_int_equal(json_array_size(list), 0); /* nor the mean of the others */
+    json_decref(list);
     fleet_task_free(&kept);
     expect_clean_audit(false);
 }
@@ -663,6 +708,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_quorum_missed_at_deadline, setup, teardown),
         cmocka_unit_test_setup_teardown(test_quorum_reached_at_deadline, setup, teardown),
         cmocka_unit_test_setup_teardown(test_target_ends_collecting, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_revoked_devices_are_not_awaited, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_shown_ids_are_taken, setup, teardown),
         cmocka_unit_test_setup_teardown(test_abandoned_below_quorum, setup, teardown),
         cmocka_unit_test_setup_teardown(test_cancel, setup, teardown),
         cmocka_unit_test_setup_teardown(test_cancel_while_evaluating, setup, teardown),

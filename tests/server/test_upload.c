@@ -9,6 +9,7 @@
 
 #include "fleet.h"
 
+#include "common/text.h"
 #include "privacy/audit.h"
 #include "server/round_terms.h"
 
@@ -164,6 +165,10 @@ static void nan_values(Tacit__Update *u, uint8_t *values)
     for (size_t i = 0; i < u->values.len / 4; i++)
         tacit_store_u32(values + 4 * i, 0x7fc00000); /* what a NaN's bits are as a number */
 }
+static void all_zero(Tacit__Update *u, uint8_t *values)
+{
+    memset(values, 0, u->values.len);
+}
 
 static void expect_decision(spoil change, const char *word)
 {
@@ -184,6 +189,7 @@ static void expect_decision(spoil change, const char *word)
     }
 
 DECISION(test_honest, NULL, "")
+DECISION(test_all_zero, all_zero, "")
 DECISION(test_other_round, other_round, "plan")
 DECISION(test_other_base, other_base, "plan")
 DECISION(test_other_plan, other_plan, "plan")
@@ -513,8 +519,45 @@ static void test_foreign_entries(void **state)
     fleet_must(fleet_send_reserve(&one, &task), &one.err, "send");
 }
 
-/* A budget that the operator lowered: the log refuses what goes beyond it. */
-static void test_lowered_budget(void **state)
+static void lower_budget(const char *epsilon)
+{
+    json_t *row = FLEET_ASK(&f, "budget set", "=one", "epsilon", epsilon);
+    assert_true(json_real_value(json_object_get(row, "epsilon_cap")) == strtod(epsilon, NULL));
+    json_decref(row);
+}
+
+/* What the server shows of the account is what the device itself has. */
+static void expect_charged(void)
+{
+    tacit_account_status own;
+    json_t *row = FLEET_ASK(&f, "device show", "=one");
+    fleet_must(tacit_account_status_get(one.account, &own, &one.err), &one.err, "account");
+    assert_true(own.epsilon > 0);
+    assert_true(json_real_value(json_object_get(row, "epsilon")) == own.epsilon);
+    json_decref(row);
+}
+
+static void expect_asked(fleet_device *d, bool asked, double cap)
+{
+    Tacit__CheckInReply *told = NULL;
+    fleet_must(fleet_check_in(d, &told), &d->err, "check-in");
+    assert_int_equal(told->plan.len > 0, asked);
+    assert_true(told->epsilon_cap == cap);
+    tacit_message_free(told);
+}
+
+static void abandon(fleet_device *d, fleet_task *t)
+{
+    Tacit__AbandonRequest r = TACIT__ABANDON_REQUEST__INIT;
+    tacit_reservation entry;
+    fleet_must(tacit_account_abandon(d->account, t->reserve.hash, "superseded", &entry, &d->err),
+               &d->err, "abandon");
+    r.entry = tacit_field_of(entry.entry, entry.entry_size);
+    fleet_must(fleet_call(d, TACIT__METHOD__METHOD_ABANDON, &r, NULL, NULL), &d->err, "abandon");
+    tacit_reservation_free(&entry);
+}
+
+static void test_a_budget_is_only_lowered(void **state)
 {
     (void)state;
     tacit_error err;
@@ -523,17 +566,73 @@ static void test_lowered_budget(void **state)
     assert_int_equal(FLEET_VERB(&f, NULL, &err, "budget set", "=one"), TACIT_USAGE);
     assert_int_equal(FLEET_VERB(&f, NULL, &err, "budget set", "=one", "epsilon", "nan"),
                      TACIT_USAGE);
-    json_t *row = FLEET_ASK(&f, "budget set", "=one", "epsilon", "0.001");
-    assert_true(json_real_value(json_object_get(row, "epsilon_cap")) == 0.001);
-    json_decref(row);
-    assert_int_equal(FLEET_VERB(&f, NULL, &err, "budget set", "=one", "epsilon", "1"),
+    lower_budget("5");
+    /* Not back to what the device declared, nor to anything between. */
+    assert_int_equal(FLEET_VERB(&f, NULL, &err, "budget set", "=one", "epsilon", "8"),
                      TACIT_REFUSED);
-    assert_int_equal(fleet_send_reserve(&one, &task), TACIT_REFUSED);
+    assert_int_equal(FLEET_VERB(&f, NULL, &err, "budget set", "=one", "epsilon", "6"),
+                     TACIT_REFUSED);
+    expect_asked(&one, true, 5);
+    fleet_restart(&f);
+    expect_asked(&one, true, 5);
+    lower_budget("4");
+    expect_asked(&one, true, 4);
+    expect_clean_audit();
+}
+
+/* The device signed its reserve before the operator lowered its cap. The log has it and the account
+ * is charged, the round goes on without the device, and its chain is not stuck: in the next round,
+ * which fits the lower cap, it takes part. */
+static void test_cap_lowered_before_the_log_has_the_reserve(void **state)
+{
+    (void)state;
+    fleet_task next;
+    lower_budget("5");
+    fleet_must(fleet_send_reserve(&one, &task), &one.err, "send");
+    assert_false(task.takes_part);
+    expect_charged();
+    fleet_restart(&f);
+    fleet_must(fleet_send_reserve(&one, &task), &one.err, "send again");
+    assert_false(task.takes_part);
     expect_frozen("=one", false);
-    Tacit__CheckInReply *told = NULL;
-    fleet_must(fleet_check_in(&one, &told), &one.err, "check-in");
-    assert_true(told->epsilon_cap == 0.001);
-    tacit_message_free(told);
+    expect_asked(&one, false, 5); /* this plan is answered */
+    abandon(&one, &task);
+    one.policy.epsilon_cap = 5;
+    fleet_must(tacit_account_set_policy(one.account, &one.policy, &one.err), &one.err, "policy");
+    fleet_serve_round(&two, 0.25);
+    fleet_work(&f); /* nobody is waited for */
+    fleet_take(&one, &next);
+    assert_int_equal(next.plan->round_index, 1);
+    fleet_must(fleet_reserve_locally(&one, &next), &one.err, "reserve");
+    fleet_must(fleet_send_reserve(&one, &next), &one.err, "send");
+    assert_true(next.takes_part);
+    fleet_seal_value(&one, &next, 0.25);
+    assert_string_equal(fleet_upload(&one, &next), "");
+    expect_charged();
+    fleet_task_free(&next);
+    expect_clean_audit();
+}
+
+/* Lowered below what the reserve comes to, and a device that uploads all the same. */
+static void test_no_update_under_an_outdated_reserve(void **state)
+{
+    (void)state;
+    uint64_t offset = 0;
+    char word[32];
+    lower_budget("0.001");
+    fleet_must(fleet_send_reserve(&one, &task), &one.err, "send");
+    assert_false(task.takes_part);
+    expect_charged();
+    expect_asked(&one, false, 0.001);
+    fleet_seal_value(&one, &task, 0.5);
+    assert_int_equal(fleet_begin(&one, &task, &offset), TACIT_CONFLICT);
+    (void)!fleet_chunk(&one, &task, &offset, 10); /* of no use, as after any end */
+    assert_int_equal(count_uploads(), 0);
+    assert_int_equal(fleet_commit(&one, &task, word), TACIT_CONFLICT);
+    json_t *row = fleet_round(&f);
+    assert_int_equal(json_integer_value(json_object_get(row, "accepted")), 0);
+    json_decref(row);
+    expect_frozen("=one", false);
     expect_clean_audit();
 }
 
@@ -654,11 +753,61 @@ static void test_round_ends_during_upload(void **state)
     expect_clean_audit();
 }
 
+/* Colluding devices: one enrols under the pseudonym of another, which the operator must be able to
+ * revoke all the same, and alone. */
+static void test_a_name_that_is_a_pseudonym(void **state)
+{
+    (void)state;
+    fleet_device squatter;
+    char hex[2 * TACIT_DEVICE_BYTES + 1], second[2 * TACIT_DEVICE_BYTES + 1], argument[80];
+    tacit_hex(hex, one.device, TACIT_DEVICE_BYTES);
+    fleet_join(&squatter, &f, hex);
+    tacit_hex(second, squatter.device, TACIT_DEVICE_BYTES);
+    snprintf(argument, sizeof argument, "=%s", hex);
+    json_decref(FLEET_ASK(&f, "device revoke", argument));
+    const char *const device[] = {hex, second}, *const expected[] = {"revoked", "active"};
+    for (int i = 0; i < 2; i++) {
+        snprintf(argument, sizeof argument, "=%s", device[i]);
+        json_t *row = FLEET_ASK(&f, "device show", argument);
+        assert_string_equal(json_string_value(json_object_get(row, "device")), device[i]);
+        assert_string_equal(json_string_value(json_object_get(row, "state")), expected[i]);
+        json_decref(row);
+    }
+    fleet_device_free(&squatter);
+}
+
+/* A name is shown in the operator's terminal: nothing in it may steer that. */
+static void test_names_that_steer_terminals(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"cart\x1b[2J", "cart\n2026 info",
+                                        "cart\xc2\x9b"
+                                        "2J",
+                                        "\xe2\x80\xaetrac", "cart\x7f"};
+    uint8_t secret[TACIT_TOKEN_SECRET_BYTES];
+    fleet_token(&f, secret, NULL);
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        fleet_device d;
+        Tacit__EnrolReply *reply = NULL;
+        fleet_device_new(&d, &f, "steering");
+        assert_int_equal(fleet_enrol(&d, names[i], secret, &reply), TACIT_BAD_INPUT);
+        assert_non_null(strstr(d.err.message, "control character"));
+        fleet_device_free(&d);
+    }
+    fleet_device d;
+    Tacit__EnrolReply *reply = NULL;
+    fleet_device_new(&d, &f, "plain");
+    fleet_must(fleet_enrol(&d, "W\xc3\xa4gelchen \xe2\x84\x96 3", secret, &reply), &d.err, "enrol");
+    tacit_message_free(reply);
+    fleet_device_free(&d);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         T(test_honest),
+        T(test_all_zero),
         T(test_other_round),
         T(test_other_base),
         T(test_other_plan),
@@ -690,12 +839,16 @@ int main(void)
         T(test_reserve_of_a_stranger),
         T(test_forked_chain),
         T(test_foreign_entries),
-        T(test_lowered_budget),
+        T(test_a_budget_is_only_lowered),
+        T(test_cap_lowered_before_the_log_has_the_reserve),
+        T(test_no_update_under_an_outdated_reserve),
         T(test_upload_resumes),
         T(test_chunks_out_of_bounds),
         T(test_second_announcement),
         T(test_damaged_bytes),
         T(test_round_ends_during_upload),
+        T(test_a_name_that_is_a_pseudonym),
+        T(test_names_that_steer_terminals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,93 @@
+#include "privacy/verify_schedules.h"
+
+#include "common/message.h"
+#include "common/text.h"
+#include "privacy/entry.h"
+#include "privacy/mechanism.h"
+
+#include <stdio.h>
+
+static json_t *describe(uint64_t entry, const Tacit__Schedule *s, const tacit_mechanism *m,
+                        size_t rounds)
+{
+    char lineage[2 * 16 + 1] = "";
+    if (s->lineage.len == 16)
+        tacit_hex(lineage, s->lineage.data, 16);
+    return json_pack(
+        "{s:I, s:s, s:f, s:I, s:s, s:s, s:s, s:f, s:f, s:I, s:f}", "entry", (json_int_t)entry,
+        "lineage", lineage, "delta", s->delta, "rounds", (json_int_t)rounds, "mechanism",
+        tacit_mechanism_kind_name(m->kind), "unit", tacit_privacy_unit_name(m->unit), "neighbours",
+        tacit_neighbours_name(m->neighbours), "sigma", tacit_noise_multiplier(m->b), "q",
+        tacit_sampling_rate(m->q_num), "steps", (json_int_t)m->steps, "clip_norm", m->clip_norm);
+}
+
+static void add_schedule(json_t *list, uint64_t entry, const Tacit__Schedule *s)
+{
+    tacit_mechanism current, next;
+    size_t rounds = 0;
+    for (size_t i = 0; i < s->n_rounds; i++) {
+        if (tacit_mechanism_from_message(&next, s->rounds[i]->mechanism, NULL) != TACIT_OK)
+            return;
+        if (rounds && !tacit_mechanism_equal(&current, &next)) {
+            json_array_append_new(list, describe(entry, s, &current, rounds));
+            rounds = 0;
+        }
+        current = next;
+        rounds++;
+    }
+    if (rounds)
+        json_array_append_new(list, describe(entry, s, &current, rounds));
+}
+
+static void add_entry(json_t *list, uint64_t index, tacit_span bytes)
+{
+    tacit_entry e;
+    Tacit__Schedule *s = NULL;
+    if (tacit_entry_read(&e, bytes.data, bytes.size, NULL) != TACIT_OK)
+        return;
+    if (e.entry->body_case == TACIT__ENTRY__BODY_SCHEDULE &&
+        TACIT_UNPACK(&s, tacit__schedule, e.entry->schedule->schedule.data,
+                     e.entry->schedule->schedule.len, TACIT_MESSAGE_ENTRY_MAX, NULL) == TACIT_OK)
+        add_schedule(list, index, s);
+    tacit_message_free(s);
+    tacit_entry_close(&e);
+}
+
+json_t *schedule_list(const tacit_export *log)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; list && i < log->count; i++)
+        add_entry(list, i, log->entries[i]);
+    return list;
+}
+
+static const char *text_of(const json_t *row, const char *key)
+{
+    return json_string_value(json_object_get(row, key));
+}
+
+static double number_of(const json_t *row, const char *key)
+{
+    return json_number_value(json_object_get(row, key));
+}
+
+void schedule_list_print(const json_t *list)
+{
+    size_t i;
+    json_t *row;
+    if (json_array_size(list))
+        printf("\nschedules\n");
+    json_array_foreach(list, i, row)
+    {
+        printf("  lineage %.8s (entry %.0f): %.0f round%s of %.0f steps, ", text_of(row, "lineage"),
+               number_of(row, "entry"), number_of(row, "rounds"),
+               number_of(row, "rounds") == 1 ? "" : "s", number_of(row, "steps"));
+        if (number_of(row, "sigma") > 0)
+            printf("%s, sigma %.6g, q %.6g, clip %g, unit %s, %s neighbours, delta %g\n",
+                   text_of(row, "mechanism"), number_of(row, "sigma"), number_of(row, "q"),
+                   number_of(row, "clip_norm"), text_of(row, "unit"), text_of(row, "neighbours"),
+                   number_of(row, "delta"));
+        else
+            printf("mechanism none: no guarantee\n");
+    }
+}

@@ -1,0 +1,181 @@
+/* Publication of files: at every instant, and whatever call fails, the old content or the new one
+ * stands under the name, and what was announced is on the disk. The calls of the kernel are seen,
+ * and made to fail, by the functions below, which the linker puts in their places. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "common/file.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define OLD "what stood here before"
+#define NEW "something else, and a little longer"
+
+static char folder[] = "/tmp/tacit-file-XXXXXX", path[64];
+static char trace[64];      /* a letter a call: w(rite), f(sync) of the file, r(ename), d: fsync of
+                             * the folder */
+static char failing = '\0'; /* the call that fails */
+static bool watched;
+
+static void expect_old(void);
+
+/* Notes a call; true where it fails. Until the rename the old content stands. */
+static bool note(char call)
+{
+    if (!watched)
+        return false;
+    watched = false; /* looking calls the kernel, too */
+    if (call != 'd')
+        expect_old();
+    watched = true;
+    trace[strlen(trace)] = call;
+    errno = ENOSPC;
+    return call == failing;
+}
+
+ssize_t __real_write(int fd, const void *data, size_t size);
+ssize_t __wrap_write(int fd, const void *data, size_t size);
+ssize_t __wrap_write(int fd, const void *data, size_t size)
+{
+    if (note('w')) { /* half of it arrives */
+        (void)!__real_write(fd, data, size / 2);
+        errno = ENOSPC;
+        return -1;
+    }
+    return __real_write(fd, data, size);
+}
+
+int __real_fsync(int fd);
+int __wrap_fsync(int fd);
+int __wrap_fsync(int fd)
+{
+    struct stat st;
+    assert_int_equal(fstat(fd, &st), 0);
+    return note(S_ISDIR(st.st_mode) ? 'd' : 'f') ? -1 : __real_fsync(fd);
+}
+
+int __real_rename(const char *from, const char *to);
+int __wrap_rename(const char *from, const char *to);
+int __wrap_rename(const char *from, const char *to)
+{
+    return note('r') ? -1 : __real_rename(from, to);
+}
+
+static void expect_content(const char *text)
+{
+    char found[128] = {0};
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    assert_int_equal(fread(found, 1, sizeof found - 1, f), strlen(text));
+    fclose(f);
+    assert_string_equal(found, text);
+}
+
+static void expect_old(void)
+{
+    expect_content(OLD);
+}
+
+static size_t count_files(void)
+{
+    size_t n = 0;
+    DIR *d = opendir(folder);
+    assert_non_null(d);
+    for (struct dirent *e = readdir(d); e; e = readdir(d))
+        n += e->d_name[0] != '.';
+    closedir(d);
+    return n;
+}
+
+static tacit_status publish(char fails, tacit_error *err)
+{
+    memset(trace, 0, sizeof trace);
+    failing = fails;
+    watched = true;
+    tacit_status status = tacit_file_write(path, NEW, strlen(NEW), 0640, err);
+    watched = false;
+    return status;
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    assert_true(fputs(OLD, f) >= 0);
+    return fclose(f);
+}
+
+/* Synced before it gets its name, and the name synced before success is told. */
+static void the_order_of_calls_is_durable(void **state)
+{
+    (void)state;
+    tacit_error err;
+    struct stat st;
+    assert_int_equal(publish('\0', &err), TACIT_OK);
+    assert_string_equal(trace, "wfrd");
+    expect_content(NEW);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0640);
+    assert_int_equal(count_files(), 1);
+}
+
+static void a_failure_leaves_the_old_file_alone(void **state)
+{
+    (void)state;
+    static const char calls[] = {'w', 'f', 'r'};
+    for (size_t i = 0; i < sizeof calls; i++) {
+        tacit_error err;
+        assert_int_equal(publish(calls[i], &err), TACIT_IO);
+        assert_non_null(strstr(err.message, path));
+        assert_non_null(strstr(err.message, "free space on that disk"));
+        expect_old();
+        assert_int_equal(count_files(), 1); /* no temporary file stays */
+    }
+}
+
+/* The name may not be there after a power cut: nothing is announced. */
+static void an_unsynced_name_is_an_error(void **state)
+{
+    (void)state;
+    tacit_error err;
+    assert_int_equal(publish('d', &err), TACIT_IO);
+    assert_non_null(strstr(err.message, folder));
+    expect_content(NEW);
+}
+
+static int start(void **state)
+{
+    (void)state;
+    if (!mkdtemp(folder))
+        return -1;
+    snprintf(path, sizeof path, "%s/adapter.gguf", folder);
+    return 0;
+}
+
+static int end(void **state)
+{
+    (void)state;
+    return unlink(path) || rmdir(folder);
+}
+
+int main(void)
+{
+#define T(name) cmocka_unit_test_setup(name, setup)
+    const struct CMUnitTest tests[] = {
+        T(the_order_of_calls_is_durable),
+        T(a_failure_leaves_the_old_file_alone),
+        T(an_unsynced_name_is_an_error),
+    };
+    return cmocka_run_group_tests(tests, start, end);
+}

@@ -83,7 +83,8 @@ static void make_offer(offered *o, void (*edit_plan)(Tacit__Plan *),
     o->offer.schedule = (tacit_span){o->w.schedule, o->w.schedule_size};
     o->offer.inclusion = &o->proof;
     o->offer.checkpoint = &o->checkpoint;
-    o->terms = (plan_terms){.log = &o->key, .policy = &o->policy, .base_digest = tiny_base};
+    o->terms = (plan_terms){
+        .log = &o->key, .policy = &o->policy, .maximum_steps = 1000, .base_digest = tiny_base};
 }
 
 static void drop_offer(offered *o)
@@ -237,6 +238,26 @@ static void a_guarantee_needs_the_least_pad(void **state)
     o.policy.allow_non_private = true;
     o.terms.minimum_pad_seconds = PLAN_PAD_SECONDS_MAX;
     expect_status(&o, TACIT_OK, "");
+    drop_offer(&o);
+}
+
+/* The world's plans have ten steps; noise or none, the owner bounds what a round costs. */
+static void a_round_of_too_many_steps_is_refused(void **state)
+{
+    offered o;
+    (void)state;
+    make_offer(&o, NULL, NULL);
+    o.terms.maximum_steps = 10;
+    expect_status(&o, TACIT_OK, "");
+    checked_plan_free(&o.plan);
+    o.terms.maximum_steps = 9;
+    expect_status(&o, TACIT_REFUSED, "round of 10 steps");
+    assert_non_null(strstr(o.err.message, "maximum_steps 9"));
+    drop_offer(&o);
+    make_offer(&o, plan_without_noise, schedule_without_noise);
+    o.policy.allow_non_private = true;
+    o.terms.maximum_steps = 9;
+    expect_status(&o, TACIT_REFUSED, "maximum_steps 9");
     drop_offer(&o);
 }
 
@@ -566,6 +587,7 @@ int main(void)
         cmocka_unit_test(the_limits_of_the_policy_pass),
         cmocka_unit_test(mechanism_none_needs_permission),
         cmocka_unit_test(a_guarantee_needs_the_least_pad),
+        cmocka_unit_test(a_round_of_too_many_steps_is_refused),
         cmocka_unit_test(plans_without_end_are_refused),
         cmocka_unit_test(another_base_is_named),
         cmocka_unit_test(other_shapes_are_refused),

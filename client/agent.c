@@ -133,6 +133,7 @@ static tacit_status accept_plan(agent *a, const client_checkin *in, tacit_error 
     plan_terms terms = {.log = &c->enrolment.log,
                         .policy = &c->config.policy,
                         .minimum_pad_seconds = c->config.minimum_pad_seconds,
+                        .maximum_steps = c->config.maximum_steps,
                         .base_digest = base};
     tacit_status status;
     TACIT_TRY(client_base_digest(c, base, err), done);

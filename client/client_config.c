@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { PAD_SECONDS_DEFAULT = 60 };
+enum { PAD_SECONDS_DEFAULT = 60, STEPS_DEFAULT = 1000 };
 
 #define AT(field) offsetof(client_config, field)
 
@@ -80,6 +80,11 @@ static const tacit_config_row config_rows[] = {
      .at = AT(minimum_pad_seconds),
      .min = 0,
      .max = PLAN_PAD_SECONDS_MAX},
+    {.key = "policy.maximum_steps",
+     .kind = TACIT_CONFIG_U64,
+     .at = AT(maximum_steps),
+     .min = 1,
+     .max = TACIT_STEPS_MAX},
     {.key = "policy.allow_non_private",
      .kind = TACIT_CONFIG_BOOL,
      .at = AT(policy.allow_non_private)},
@@ -102,7 +107,9 @@ static tacit_status anchor_paths(client_config *c, const char *dir, tacit_error 
 tacit_status client_config_load(client_config *out, const char *dir, tacit_error *err)
 {
     char path[4096];
-    config_file file = {.config.minimum_pad_seconds = PAD_SECONDS_DEFAULT, .devices = 1};
+    config_file file = {.config.minimum_pad_seconds = PAD_SECONDS_DEFAULT,
+                        .config.maximum_steps = STEPS_DEFAULT,
+                        .devices = 1};
     *out = (client_config){0};
     tacit_status status = tacit_file_join(path, sizeof path, dir, "client.yaml", err);
     if (status == TACIT_OK)
@@ -206,6 +213,7 @@ static const char policy_text[] =
     "  minimum_pad_seconds: 60         # least wait from reserve to upload, so that the server "
     "does\n"
     "                                  # not see how long training took; 0 lets it see\n"
+    "  maximum_steps: 1000             # of a round: bounds what a plan costs in time and power\n"
     "  allow_non_private: false        # true: take plans without noise (epsilon infinite)\n"
     "  devices_per_subject: 1          # most devices that one subject can appear on\n";
 

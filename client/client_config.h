@@ -19,6 +19,7 @@ typedef struct client_config {
     uint64_t poll_seconds; /* between check-ins; 0: as the server says */
     tacit_policy policy;
     uint64_t minimum_pad_seconds; /* least wait from reserve to upload of a plan with a guarantee */
+    uint64_t maximum_steps;       /* of a round */
     int unit;                     /* index into the words record, subject, device */
 } client_config;
 

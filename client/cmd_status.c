@@ -59,13 +59,14 @@ static tacit_status add_account(json_t *root, client *c, tacit_error *err)
                   (json_int_t)a.abandons, "checkpoint_size", (json_int_t)a.checkpoint_size);
     json_object_set_new(root, "account", o);
     json_object_set_new(root, "policy",
-                        json_pack("{s:s, s:o, s:I, s:I, s:I, s:b, s:I}", "unit",
+                        json_pack("{s:s, s:o, s:I, s:I, s:I, s:I, s:b, s:I}", "unit",
                                   tacit_privacy_unit_name(a.policy.minimum_unit),
                                   "minimum_noise_multiplier",
                                   number(a.policy.minimum_noise_multiplier), "minimum_cohort",
                                   (json_int_t)a.policy.minimum_cohort, "minimum_quorum",
                                   (json_int_t)a.policy.minimum_quorum, "minimum_pad_seconds",
-                                  (json_int_t)c->config.minimum_pad_seconds, "allow_non_private",
+                                  (json_int_t)c->config.minimum_pad_seconds, "maximum_steps",
+                                  (json_int_t)c->config.maximum_steps, "allow_non_private",
                                   a.policy.allow_non_private, "devices_per_subject",
                                   (json_int_t)a.policy.devices_per_subject));
     return TACIT_OK;

@@ -33,6 +33,17 @@ static tacit_status check_pad(const checked_plan *p, uint64_t minimum, tacit_err
     return TACIT_OK;
 }
 
+/* A round is trained to its last step whatever its deadline, so that nothing about the data shows:
+ * what it may cost in time and power must be settled before the first one. */
+static tacit_status check_steps(const checked_plan *p, uint64_t maximum, tacit_error *err)
+{
+    if (p->mechanism.steps <= maximum)
+        return TACIT_OK;
+    return tacit_fail(err, TACIT_REFUSED,
+                      "plan's round of %llu steps is above this device's maximum_steps %llu",
+                      (unsigned long long)p->mechanism.steps, (unsigned long long)maximum);
+}
+
 /* Rank and targets are the server's choice: on a model of 135M parameters the largest would take
  * gigabytes, and the device would be ended by its own system. */
 static tacit_status check_values(const Tacit__Plan *plan, tacit_error *err)
@@ -130,6 +141,7 @@ tacit_status plan_check(checked_plan *out, const plan_offer *offer, const plan_t
     TACIT_TRY(check_base(out->plan, terms->base_digest, err), fail);
     TACIT_TRY(tacit_policy_check(terms->policy, out->plan, err), fail);
     TACIT_TRY(check_pad(out, terms->minimum_pad_seconds, err), fail);
+    TACIT_TRY(check_steps(out, terms->maximum_steps, err), fail);
     TACIT_TRY(check_values(out->plan, err), fail);
     return TACIT_OK;
 fail:

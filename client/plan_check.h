@@ -24,6 +24,7 @@ typedef struct plan_terms {
     const tacit_note_key *log; /* pinned */
     const tacit_policy *policy;
     uint64_t minimum_pad_seconds; /* the owner's; plans of mechanism none are free of it */
+    uint64_t maximum_steps;       /* of the owner, for one round */
     const uint8_t *base_digest;   /* of this device's model */
 } plan_terms;
 

@@ -246,9 +246,17 @@ tacit_status tacit_account_create(tacit_database *db, const tacit_policy *policy
 
 /* --- terms and status --- */
 
+/* A lost account counts as spent to the cap; to the one that it was opened with when it was lowered
+ * since, and to what it is known to hold when that is more: neither is taken back. */
 static double epsilon_reported(const account_terms *terms)
 {
-    return terms->lost ? terms->policy.epsilon_cap : tacit_budget_epsilon(&terms->budget);
+    double held = tacit_budget_epsilon(&terms->budget);
+    if (!terms->lost)
+        return held;
+    double counted = terms->policy.epsilon_cap;
+    if (isfinite(terms->opening_cap))
+        counted = fmax(counted, terms->opening_cap);
+    return isfinite(held) ? fmax(counted, held) : counted;
 }
 
 tacit_status tacit_account_status_get(tacit_account *account, tacit_account_status *out,
@@ -767,7 +775,7 @@ static tacit_status lost_store(tacit_account *account, account_terms *terms,
     entry.device = tacit_field_of(device, TACIT_DEVICE_BYTES);
     entry.body_case = TACIT__ENTRY__BODY_ACCOUNT_LOST;
     entry.account_lost = &lost;
-    lost.epsilon_counted = terms->policy.epsilon_cap;
+    lost.epsilon_counted = epsilon_reported(terms);
     return chain_append(account, terms, &entry, out, err);
 }
 

@@ -40,7 +40,7 @@ void tacit_account_close(tacit_account *account);
 
 typedef struct tacit_account_status {
     tacit_policy policy;
-    double epsilon;   /* private events reserved so far; the cap when lost */
+    double epsilon;   /* private events reserved so far; when lost, the cap (not a lowered one) */
     double remaining; /* cap less epsilon, at least 0: for people, a plan's cost is not additive */
     bool non_private; /* an event of mechanism none was reserved: epsilon of its lineage is inf */
     bool lost;

@@ -1,5 +1,6 @@
 #include "privacy/audit_internal.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -275,6 +276,24 @@ static tacit_status check_entry(audit_work *w, tacit_span bytes)
     return status;
 }
 
+/* A lost account may have spent up to any cap that it ever had: a later, lower one, or one below
+ * what is logged, takes nothing back. */
+static double device_epsilon(const audit_device *d)
+{
+    double logged = tacit_budget_epsilon(&d->budget);
+    return d->lost ? fmax(d->highest_cap, logged) : logged;
+}
+
+/* A lost account is known by one epsilon at delta alone, and copies of that do not compose at the
+ * same delta: nothing finite can be said of a subject on several such devices. */
+static double subject_epsilon(const audit_device *d)
+{
+    uint32_t devices = d->policy.devices_per_subject;
+    if (d->lost)
+        return devices > 1 ? INFINITY : device_epsilon(d);
+    return tacit_budget_epsilon_times(&d->budget, devices);
+}
+
 static tacit_status report_devices(audit_work *w)
 {
     tacit_audit *out = w->out;
@@ -285,12 +304,10 @@ static tacit_status report_devices(audit_work *w)
         const audit_device *d = &w->devices[i];
         tacit_audit_device *r = &out->devices[out->device_count++];
         *r = (tacit_audit_device){
-            .epsilon = d->lost ? d->policy.epsilon_cap : tacit_budget_epsilon(&d->budget),
+            .epsilon = device_epsilon(d),
             .cap = d->policy.epsilon_cap,
             .delta = d->policy.delta,
-            .epsilon_subject =
-                d->lost ? d->policy.epsilon_cap
-                        : tacit_budget_epsilon_times(&d->budget, d->policy.devices_per_subject),
+            .epsilon_subject = subject_epsilon(d),
             .unit = d->unit,
             .devices_per_subject = d->policy.devices_per_subject,
             .reserves = d->reserves,

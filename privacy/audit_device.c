@@ -60,6 +60,7 @@ static void put_in_force(audit_device *d, const tacit_policy *policy)
 {
     d->policy = *policy;
     tacit_policy_widen(&d->widest, policy);
+    d->highest_cap = fmax(d->highest_cap, policy->epsilon_cap);
 }
 
 /* A later enrolment goes on under the policy in force unless it is one that is new, or stricter. */
@@ -527,6 +528,7 @@ tacit_status audit_own(audit_work *w, const tacit_entry *e)
         return audit_abandon(w, e, device);
     default: /* the account is lost */
         d->lost = true;
+        d->highest_cap = fmax(d->highest_cap, e->entry->account_lost->epsilon_counted);
         return TACIT_OK;
     }
 }

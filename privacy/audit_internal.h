@@ -44,6 +44,7 @@ typedef struct audit_device {
     bool has_policy_key, revoked, frozen, lost, insecure;
     tacit_policy policy, widest; /* in force; the most that one ever allowed, term by term */
     tacit_budget budget;
+    double highest_cap;    /* of the policies in force so far, and what a lost account stated */
     double first_schedule; /* epsilon of the whole first schedule at the fixed order */
     double lineages;       /* sum of the epsilons of the whole schedules begun, each alone */
     bool private_reserve;  /* there was one */

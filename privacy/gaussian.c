@@ -24,21 +24,39 @@ double tacit_gaussian_log_delta(double epsilon, double mu)
     return far < near ? near + log1p(-exp(far - near)) : -INFINITY;
 }
 
+/* Units in the last place, 2^-53, that every part of log delta is allowed: libm's and those of mu.
+ */
+#define MARGIN_UNITS 0x1p-49
+
+/* log delta, no lower than the exact value. With s = mu / 2 + epsilon / mu + 1, the arguments of
+ * Phi are off by units of s, log Phi moves by less than 1 + |x| <= s for each, and it is of the
+ * size of s^2 itself; epsilon is added. The difference of the two terms magnifies what they are off
+ * by 1 / (1 - far / near). */
+static double log_delta_above(double epsilon, double mu)
+{
+    double near = tacit_log_normal_cdf(mu / 2 - epsilon / mu), s = mu / 2 + epsilon / mu + 1;
+    double log_delta = tacit_gaussian_log_delta(epsilon, mu);
+    if (log_delta == -INFINITY) /* near and far cannot be told apart */
+        return near;
+    double share = exp(log_delta - near); /* 1 - far / near */
+    return fmin(near, log_delta + MARGIN_UNITS * (2 * s * s + epsilon) / share);
+}
+
 double tacit_gaussian_epsilon(double delta, double mu)
 {
     if (mu == 0)
         return 0;
     double target = log(delta);
-    if (tacit_gaussian_log_delta(0, mu) <= target)
+    if (log_delta_above(0, mu) <= target)
         return 0;
     double low = 0, high = 1;
-    while (tacit_gaussian_log_delta(high, mu) > target)
+    while (log_delta_above(high, mu) > target)
         high *= 2;
     for (;;) {
         double middle = low + (high - low) / 2;
         if (middle <= low || middle >= high)
             return high;
-        if (tacit_gaussian_log_delta(middle, mu) > target)
+        if (log_delta_above(middle, mu) > target)
             low = middle;
         else
             high = middle;
@@ -85,11 +103,11 @@ tacit_status tacit_gaussian_calibrate(double *sigma, double epsilon, double delt
                           "found epsilon %g",
                           epsilon);
     double low = 0, high = 1, target = log(delta);
-    while (tacit_gaussian_log_delta(epsilon, 1 / high) > target)
+    while (log_delta_above(epsilon, 1 / high) > target)
         low = high, high *= 2;
     while (high - low > 1e-12 * high) {
         double middle = (low + high) / 2;
-        if (tacit_gaussian_log_delta(epsilon, 1 / middle) > target)
+        if (log_delta_above(epsilon, 1 / middle) > target)
             low = middle;
         else
             high = middle;

@@ -54,6 +54,7 @@ static void the_written_configuration_has_the_defaults(void **state)
     assert_int_equal(c.policy.minimum_cohort, 2);
     assert_int_equal(c.policy.minimum_quorum, 2);
     assert_int_equal(c.minimum_pad_seconds, 60);
+    assert_int_equal(c.maximum_steps, 1000);
     assert_false(c.policy.allow_non_private);
     assert_int_equal(c.policy.devices_per_subject, 1);
     client_config_free(&c);
@@ -79,6 +80,8 @@ static void wrong_configuration_is_named(void **state)
         {"minimum_pad_seconds", "  minimum_pad_seconds: -1", "policy.minimum_pad_seconds"},
         {"minimum_pad_seconds", "  minimum_pad_seconds: 1.5", "policy.minimum_pad_seconds"},
         {"minimum_pad_seconds", "  minimum_pad_seconds: 2592001", "policy.minimum_pad_seconds"},
+        {"maximum_steps", "  maximum_steps: 0", "policy.maximum_steps"},
+        {"maximum_steps", "  maximum_steps: 1000001", "policy.maximum_steps"},
         {"allow_non_private", "  allow_non_private: yes", "policy.allow_non_private"},
     };
     (void)state;

@@ -83,7 +83,8 @@ static void make_offer(offered *o, void (*edit_plan)(Tacit__Plan *),
     o->offer.schedule = (tacit_span){o->w.schedule, o->w.schedule_size};
     o->offer.inclusion = &o->proof;
     o->offer.checkpoint = &o->checkpoint;
-    o->terms = (plan_terms){.log = &o->key, .policy = &o->policy, .base_digest = tiny_base};
+    o->terms = (plan_terms){
+        .log = &o->key, .policy = &o->policy, .maximum_steps = 1000, .base_digest = tiny_base};
 }
 
 static void drop_offer(offered *o)
@@ -240,6 +241,26 @@ static void a_guarantee_needs_the_least_pad(void **state)
     drop_offer(&o);
 }
 
+/* The world's plans have ten steps; noise or none, the owner bounds what a round costs. */
+static void a_round_of_too_many_steps_is_refused(void **state)
+{
+    offered o;
+    (void)state;
+    make_offer(&o, NULL, NULL);
+    o.terms.maximum_steps = 10;
+    expect_status(&o, TACIT_OK, "");
+    checked_plan_free(&o.plan);
+    o.terms.maximum_steps = 9;
+    expect_status(&o, TACIT_REFUSED, "round of 10 steps");
+    assert_non_null(strstr(o.err.message, "maximum_steps 9"));
+    drop_offer(&o);
+    make_offer(&o, plan_without_noise, schedule_without_noise);
+    o.policy.allow_non_private = true;
+    o.terms.maximum_steps = 9;
+    expect_status(&o, TACIT_REFUSED, "maximum_steps 9");
+    drop_offer(&o);
+}
+
 /* --- base and shapes --- */
 
 static void another_base_is_named(void **state)
@@ -354,10 +375,6 @@ static void no_such_round(Tacit__Plan *p)
 {
     p->round_index = WORLD_ROUNDS;
 }
-static void other_accountant(Tacit__Plan *p)
-{
-    p->accountant = TACIT__ACCOUNTANT_KIND__ACCOUNTANT_PLD;
-}
 static void other_lineage(Tacit__Plan *p)
 {
     static uint8_t other[16] = {7};
@@ -372,8 +389,8 @@ static void other_schedule(Tacit__Plan *p)
 static void a_plan_must_be_its_schedules_round(void **state)
 {
     static void (*const edits[])(Tacit__Plan *) = {
-        more_noise,    less_noise,       more_steps,    other_clip,     other_rank,
-        no_such_round, other_accountant, other_lineage, other_schedule,
+        more_noise, less_noise,    more_steps,    other_clip,
+        other_rank, no_such_round, other_lineage, other_schedule,
     };
     (void)state;
     for (size_t i = 0; i < sizeof edits / sizeof edits[0]; i++) {
@@ -382,6 +399,28 @@ static void a_plan_must_be_its_schedules_round(void **state)
         expect_status(&o, TACIT_INTEGRITY, "plan against its schedule");
         drop_offer(&o);
     }
+}
+
+static void planned_by_pld(Tacit__Plan *p)
+{
+    p->accountant = TACIT__ACCOUNTANT_KIND__ACCOUNTANT_PLD;
+}
+static void scheduled_by_pld(Tacit__Schedule *s)
+{
+    s->accountant = TACIT__ACCOUNTANT_KIND__ACCOUNTANT_PLD;
+}
+
+/* The device enforces its cap by rdp: what says otherwise, in both or in one, is not taken. */
+static void an_accountant_that_nobody_keeps_is_refused(void **state)
+{
+    offered o;
+    (void)state;
+    make_offer(&o, planned_by_pld, scheduled_by_pld);
+    expect_status(&o, TACIT_BAD_INPUT, "accountant: expected rdp");
+    drop_offer(&o);
+    make_offer(&o, planned_by_pld, NULL);
+    expect_status(&o, TACIT_BAD_INPUT, "accountant: expected rdp");
+    drop_offer(&o);
 }
 
 /* --- the log --- */
@@ -548,12 +587,14 @@ int main(void)
         cmocka_unit_test(the_limits_of_the_policy_pass),
         cmocka_unit_test(mechanism_none_needs_permission),
         cmocka_unit_test(a_guarantee_needs_the_least_pad),
+        cmocka_unit_test(a_round_of_too_many_steps_is_refused),
         cmocka_unit_test(plans_without_end_are_refused),
         cmocka_unit_test(another_base_is_named),
         cmocka_unit_test(other_shapes_are_refused),
         cmocka_unit_test(a_base_of_the_same_shape_is_refused),
         cmocka_unit_test(targets_that_the_base_lacks_are_refused),
         cmocka_unit_test(a_plan_must_be_its_schedules_round),
+        cmocka_unit_test(an_accountant_that_nobody_keeps_is_refused),
         cmocka_unit_test(bytes_that_the_entry_does_not_log_are_refused),
         cmocka_unit_test(a_stranger_cannot_log_a_plan),
         cmocka_unit_test(a_damaged_signature_is_refused),

@@ -68,6 +68,7 @@ static void check_promises(const checked_plan *p)
     FUZZ_CHECK(isfinite(m->mechanism->divisor) && m->mechanism->divisor > 0);
     FUZZ_CHECK(m->mechanism->q_num > 0 && m->mechanism->q_num <= (uint64_t)1 << 32);
     FUZZ_CHECK(m->mechanism->steps > 0 && m->mechanism->steps == p->mechanism.steps);
+    FUZZ_CHECK(m->mechanism->steps <= 100);
     FUZZ_CHECK(m->delta > 0 && m->delta <= policy.delta);
     FUZZ_CHECK(m->cohort >= policy.minimum_cohort && m->quorum >= policy.minimum_quorum);
     FUZZ_CHECK(m->quorum <= m->cohort);
@@ -82,7 +83,8 @@ static void check_offer(const plan_offer *offer)
     tacit_note_key log;
     tacit_error err = {0};
     checked_plan checked;
-    const plan_terms terms = {.log = &log, .policy = &policy, .base_digest = base};
+    const plan_terms terms = {
+        .log = &log, .policy = &policy, .maximum_steps = 100, .base_digest = base};
     FUZZ_CHECK(tacit_note_key_make(&log, "tacit.example/log", tacit_identity_sign_key(server()),
                                    &err) == TACIT_OK);
     tacit_status status = plan_check(&checked, offer, &terms, &err);

@@ -81,7 +81,8 @@ static void take_check_in(const Tacit__CheckInReply *r)
                               .index = r->plan_index,
                               .inclusion = &inclusion,
                               .checkpoint = &checkpoint};
-    const plan_terms terms = {.log = &key, .policy = &policy, .base_digest = base};
+    const plan_terms terms = {
+        .log = &key, .policy = &policy, .maximum_steps = 100, .base_digest = base};
     FUZZ_CHECK(plan_check(&plan, &offer, &terms, &err) != TACIT_OK);
     FUZZ_CHECK(manifest_open(&manifest, tacit_span_of(r->manifest),
                              tacit_span_of(r->manifest_signature), &key, &err) != TACIT_OK);

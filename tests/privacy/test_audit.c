@@ -1337,6 +1337,48 @@ static void test_what_was_never_allowed_is_no_note(void **state)
     expect_violation_alone(beyond_its_own_cap, 0.1, "cap_exceeded");
 }
 
+/* The cap sinks, then the account is lost; it states the lower cap. */
+static bool lowered_then_lost(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (AT(SPEND, 2, 1)) {
+        Tacit__Entry o = TACIT__ENTRY__INIT;
+        Tacit__AccountLost b = TACIT__ACCOUNT_LOST__INIT;
+        push_policy(w, 1, 0.1, 1e-5, NULL);
+        o.body_case = TACIT__ENTRY__BODY_ACCOUNT_LOST;
+        o.account_lost = &b;
+        b.epsilon_counted = 0.1;
+        slip_own(w, 1, &o, e);
+    }
+    return true;
+}
+
+/* Up to the highest cap may be spent; what several such devices cost together is not known. */
+static void test_a_lost_account_counts_its_highest_cap(void **state)
+{
+    (void)state;
+    for (uint32_t devices = 1; devices <= 2; devices++) {
+        world w;
+        exported x;
+        tacit_audit audit;
+        world_init(&w);
+        w.hook = lowered_then_lost;
+        w.policy.devices_per_subject = devices;
+        world_plan_all(&w);
+        world_log(&w);
+        export_of(&w, &x);
+        run(&x, NULL, &audit);
+        assert_int_equal(audit.violation_count, 0);
+        assert_true(audit.devices[1].lost && !audit.devices[0].lost);
+        assert_true(audit.devices[1].epsilon == 3);
+        assert_true(audit.devices[1].epsilon_subject == (devices == 1 ? 3 : INFINITY));
+        assert_true(isfinite(audit.devices[0].epsilon_subject));
+        assert_true((audit.devices[0].epsilon_subject > audit.devices[0].epsilon) == (devices > 1));
+        tacit_audit_free(&audit);
+        export_done(&x);
+        world_free(&w);
+    }
+}
+
 /* Kinds that only the whole log or a receipt can show; each has its own test below. */
 static const char whole_kinds[] = "wrong_log_key bad_checkpoint root_mismatch incomplete_export "
                                   "unsigned_tail bad_receipt split_view receipt_missing";
@@ -1664,6 +1706,7 @@ int main(void)
         cmocka_unit_test(test_a_reserve_signed_before_the_cap_was_lowered_is_a_note),
         cmocka_unit_test(test_what_was_never_allowed_is_no_note),
         cmocka_unit_test(test_every_kind_has_a_fault),
+        cmocka_unit_test(test_a_lost_account_counts_its_highest_cap),
         cmocka_unit_test(test_the_checkpoint_binds_the_entries),
         cmocka_unit_test(test_an_empty_log_is_no_log),
         cmocka_unit_test(test_the_log_key_can_be_pinned),

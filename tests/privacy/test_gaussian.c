@@ -4,6 +4,7 @@
 
 #include <cmocka.h>
 
+#include "../golden/gaussian_exact.h"
 #include "golden_rows.h"
 #include "privacy/gaussian.h"
 #include "privacy/rdp.h"
@@ -126,6 +127,34 @@ static void test_only_unsampled_events(void **state)
     assert_true(tacit_gaussian_epsilon(0.5, 0) == 0);
 }
 
+/* Against 80 digits: never below, and no further above than 1e-9 of the larger of it and of one
+ * thousandth of mu (where delta nearly covers the mechanism, epsilon is a small difference). */
+static void test_never_below_the_exact_value(void **state)
+{
+    (void)state;
+    size_t n = sizeof golden_gaussian_exact / sizeof golden_gaussian_exact[0], positive = 0;
+    for (size_t i = 0; i < n; i++) {
+        tacit_error err;
+        double sigma = golden_gaussian_exact[i].sigma, delta = golden_gaussian_exact[i].delta;
+        double exact = golden_gaussian_exact[i].epsilon, found, least;
+        uint64_t count = golden_gaussian_exact[i].count;
+        const tacit_event e = {TACIT_ADD_REMOVE, sigma, 1, count};
+        assert_int_equal(tacit_gaussian_compose(&found, &e, 1, delta, &err), TACIT_OK);
+        double room = 1e-9 * fmax(exact, 1e-3 * sqrt((double)count) / sigma);
+        if (!(found >= exact && found <= exact + room))
+            fail_msg("sigma %.17g, %llu runs, delta %.17g: expected %.17g, found %.17g", sigma,
+                     (unsigned long long)count, delta, exact, found);
+        positive += exact > 0;
+        if (exact < 1e-6 || exact >= 1e6)
+            continue;
+        /* The noise that the exact value was made from is enough, less of it is not: the answer
+         * lies at it or just above. */
+        assert_int_equal(tacit_gaussian_calibrate(&least, exact, delta, count, &err), TACIT_OK);
+        assert_true(least >= sigma * (1 - 1e-15) && least <= sigma * (1 + 1e-8));
+    }
+    assert_true(positive > 200);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -135,6 +164,7 @@ int main(void)
         cmocka_unit_test(test_delta_against_the_definition),
         cmocka_unit_test(test_small_deltas_keep_their_digits),
         cmocka_unit_test(test_only_unsampled_events),
+        cmocka_unit_test(test_never_below_the_exact_value),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,7 @@
 #include <cmocka.h>
 
 #include "audit_run.h"
+#include "log_edits.h"
 #include "privacy/receipt.h"
 
 /* --- the clean log --- */
@@ -41,15 +42,6 @@ static void test_a_clean_log_passes(void **state)
 }
 
 /* --- one fault at a time --- */
-
-static uint8_t scratch[64];
-
-static bool at(const Tacit__Entry *e, Tacit__Entry__BodyCase kind, int round, int device, int r,
-               int d)
-{
-    return e->body_case == kind && round == r && device == d;
-}
-#define AT(kind, r, d) at(e, TACIT__ENTRY__BODY_##kind, round, device, r, d)
 
 /* A hook that spoils one entry in place. */
 #define SPOIL(name, kind, r, d, how)                                                               \
@@ -161,23 +153,10 @@ static bool one_accepted(world *w, Tacit__Entry *e, int round, int device)
     return true;
 }
 
-/* Entries slipped in before a given one. */
-static void push_about(world *w, int d, Tacit__Entry *e)
-{
-    e->device = tacit_field_of(w->device[d].name, TACIT_DEVICE_BYTES);
-    world_push(w, e, w->log, NULL);
-}
-
 static bool revoked(world *w, Tacit__Entry *e, int round, int device)
 {
-    if (AT(SPEND, 2, 1)) {
-        Tacit__Entry r = TACIT__ENTRY__INIT;
-        Tacit__Revoke b = TACIT__REVOKE__INIT;
-        r.body_case = TACIT__ENTRY__BODY_REVOKE;
-        r.revoke = &b;
-        b.reason = (char *)(uintptr_t) "stolen";
-        push_about(w, 1, &r);
-    }
+    if (AT(SPEND, 2, 1))
+        push_revoke(w, 1);
     return true;
 }
 
@@ -186,13 +165,8 @@ static bool renewed_after(world *w, Tacit__Entry *e, int round, int device)
     static uint8_t certificate[32];
     if (AT(ROUND_CLOSED, 2, -1)) {
         Tacit__Entry r = TACIT__ENTRY__INIT;
-        Tacit__Revoke b = TACIT__REVOKE__INIT;
         Tacit__Renew n = TACIT__RENEW__INIT;
-        r.body_case = TACIT__ENTRY__BODY_REVOKE;
-        r.revoke = &b;
-        b.reason = (char *)(uintptr_t) "stolen";
-        push_about(w, 1, &r);
-        r = (Tacit__Entry)TACIT__ENTRY__INIT;
+        push_revoke(w, 1);
         r.body_case = TACIT__ENTRY__BODY_RENEW;
         r.renew = &n;
         n.certificate_digest = tacit_field_of(certificate, 32);
@@ -203,28 +177,9 @@ static bool renewed_after(world *w, Tacit__Entry *e, int round, int device)
 
 static bool frozen(world *w, Tacit__Entry *e, int round, int device)
 {
-    if (AT(SPEND, 2, 1)) {
-        Tacit__Entry r = TACIT__ENTRY__INIT;
-        Tacit__CloneSuspected b = TACIT__CLONE_SUSPECTED__INIT;
-        r.body_case = TACIT__ENTRY__BODY_CLONE_SUSPECTED;
-        r.clone_suspected = &b;
-        b.evidence = (char *)(uintptr_t) "two bodies";
-        push_about(w, 1, &r);
-    }
+    if (AT(SPEND, 2, 1))
+        push_clone(w, 1);
     return true;
-}
-
-/* A device-signed entry before the given one, chained rightly. */
-static void slip_own(world *w, int d, Tacit__Entry *other, Tacit__Entry *e)
-{
-    uint8_t leaf[TACIT_HASH_BYTES];
-    world_hook *hook = w->hook;
-    w->hook = NULL;
-    world_own(w, other, -1, d, leaf);
-    w->hook = hook;
-    e->sequence = w->device[d].sequence + 1;
-    e->previous = filled(scratch, 32, 0);
-    memcpy(scratch, w->device[d].head, 32);
 }
 
 static bool lost(world *w, Tacit__Entry *e, int round, int device)
@@ -312,13 +267,8 @@ static bool accepted_late(world *w, Tacit__Entry *e, int round, int device)
 {
     if (AT(UPDATE, 2, 1))
         return false;
-    if (AT(AGGREGATE, 2, -1)) {
-        size_t n = 0;
-        for (size_t i = 0; i < 3; i++)
-            if (memcmp(e->aggregate->reserve_hashes[i].data, w->device[1].reserve[2], 32) != 0)
-                e->aggregate->reserve_hashes[n++] = e->aggregate->reserve_hashes[i];
-        e->aggregate->n_reserve_hashes = n;
-    }
+    if (AT(AGGREGATE, 2, -1))
+        leave_out(w, e->aggregate, 2);
     if (AT(PUBLISHED, 2, -1)) {
         world_hook *hook = w->hook;
         w->hook = NULL;
@@ -430,29 +380,6 @@ static bool wrong_rotation(world *w, Tacit__Entry *e, int round, int device)
         world_push(w, &r, w->log, NULL);
     }
     return true;
-}
-
-static void push_policy(world *w, int d, double cap, double delta, const tacit_identity *signer)
-{
-    static uint8_t signature[TACIT_SIGNATURE_BYTES];
-    Tacit__Entry e = TACIT__ENTRY__INIT;
-    Tacit__PolicyChanged b = TACIT__POLICY_CHANGED__INIT;
-    tacit_policy policy = w->policy;
-    policy.epsilon_cap = cap;
-    policy.delta = delta;
-    uint8_t *bytes;
-    size_t size;
-    OK(tacit_policy_pack(&policy, &bytes, &size, &w->err));
-    e.body_case = TACIT__ENTRY__BODY_POLICY_CHANGED;
-    e.policy_changed = &b;
-    b.who = b.role = b.meaning = b.reason = (char *)(uintptr_t) "operator";
-    b.policy = tacit_field_of(bytes, size);
-    if (signer) {
-        OK(tacit_policy_sign(bytes, size, signer, signature, &w->err));
-        b.signature = tacit_field_of(signature, sizeof signature);
-    }
-    push_about(w, d, &e);
-    free(bytes);
 }
 
 /* Device 1 agreed to 2.9 once; the cap was lowered; the same bytes and signature are logged again.
@@ -595,29 +522,10 @@ static bool rollback_unknown(world *w, Tacit__Entry *e, int round, int device)
 
 /* --- local training: reserves that no plan of the log stands behind --- */
 
-/* A hook by which device 1 trains alone between rounds 1 and 2, edited. */
-#define LOCAL(name, edit)                                                                          \
-    static bool name(world *w, Tacit__Entry *e, int round, int device)                             \
-    {                                                                                              \
-        uint8_t leaf[TACIT_HASH_BYTES];                                                            \
-        Tacit__Reserve reserve = TACIT__RESERVE__INIT, *r = &reserve;                              \
-        if (!AT(PLAN, 2, -1))                                                                      \
-            return true;                                                                           \
-        world_fill_local(w, r, 0x33);                                                              \
-        edit;                                                                                      \
-        world_price_local(w, r, 1, true);                                                          \
-        world_push_local(w, 1, r, leaf);                                                           \
-        return true;                                                                               \
-    }
-
-LOCAL(local_fine, (void)0)
-LOCAL(local_noise, r->b = 77000; r->q_num = TACIT_Q_ONE / 1000)
 LOCAL(local_whole_device, r->unit = TACIT_UNIT_DEVICE)
 LOCAL(local_delta, r->delta /= 2)
 LOCAL(local_cap, r->epsilon_cap *= 2)
 LOCAL(local_none, r->kind = TACIT_MECHANISM_NONE; r->b = 0; r->clip_norm = 0)
-LOCAL(local_in_a_schedule, memset(r->lineage.data, 0x11, 16))
-LOCAL(local_of_a_plan, r->plan_hash = tacit_field_of(w->plan_hash[0], 32))
 LOCAL(local_long, r->steps = 2000)
 LOCAL(local_seed, r->insecure = true)
 
@@ -640,22 +548,6 @@ static bool local_epsilon(world *w, Tacit__Entry *e, int round, int device)
     return true;
 }
 
-/* Two reserves that go by one schedule, priced as the device would price such a schedule. */
-static bool local_twice(world *w, Tacit__Entry *e, int round, int device)
-{
-    uint8_t leaf[TACIT_HASH_BYTES];
-    if (!AT(PLAN, 2, -1))
-        return true;
-    for (int i = 0; i < 2; i++) {
-        Tacit__Reserve r = TACIT__RESERVE__INIT;
-        world_fill_local(w, &r, 0x33);
-        r.plan_hash.data[0] ^= (uint8_t)i;
-        world_price_local(w, &r, 1, i == 0);
-        world_push_local(w, 1, &r, leaf);
-    }
-    return true;
-}
-
 /* The first thing that device 1 does is to train alone, in the lineage that a server takes up. */
 static bool local_before_schedule(world *w, Tacit__Entry *e, int round, int device)
 {
@@ -666,27 +558,6 @@ static bool local_before_schedule(world *w, Tacit__Entry *e, int round, int devi
     world_fill_local(w, &r, 0x11);
     world_price_local(w, &r, 1, true);
     world_push_local(w, 1, &r, leaf);
-    return true;
-}
-
-static bool local_update(world *w, Tacit__Entry *e, int round, int device)
-{
-    uint8_t leaf[TACIT_HASH_BYTES], digest[TACIT_HASH_BYTES];
-    Tacit__Reserve r = TACIT__RESERVE__INIT;
-    Tacit__Entry o = TACIT__ENTRY__INIT;
-    Tacit__Spend spend = TACIT__SPEND__INIT;
-    if (!AT(PLAN, 2, -1))
-        return true;
-    world_fill_local(w, &r, 0x33);
-    world_price_local(w, &r, 1, true);
-    world_push_local(w, 1, &r, leaf);
-    o.body_case = TACIT__ENTRY__BODY_SPEND;
-    o.spend = &spend;
-    spend.reserve_hash = tacit_field_of(leaf, sizeof leaf);
-    spend.update_digest = filled(digest, sizeof digest, 0x77);
-    w->hook = NULL;
-    world_own(w, &o, -1, 1, scratch);
-    w->hook = local_update;
     return true;
 }
 
@@ -732,13 +603,8 @@ static bool late_reserve(world *w, Tacit__Entry *e, int round, int device)
 {
     if (AT(RESERVE, 2, 1) || AT(SPEND, 2, 1) || AT(UPDATE, 2, 1))
         return false;
-    if (AT(AGGREGATE, 2, -1)) {
-        size_t n = 0;
-        for (size_t i = 0; i < 3; i++)
-            if (memcmp(e->aggregate->reserve_hashes[i].data, w->device[1].reserve[2], 32) != 0)
-                e->aggregate->reserve_hashes[n++] = e->aggregate->reserve_hashes[i];
-        e->aggregate->n_reserve_hashes = n;
-    }
+    if (AT(AGGREGATE, 2, -1))
+        leave_out(w, e->aggregate, 2);
     if (AT(ROUND_CLOSED, 2, -1)) {
         w->hook = NULL;
         world_push(w, e, w->log, NULL);
@@ -754,14 +620,8 @@ static bool late_reserve(world *w, Tacit__Entry *e, int round, int device)
 
 static bool accepted_though_revoked(world *w, Tacit__Entry *e, int round, int device)
 {
-    if (AT(UPDATE, 2, 1)) {
-        Tacit__Entry r = TACIT__ENTRY__INIT;
-        Tacit__Revoke b = TACIT__REVOKE__INIT;
-        r.body_case = TACIT__ENTRY__BODY_REVOKE;
-        r.revoke = &b;
-        b.reason = (char *)(uintptr_t) "stolen";
-        push_about(w, 1, &r);
-    }
+    if (AT(UPDATE, 2, 1))
+        push_revoke(w, 1);
     return true;
 }
 
@@ -1196,190 +1056,8 @@ static void test_every_fault_is_caught_as_what_it_is(void **state)
     assert_int_equal(bad, 0);
 }
 
-/* --- what is no fault: a reserve signed before its cap was lowered --- */
-
-/* Device 1 has no part in this round. */
-static void leave_out(const world *w, Tacit__Aggregate *a, int round)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < a->n_reserve_hashes; i++)
-        if (memcmp(a->reserve_hashes[i].data, w->device[1].reserve[round], 32) != 0)
-            a->reserve_hashes[n++] = a->reserve_hashes[i];
-    a->n_reserve_hashes = n;
-}
-
-static double lowered_to;
-static size_t outdated_at;
-
-/* The cap of device 1 is lowered before its reserve of round 1 is logged; no update follows it, and
- * in round 2 the device knows. */
-static bool outdated_alone(world *w, Tacit__Entry *e, int round, int device)
-{
-    if (AT(RESERVE, 1, 1)) {
-        push_policy(w, 1, lowered_to, 1e-5, NULL);
-        outdated_at = w->count;
-    }
-    if (AT(SPEND, 1, 1) || AT(UPDATE, 1, 1))
-        return false;
-    if (AT(AGGREGATE, 1, -1))
-        leave_out(w, e->aggregate, 1);
-    if (AT(RESERVE, 2, 1))
-        e->reserve->epsilon_cap = lowered_to;
-    return true;
-}
-
-/* The same where nothing fits the lower cap: round 2 goes on without device 1. */
-static bool outdated_and_out(world *w, Tacit__Entry *e, int round, int device)
-{
-    if (AT(RESERVE, 2, 1) || AT(SPEND, 2, 1) || AT(UPDATE, 2, 1))
-        return false;
-    if (AT(AGGREGATE, 2, -1))
-        leave_out(w, e->aggregate, 2);
-    return outdated_alone(w, e, round, device);
-}
-
-/* Local training that the log hears of after the cap was lowered. */
-static bool outdated_local(world *w, Tacit__Entry *e, int round, int device)
-{
-    uint8_t leaf[TACIT_HASH_BYTES];
-    Tacit__Reserve r = TACIT__RESERVE__INIT;
-    if (AT(RESERVE, 2, 1))
-        e->reserve->epsilon_cap = 2.9;
-    if (!AT(PLAN, 2, -1))
-        return true;
-    push_policy(w, 1, 2.9, 1e-5, NULL);
-    outdated_at = w->count;
-    world_fill_local(w, &r, 0x33);
-    world_price_local(w, &r, 1, true);
-    world_push_local(w, 1, &r, leaf);
-    return true;
-}
-
-static void expect_note_alone(world_hook *hook, double cap, uint64_t rounds, bool above)
-{
-    world w;
-    exported x;
-    tacit_audit audit;
-    lowered_to = cap;
-    world_init(&w);
-    w.hook = hook;
-    world_plan_all(&w);
-    world_log(&w);
-    export_of(&w, &x);
-    run(&x, NULL, &audit);
-    if (audit.violation_count)
-        print_all("outdated", &audit);
-    assert_int_equal(audit.violation_count, 0);
-    assert_int_equal(audit.note_count, 1);
-    assert_string_equal(audit.notes[0].kind, "outdated_reserve");
-    assert_int_equal(audit.notes[0].entry, outdated_at);
-    tacit_audit_device d = find_device(&audit, &w, 1), beside = find_device(&audit, &w, 0);
-    assert_true(d.cap == cap && (d.epsilon > d.cap) == above);
-    assert_int_equal(d.accepted, rounds);
-    if (hook == outdated_alone) /* it is charged like any other: three rounds, as device 0 */
-        assert_true(d.epsilon == beside.epsilon && d.reserves == beside.reserves);
-    assert_int_equal(beside.accepted, WORLD_ROUNDS);
-    tacit_audit_free(&audit);
-    export_done(&x);
-    world_free(&w);
-}
-
-static void test_a_reserve_signed_before_the_cap_was_lowered_is_a_note(void **state)
-{
-    (void)state;
-    expect_note_alone(outdated_alone, 2.9, WORLD_ROUNDS - 1, false);
-    expect_note_alone(outdated_and_out, 0.1, WORLD_ROUNDS - 2, true);
-    expect_note_alone(outdated_local, 2.9, WORLD_ROUNDS, false);
-}
-
-/* What no policy ever allowed is a violation although no update follows. */
-static bool beyond_every_policy(world *w, Tacit__Entry *e, int round, int device)
-{
-    if (AT(RESERVE, 1, 1))
-        e->reserve->epsilon_cap = 3.5;
-    return outdated_alone(w, e, round, device);
-}
-
-/* The reserve itself says that its device knew of the lower cap. */
-static bool beyond_its_own_cap(world *w, Tacit__Entry *e, int round, int device)
-{
-    if (AT(RESERVE, 1, 1))
-        e->reserve->epsilon_cap = 0.1;
-    return outdated_and_out(w, e, round, device);
-}
-
-static void expect_violation_alone(world_hook *hook, double cap, const char *kind)
-{
-    world w;
-    exported x;
-    tacit_audit audit;
-    lowered_to = cap;
-    world_init(&w);
-    w.hook = hook;
-    world_plan_all(&w);
-    world_log(&w);
-    export_of(&w, &x);
-    run(&x, NULL, &audit);
-    if (audit.violation_count != 1 || strcmp(audit.violations[0].kind, kind) != 0)
-        print_all(kind, &audit);
-    assert_int_equal(audit.violation_count, 1);
-    assert_string_equal(audit.violations[0].kind, kind);
-    assert_int_equal(audit.note_count, 0);
-    tacit_audit_free(&audit);
-    export_done(&x);
-    world_free(&w);
-}
-
-static void test_what_was_never_allowed_is_no_note(void **state)
-{
-    (void)state;
-    expect_violation_alone(beyond_every_policy, 2.9, "cap_mismatch");
-    expect_violation_alone(beyond_its_own_cap, 0.1, "cap_exceeded");
-}
-
-/* The cap sinks, then the account is lost; it states the lower cap. */
-static bool lowered_then_lost(world *w, Tacit__Entry *e, int round, int device)
-{
-    if (AT(SPEND, 2, 1)) {
-        Tacit__Entry o = TACIT__ENTRY__INIT;
-        Tacit__AccountLost b = TACIT__ACCOUNT_LOST__INIT;
-        push_policy(w, 1, 0.1, 1e-5, NULL);
-        o.body_case = TACIT__ENTRY__BODY_ACCOUNT_LOST;
-        o.account_lost = &b;
-        b.epsilon_counted = 0.1;
-        slip_own(w, 1, &o, e);
-    }
-    return true;
-}
-
-/* Up to the highest cap may be spent; what several such devices cost together is not known. */
-static void test_a_lost_account_counts_its_highest_cap(void **state)
-{
-    (void)state;
-    for (uint32_t devices = 1; devices <= 2; devices++) {
-        world w;
-        exported x;
-        tacit_audit audit;
-        world_init(&w);
-        w.hook = lowered_then_lost;
-        w.policy.devices_per_subject = devices;
-        world_plan_all(&w);
-        world_log(&w);
-        export_of(&w, &x);
-        run(&x, NULL, &audit);
-        assert_int_equal(audit.violation_count, 0);
-        assert_true(audit.devices[1].lost && !audit.devices[0].lost);
-        assert_true(audit.devices[1].epsilon == 3);
-        assert_true(audit.devices[1].epsilon_subject == (devices == 1 ? 3 : INFINITY));
-        assert_true(isfinite(audit.devices[0].epsilon_subject));
-        assert_true((audit.devices[0].epsilon_subject > audit.devices[0].epsilon) == (devices > 1));
-        tacit_audit_free(&audit);
-        export_done(&x);
-        world_free(&w);
-    }
-}
-
-/* Kinds that only the whole log or a receipt can show; each has its own test below. */
+/* Kinds that only the whole log or a receipt can show; each has its own test in
+ * test_audit_log.c. */
 static const char whole_kinds[] = "wrong_log_key bad_checkpoint root_mismatch incomplete_export "
                                   "unsigned_tail bad_receipt split_view receipt_missing";
 
@@ -1394,213 +1072,6 @@ static void test_every_kind_has_a_fault(void **state)
             print_error("no fault for %s\n", k->kind);
         assert_true(covered);
     }
-}
-
-/* --- the whole log and receipts --- */
-
-static void clean(world *w, exported *x)
-{
-    world_init(w);
-    world_plan_all(w);
-    world_log(w);
-    export_of(w, x);
-}
-
-static void expect(world *w, const exported *x, const tacit_audit_options *options,
-                   const char *kind)
-{
-    tacit_audit audit;
-    run(x, options, &audit);
-    if (kind ? !has(&audit, kind) : audit.violation_count != 0)
-        print_all(kind ? kind : "clean", &audit);
-    if (kind)
-        assert_true(has(&audit, kind));
-    else
-        assert_int_equal(audit.violation_count, 0);
-    (void)w;
-    tacit_audit_free(&audit);
-}
-
-static void test_the_checkpoint_binds_the_entries(void **state)
-{
-    (void)state;
-    world w;
-    exported x;
-    clean(&w, &x);
-    x.e.count--;
-    expect(&w, &x, NULL, "incomplete_export");
-    x.e.count++;
-    world_checkpoint(&w, w.count - 1, x.note);
-    x.e.checkpoint_size = strlen(x.note);
-    expect(&w, &x, NULL, "unsigned_tail");
-    world_checkpoint(&w, w.count, x.note);
-    x.e.checkpoint_size = strlen(x.note);
-    tacit_span kept = x.e.entries[9];
-    x.e.entries[9] = x.e.entries[10];
-    x.e.entries[10] = kept;
-    expect(&w, &x, NULL, "root_mismatch");
-    x.e.entries[10] = x.e.entries[9];
-    x.e.entries[9] = kept;
-    expect(&w, &x, NULL, NULL);
-    x.note[4] ^= 1;
-    expect(&w, &x, NULL, "bad_checkpoint");
-    export_done(&x);
-    world_free(&w);
-}
-
-static void test_an_empty_log_is_no_log(void **state)
-{
-    (void)state;
-    world w;
-    exported x;
-    tacit_audit audit;
-    world_init(&w);
-    export_of(&w, &x);
-    run(&x, NULL, &audit);
-    assert_int_equal(audit.violation_count, 1);
-    assert_string_equal(audit.violations[0].kind, "wrong_start");
-    tacit_audit_free(&audit);
-    export_done(&x);
-    world_free(&w);
-}
-
-static void test_the_log_key_can_be_pinned(void **state)
-{
-    (void)state;
-    world w;
-    exported x;
-    clean(&w, &x);
-    tacit_note_key key = world_log_key(&w), other;
-    tacit_audit_options options = {.log_key = &key};
-    expect(&w, &x, &options, NULL);
-    OK(tacit_note_key_make(&other, WORLD_ORIGIN, tacit_identity_sign_key(w.stranger), &w.err));
-    options.log_key = &other;
-    expect(&w, &x, &options, "wrong_log_key");
-    x.e.log_key = other;
-    expect(&w, &x, NULL, "wrong_log_key");
-    export_done(&x);
-    world_free(&w);
-}
-
-static uint8_t *receipt_for(world *w, uint64_t index, uint64_t size, size_t *packed_size)
-{
-    char note[TACIT_CHECKPOINT_MAX];
-    uint8_t *packed;
-    tacit_receipt r = {.entry = {w->entry[index].bytes, w->entry[index].size}, .index = index};
-    tacit_merkle_store store = tacit_merkle_memory_store(&w->tree);
-    world_checkpoint(w, size, note);
-    r.checkpoint = (tacit_span){(const uint8_t *)note, strlen(note)};
-    OK(tacit_merkle_inclusion(&store, index, size, &r.inclusion, &w->err));
-    OK(tacit_receipt_pack(&r, &packed, packed_size, &w->err));
-    return packed;
-}
-
-static void expect_receipt(world *w, const exported *x, uint8_t *bytes, size_t size,
-                           const char *kind)
-{
-    const char *name = "test.receipt";
-    const tacit_span span = {bytes, size};
-    tacit_audit_options options = {.receipts = &span, .receipt_names = &name, .receipt_count = 1};
-    expect(w, x, &options, kind);
-    free(bytes);
-}
-
-static void test_receipts_hold_the_log_to_its_word(void **state)
-{
-    (void)state;
-    world w, forked;
-    exported x;
-    size_t size;
-    clean(&w, &x);
-    for (uint64_t n = 10; n <= w.count; n += 7) {
-        uint8_t *good = receipt_for(&w, 9, n, &size);
-        expect_receipt(&w, &x, good, size, NULL);
-    }
-    uint8_t *bad = receipt_for(&w, 9, w.count, &size);
-    bad[size - 3] ^= 1; /* of the checkpoint's signature */
-    expect_receipt(&w, &x, bad, size, "bad_receipt");
-
-    /* The export ends before the receipt. */
-    uint8_t *newer = receipt_for(&w, w.count - 1, w.count, &size);
-    x.e.count = w.count - 5;
-    world_checkpoint(&w, w.count - 5, x.note);
-    x.e.checkpoint_size = strlen(x.note);
-    expect_receipt(&w, &x, newer, size, "incomplete_export");
-    export_done(&x);
-
-    /* The same server signs another log of the same size. */
-    world_init(&forked);
-    tacit_identity *kept = forked.log;
-    forked.log = w.log;
-    world_plan_all(&forked);
-    world_log(&forked);
-    export_of(&forked, &x);
-    uint8_t *receipt = receipt_for(&w, 9, w.count, &size);
-    expect_receipt(&forked, &x, receipt, size, "split_view");
-    forked.log = kept;
-    export_done(&x);
-    world_free(&forked);
-    world_free(&w);
-}
-
-/* A checkpoint that covers an entry which the log then lacks needs a hash collision or a lie about
- * the index: the lie is caught. */
-static void test_a_receipt_for_another_place_is_caught(void **state)
-{
-    (void)state;
-    world w;
-    exported x;
-    size_t size;
-    clean(&w, &x);
-    uint8_t *good = receipt_for(&w, 9, w.count, &size);
-    tacit_span kept = x.e.entries[9];
-    x.e.entries[9] = x.e.entries[8];
-    tacit_audit audit;
-    const char *name = "r";
-    const tacit_span span = {good, size};
-    tacit_audit_options options = {.receipts = &span, .receipt_names = &name, .receipt_count = 1};
-    run(&x, &options, &audit);
-    assert_true(has(&audit, "split_view") || has(&audit, "receipt_missing"));
-    assert_true(has(&audit, "root_mismatch"));
-    tacit_audit_free(&audit);
-    x.e.entries[9] = kept;
-    free(good);
-    export_done(&x);
-    world_free(&w);
-}
-
-static void test_unreadable_receipts_are_errors(void **state)
-{
-    (void)state;
-    world w;
-    exported x;
-    tacit_audit audit;
-    const char *name = "broken.receipt";
-    const tacit_span span = {(const uint8_t *)"junk", 4};
-    tacit_audit_options options = {.receipts = &span, .receipt_names = &name, .receipt_count = 1};
-    clean(&w, &x);
-    assert_int_equal(tacit_audit_run(&audit, &x.e, &options, &w.err), TACIT_BAD_INPUT);
-    assert_non_null(strstr(w.err.message, "broken.receipt"));
-    export_done(&x);
-    world_free(&w);
-}
-
-static void test_mechanism_none_may_be_allowed(void **state)
-{
-    (void)state;
-    world w;
-    exported x;
-    tacit_audit_options options = {.allow_non_private = true};
-    world_init(&w);
-    w.none = true;
-    w.policy.allow_non_private = true;
-    world_plan_all(&w);
-    world_log(&w);
-    export_of(&w, &x);
-    expect(&w, &x, &options, NULL);
-    expect(&w, &x, NULL, "non_private");
-    export_done(&x);
-    world_free(&w);
 }
 
 /* An account whose rounds protect subjects and whose local training only records protects records.
@@ -1627,96 +1098,13 @@ static void test_the_unit_reported_is_the_least(void **state)
     world_free(&w);
 }
 
-/* Every byte of an export's log that changes is noticed by the entry itself, without any help of
- * the tree (a server could sign another tree); a sample goes through the whole auditor. */
-static void test_every_flipped_byte_is_noticed(void **state)
-{
-    (void)state;
-    world w;
-    exported x;
-    world_init(&w);
-    w.last_round = 1;
-    world_plan_all(&w);
-    world_log(&w);
-    export_of(&w, &x);
-    size_t missed = 0;
-    for (size_t i = 0; i < x.e.log_size; i++) {
-        tacit_export broken = x.e;
-        tacit_audit audit;
-        tacit_error err;
-        tacit_entry e;
-        x.e.log[i] ^= (uint8_t)(1u << i % 8);
-        tacit_status status =
-            tacit_export_split(x.e.log, x.e.log_size, &broken.entries, &broken.count, &err);
-        for (size_t k = 0; k < broken.count && status == TACIT_OK; k++) {
-            tacit_span span = broken.entries[k];
-            if (span.data + span.size + 4 < x.e.log + i || span.data > x.e.log + i + 4)
-                continue; /* its bytes and length are untouched */
-            status = tacit_entry_open(&e, span.data, span.size, &err);
-            tacit_entry_close(&e);
-        }
-        missed += status == TACIT_OK;
-        if (i % 37 == 0 && broken.entries != x.e.entries && broken.entries) {
-            static const tacit_audit_options plain;
-            OK(tacit_audit_run(&audit, &broken, &plain, &err));
-            missed += audit.violation_count == 0;
-            tacit_audit_free(&audit);
-        }
-        if (broken.entries != x.e.entries)
-            free(broken.entries);
-        x.e.log[i] ^= (uint8_t)(1u << i % 8);
-    }
-    assert_int_equal(missed, 0);
-    export_done(&x);
-    world_free(&w);
-}
-
-static void test_hostile_logs_are_refused(void **state)
-{
-    (void)state;
-    tacit_error err;
-    tacit_span *entries;
-    size_t count;
-    static const struct {
-        const char *bytes;
-        size_t size;
-    } bad[] = {
-        {"\x01", 1},
-        {"\x01\x00\x00", 3},
-        {"\x01\x00\x00\x00", 4},
-        {"\x00\x00\x00\x00", 4},
-        {"\x02\x00\x00\x00x", 5},
-        {"\xff\xff\xff\xffxxxx", 8},
-        {"\x01\x00\x00\x00xy", 6},
-    };
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
-        assert_int_equal(
-            tacit_export_split((const uint8_t *)bad[i].bytes, bad[i].size, &entries, &count, &err),
-            TACIT_BAD_INPUT);
-    assert_int_equal(tacit_export_split(NULL, 0, &entries, &count, &err), TACIT_OK);
-    assert_int_equal(count, 0);
-    free(entries);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_clean_log_passes),
         cmocka_unit_test(test_every_fault_is_caught_as_what_it_is),
-        cmocka_unit_test(test_a_reserve_signed_before_the_cap_was_lowered_is_a_note),
-        cmocka_unit_test(test_what_was_never_allowed_is_no_note),
         cmocka_unit_test(test_every_kind_has_a_fault),
-        cmocka_unit_test(test_a_lost_account_counts_its_highest_cap),
-        cmocka_unit_test(test_the_checkpoint_binds_the_entries),
-        cmocka_unit_test(test_an_empty_log_is_no_log),
-        cmocka_unit_test(test_the_log_key_can_be_pinned),
-        cmocka_unit_test(test_receipts_hold_the_log_to_its_word),
-        cmocka_unit_test(test_a_receipt_for_another_place_is_caught),
-        cmocka_unit_test(test_unreadable_receipts_are_errors),
-        cmocka_unit_test(test_mechanism_none_may_be_allowed),
         cmocka_unit_test(test_the_unit_reported_is_the_least),
-        cmocka_unit_test(test_every_flipped_byte_is_noticed),
-        cmocka_unit_test(test_hostile_logs_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

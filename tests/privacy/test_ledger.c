@@ -5,8 +5,8 @@
 #include <cmocka.h>
 
 #include "common/database.h"
+#include "log_edits.h"
 #include "privacy/ledger.h"
-#include "world.h"
 
 #include <unistd.h>
 
@@ -247,14 +247,6 @@ static bool is(const Tacit__Entry *e, Tacit__Entry__BodyCase kind)
     return e->body_case == kind;
 }
 
-static bool at(const Tacit__Entry *e, Tacit__Entry__BodyCase kind, int round, int device, int r,
-               int d)
-{
-    return is(e, kind) && round == r && device == d;
-}
-
-static uint8_t scratch[64];
-
 static bool no_start(world *w, Tacit__Entry *e, int round, int device)
 {
     (void)w;
@@ -410,29 +402,15 @@ static bool unspent_decision(world *w, Tacit__Entry *e, int round, int device)
 
 static bool revoked(world *w, Tacit__Entry *e, int round, int device)
 {
-    if (at(e, TACIT__ENTRY__BODY_RESERVE, round, device, 1, 1)) {
-        Tacit__Entry r = TACIT__ENTRY__INIT;
-        Tacit__Revoke b = TACIT__REVOKE__INIT;
-        r.device = tacit_field_of(w->device[1].name, TACIT_DEVICE_BYTES);
-        r.body_case = TACIT__ENTRY__BODY_REVOKE;
-        r.revoke = &b;
-        b.reason = (char *)(uintptr_t) "stolen";
-        world_push(w, &r, w->log, NULL);
-    }
+    if (at(e, TACIT__ENTRY__BODY_RESERVE, round, device, 1, 1))
+        push_revoke(w, 1);
     return true;
 }
 
 static bool frozen(world *w, Tacit__Entry *e, int round, int device)
 {
-    if (at(e, TACIT__ENTRY__BODY_RESERVE, round, device, 1, 1)) {
-        Tacit__Entry r = TACIT__ENTRY__INIT;
-        Tacit__CloneSuspected b = TACIT__CLONE_SUSPECTED__INIT;
-        r.device = tacit_field_of(w->device[1].name, TACIT_DEVICE_BYTES);
-        r.body_case = TACIT__ENTRY__BODY_CLONE_SUSPECTED;
-        r.clone_suspected = &b;
-        b.evidence = (char *)(uintptr_t) "sequence 3 came with two bodies";
-        world_push(w, &r, w->log, NULL);
-    }
+    if (at(e, TACIT__ENTRY__BODY_RESERVE, round, device, 1, 1))
+        push_clone(w, 1);
     return true;
 }
 
@@ -448,34 +426,10 @@ static bool lost_account(world *w, Tacit__Entry *e, int round, int device)
     return !at(e, TACIT__ENTRY__BODY_UPDATE, round, device, 0, 2);
 }
 
-/* A policy change before round 1; `signer` NULL leaves it unsigned. */
-static void push_policy(world *w, int d, double cap, const tacit_identity *signer)
-{
-    static uint8_t signature[TACIT_SIGNATURE_BYTES];
-    Tacit__Entry e = TACIT__ENTRY__INIT;
-    Tacit__PolicyChanged b = TACIT__POLICY_CHANGED__INIT;
-    tacit_policy policy = w->policy;
-    policy.epsilon_cap = cap;
-    uint8_t *bytes;
-    size_t size;
-    OK(tacit_policy_pack(&policy, &bytes, &size, &w->err));
-    e.device = tacit_field_of(w->device[d].name, TACIT_DEVICE_BYTES);
-    e.body_case = TACIT__ENTRY__BODY_POLICY_CHANGED;
-    e.policy_changed = &b;
-    b.who = b.role = b.meaning = b.reason = (char *)(uintptr_t) "test";
-    b.policy = tacit_field_of(bytes, size);
-    if (signer) {
-        OK(tacit_policy_sign(bytes, size, signer, signature, &w->err));
-        b.signature = tacit_field_of(signature, sizeof signature);
-    }
-    world_push(w, &e, w->log, NULL);
-    free(bytes);
-}
-
 static bool cap_lowered(world *w, Tacit__Entry *e, int round, int device)
 {
     if (at(e, TACIT__ENTRY__BODY_PLAN, round, device, 1, -1))
-        push_policy(w, 0, 0.1, NULL);
+        push_policy(w, 0, 0.1, 1e-5, NULL);
     if (at(e, TACIT__ENTRY__BODY_RESERVE, round, device, 1, 0))
         e->reserve->epsilon_cap = 0.1;
     return true;
@@ -488,7 +442,7 @@ static double lowered_to = 2.9;
 static bool lowered_then_accepted(world *w, Tacit__Entry *e, int round, int device)
 {
     if (at(e, TACIT__ENTRY__BODY_RESERVE, round, device, 1, 0))
-        push_policy(w, 0, lowered_to, NULL);
+        push_policy(w, 0, lowered_to, 1e-5, NULL);
     return true;
 }
 
@@ -496,7 +450,7 @@ static bool lowered_then_accepted(world *w, Tacit__Entry *e, int round, int devi
 static bool raised_before_accepted(world *w, Tacit__Entry *e, int round, int device)
 {
     if (at(e, TACIT__ENTRY__BODY_UPDATE, round, device, 1, 0))
-        push_policy(w, 0, 30, w->policy_key);
+        push_policy(w, 0, 30, 1e-5, w->policy_key);
     return lowered_then_accepted(w, e, round, device);
 }
 
@@ -505,7 +459,7 @@ static bool tightened_then_accepted(world *w, Tacit__Entry *e, int round, int de
     double noise = w->policy.minimum_noise_multiplier;
     if (at(e, TACIT__ENTRY__BODY_RESERVE, round, device, 1, 0)) {
         w->policy.minimum_noise_multiplier = 2;
-        push_policy(w, 0, 3, NULL);
+        push_policy(w, 0, 3, 1e-5, NULL);
         w->policy.minimum_noise_multiplier = noise;
     }
     return true;
@@ -527,9 +481,9 @@ static bool lowered_alone(world *w, Tacit__Entry *e, int round, int device)
 static bool old_policy_again(world *w, Tacit__Entry *e, int round, int device)
 {
     if (at(e, TACIT__ENTRY__BODY_PLAN, round, device, 1, -1)) {
-        push_policy(w, 0, 2.9, w->device[0].id);
-        push_policy(w, 0, 2.8, NULL);
-        push_policy(w, 0, 2.9, w->device[0].id);
+        push_policy(w, 0, 2.9, 1e-5, w->device[0].id);
+        push_policy(w, 0, 2.8, 1e-5, NULL);
+        push_policy(w, 0, 2.9, 1e-5, w->device[0].id);
     }
     return true;
 }
@@ -537,15 +491,8 @@ static bool old_policy_again(world *w, Tacit__Entry *e, int round, int device)
 /* A device whose update waits is revoked, and the update accepted all the same. */
 static bool accepted_though_revoked(world *w, Tacit__Entry *e, int round, int device)
 {
-    if (at(e, TACIT__ENTRY__BODY_UPDATE, round, device, 1, 0)) {
-        Tacit__Entry r = TACIT__ENTRY__INIT;
-        Tacit__Revoke b = TACIT__REVOKE__INIT;
-        r.device = tacit_field_of(w->device[0].name, TACIT_DEVICE_BYTES);
-        r.body_case = TACIT__ENTRY__BODY_REVOKE;
-        r.revoke = &b;
-        b.reason = (char *)(uintptr_t) "stolen";
-        world_push(w, &r, w->log, NULL);
-    }
+    if (at(e, TACIT__ENTRY__BODY_UPDATE, round, device, 1, 0))
+        push_revoke(w, 0);
     return true;
 }
 
@@ -560,82 +507,28 @@ static bool policy_key_swapped(world *w, Tacit__Entry *e, int round, int device)
 static bool cap_raised_unsigned(world *w, Tacit__Entry *e, int round, int device)
 {
     if (at(e, TACIT__ENTRY__BODY_PLAN, round, device, 1, -1))
-        push_policy(w, 0, 30, NULL);
+        push_policy(w, 0, 30, 1e-5, NULL);
     return true;
 }
 
 static bool cap_raised_by_stranger(world *w, Tacit__Entry *e, int round, int device)
 {
     if (at(e, TACIT__ENTRY__BODY_PLAN, round, device, 1, -1))
-        push_policy(w, 0, 30, w->stranger);
+        push_policy(w, 0, 30, 1e-5, w->stranger);
     return true;
 }
 
 static bool cap_raised_by_policy_key(world *w, Tacit__Entry *e, int round, int device)
 {
     if (at(e, TACIT__ENTRY__BODY_PLAN, round, device, 1, -1))
-        push_policy(w, 0, 30, w->policy_key);
+        push_policy(w, 0, 30, 1e-5, w->policy_key);
     return true;
 }
 
 static bool cap_raised_by_device(world *w, Tacit__Entry *e, int round, int device)
 {
     if (at(e, TACIT__ENTRY__BODY_PLAN, round, device, 1, -1))
-        push_policy(w, 0, 30, w->device[0].id);
-    return true;
-}
-
-/* Device 1 trains alone between rounds 1 and 2, edited. */
-#define LOCAL(name, edit)                                                                          \
-    static bool name(world *w, Tacit__Entry *e, int round, int device)                             \
-    {                                                                                              \
-        uint8_t leaf[TACIT_HASH_BYTES];                                                            \
-        Tacit__Reserve reserve = TACIT__RESERVE__INIT, *r = &reserve;                              \
-        if (!at(e, TACIT__ENTRY__BODY_PLAN, round, device, 2, -1))                                 \
-            return true;                                                                           \
-        world_fill_local(w, r, 0x33);                                                              \
-        edit;                                                                                      \
-        world_price_local(w, r, 1, true);                                                          \
-        world_push_local(w, 1, r, leaf);                                                           \
-        return true;                                                                               \
-    }
-
-LOCAL(local_fine, (void)0)
-LOCAL(local_noise, r->b = 77000; r->q_num = TACIT_Q_ONE / 1000)
-LOCAL(local_in_a_schedule, memset(r->lineage.data, 0x11, 16))
-LOCAL(local_of_a_plan, r->plan_hash = tacit_field_of(w->plan_hash[0], 32))
-
-static bool local_twice(world *w, Tacit__Entry *e, int round, int device)
-{
-    uint8_t leaf[TACIT_HASH_BYTES];
-    for (int i = 0; i < 2 && at(e, TACIT__ENTRY__BODY_PLAN, round, device, 2, -1); i++) {
-        Tacit__Reserve r = TACIT__RESERVE__INIT;
-        world_fill_local(w, &r, 0x33);
-        r.plan_hash.data[0] ^= (uint8_t)i;
-        world_price_local(w, &r, 1, i == 0);
-        world_push_local(w, 1, &r, leaf);
-    }
-    return true;
-}
-
-static bool local_update(world *w, Tacit__Entry *e, int round, int device)
-{
-    uint8_t leaf[TACIT_HASH_BYTES], digest[TACIT_HASH_BYTES];
-    Tacit__Reserve r = TACIT__RESERVE__INIT;
-    Tacit__Entry o = TACIT__ENTRY__INIT;
-    Tacit__Spend spend = TACIT__SPEND__INIT;
-    if (!at(e, TACIT__ENTRY__BODY_PLAN, round, device, 2, -1))
-        return true;
-    world_fill_local(w, &r, 0x33);
-    world_price_local(w, &r, 1, true);
-    world_push_local(w, 1, &r, leaf);
-    o.body_case = TACIT__ENTRY__BODY_SPEND;
-    o.spend = &spend;
-    spend.reserve_hash = tacit_field_of(leaf, sizeof leaf);
-    spend.update_digest = filled(digest, sizeof digest, 0x77);
-    w->hook = NULL;
-    world_own(w, &o, -1, 1, leaf);
-    w->hook = local_update;
+        push_policy(w, 0, 30, 1e-5, w->device[0].id);
     return true;
 }
 

@@ -70,20 +70,6 @@ static tacit_status copy_bytes(int from, int to, const char *path, bool *readabl
     return status;
 }
 
-/* The name must survive a power cut as well as the bytes: without it the round would see no data.
- */
-static tacit_status sync_folder(const char *path, tacit_error *err)
-{
-    char folder[4096];
-    const char *slash = strrchr(path, '/');
-    size_t n = slash ? (size_t)(slash - path) + 1 : 0;
-    if (n >= sizeof folder)
-        return tacit_fail(err, TACIT_USAGE, "%s: the path is too long", path);
-    memcpy(folder, path, n);
-    folder[n] = '\0';
-    return tacit_file_sync_dir(n ? folder : ".", err);
-}
-
 tacit_status snapshot_take(const char *path, const char *data, local_log *log, tacit_error *err)
 {
     bool readable = false;
@@ -104,7 +90,7 @@ tacit_status snapshot_take(const char *path, const char *data, local_log *log, t
             tacit_fail(err, TACIT_IO, "%s: cannot write the snapshot: %s", path, strerror(errno));
     close(to);
     if (status == TACIT_OK)
-        status = sync_folder(path, err);
+        status = tacit_file_sync_parent(path, err); /* without its name there would be no data */
     if (status != TACIT_OK)
         unlink(path);
     return status;

@@ -520,11 +520,7 @@ static tacit_status file_create_private(const char *path, tacit_error *err)
         return tacit_fail(err, TACIT_IO, "%s: cannot create: %s; check the folder and its space",
                           path, strerror(errno));
     close(fd);
-    char parent[4096];
-    const char *slash = strrchr(path, '/');
-    int length = slash ? (int)(slash - path) : 0;
-    snprintf(parent, sizeof parent, "%.*s", length, path);
-    return tacit_file_sync_dir(slash ? (length ? parent : "/") : ".", err);
+    return tacit_file_sync_parent(path, err);
 }
 
 /* Turning a new file to WAL does not wait for locks: processes that open it together retry. */

@@ -99,17 +99,6 @@ static tacit_status write_all(int fd, const uint8_t *data, size_t size)
     return TACIT_OK;
 }
 
-static void parent_of(const char *path, char *out, size_t out_size)
-{
-    const char *slash = strrchr(path, '/');
-    if (!slash)
-        snprintf(out, out_size, ".");
-    else if (slash == path)
-        snprintf(out, out_size, "/");
-    else
-        snprintf(out, out_size, "%.*s", (int)(slash - path), path);
-}
-
 tacit_status tacit_file_sync_dir(const char *path, tacit_error *err)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -120,10 +109,22 @@ tacit_status tacit_file_sync_dir(const char *path, tacit_error *err)
     return failed ? fail_errno(err, "fsync folder", path) : TACIT_OK;
 }
 
+tacit_status tacit_file_sync_parent(const char *path, tacit_error *err)
+{
+    char parent[4096];
+    const char *slash = strrchr(path, '/');
+    size_t n = slash ? (size_t)(slash - path) : 0;
+    if (n >= sizeof parent)
+        return tacit_fail(err, TACIT_BAD_INPUT, "%s: path is too long", path);
+    memcpy(parent, path, n);
+    parent[n] = '\0';
+    return tacit_file_sync_dir(!slash ? "." : n ? parent : "/", err);
+}
+
 tacit_status tacit_file_write(const char *path, const void *data, size_t size, unsigned mode,
                               tacit_error *err)
 {
-    char temporary[4096], parent[4096];
+    char temporary[4096];
     int n = snprintf(temporary, sizeof temporary, "%s.XXXXXX", path);
     if (n < 0 || (size_t)n >= sizeof temporary)
         return tacit_fail(err, TACIT_BAD_INPUT, "%s: path is too long", path);
@@ -142,8 +143,7 @@ tacit_status tacit_file_write(const char *path, const void *data, size_t size, u
         unlink(temporary);
         return status;
     }
-    parent_of(path, parent, sizeof parent);
-    return tacit_file_sync_dir(parent, err);
+    return tacit_file_sync_parent(path, err);
 }
 
 tacit_status tacit_file_make_dir(const char *path, unsigned mode, tacit_error *err)
@@ -207,7 +207,9 @@ bool tacit_file_write_at(int fd, const void *data, size_t size, uint64_t offset)
         ssize_t n = pwrite(fd, from, size, (off_t)offset);
         if (n < 0 && errno == EINTR)
             continue;
-        if (n < 0)
+        if (n == 0)
+            errno = ENOSPC;
+        if (n <= 0)
             return false;
         from += n;
         offset += (uint64_t)n;

@@ -24,6 +24,8 @@ tacit_status tacit_file_make_dir(const char *path, unsigned mode,
                                  tacit_error *err) TACIT_MUST_CHECK;
 
 tacit_status tacit_file_sync_dir(const char *path, tacit_error *err) TACIT_MUST_CHECK;
+/* The same of the folder that holds `path`: a new name must survive a power cut as its bytes do. */
+tacit_status tacit_file_sync_parent(const char *path, tacit_error *err) TACIT_MUST_CHECK;
 
 /* A read-only private map of a regular file. The whole size is checked at opening; a file that
  * another process truncates later ends this one with a line that names it (map_guard.h). */

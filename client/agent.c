@@ -408,10 +408,10 @@ static tacit_status renew(agent *a, tacit_error *err)
     status = client_renew_if_due(a->client, a->setup->patience_ms, &renewed, &why);
     if (renewed)
         close_session(a); /* the next request shows the new certificate */
-    if (status == TACIT_OK)
+    if (status == TACIT_OK) {
         a->retry = (renewal_retry){0};
-    if (status == TACIT_OK)
         return TACIT_OK;
+    }
     if (client_stopped(a->client) || certificate_left(a->client, &left_ms, err) != TACIT_OK ||
         left_ms == 0)
         return tacit_fail(err, status, "%s", why.message);

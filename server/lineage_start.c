@@ -13,6 +13,7 @@
 #include "server/device_store.h"
 #include "server/round_machine.h"
 #include "server/round_steps.h"
+#include "server/server_events.h"
 
 #include <math.h>
 #include <sodium.h>
@@ -416,7 +417,7 @@ static tacit_status add_costs(starting *s, json_t *costs, tacit_error *err)
             status = check_cost(s, r, epsilon, err);
         if (is_private && r == 1)
             s->first_epsilon = epsilon;
-        json_array_append_new(costs, isfinite(epsilon) ? json_real(epsilon) : json_null());
+        json_array_append_new(costs, server_json_number(epsilon));
     }
     return status;
 }

@@ -66,24 +66,19 @@ static tacit_status load_lineage(closing *c, tacit_error *err)
     return status;
 }
 
-/* What is not finite is null: every event of a kind has the same keys. */
-static json_t *number(double v)
-{
-    return isfinite(v) ? json_real(v) : json_null();
-}
-
 void round_announce(server *s, const round_row *r)
 {
     char id[2 * ROUND_ID_BYTES + 1], lineage[2 * LINEAGE_BYTES + 1];
     tacit_hex(id, r->round_id, ROUND_ID_BYTES);
     tacit_hex(lineage, r->lineage, LINEAGE_BYTES);
     server_events_add(
-        s->events, json_pack("{s:s, s:s, s:s, s:I, s:s, s:I, s:I, s:I, s:I, s:s, s:o, s:o}", "kind",
-                             "round", "lineage", lineage, "round_id", id, "round",
-                             (json_int_t)r->index + 1, "state", round_state_name(r->state), "asked",
-                             (json_int_t)r->asked, "reserved", (json_int_t)r->reserved, "accepted",
-                             (json_int_t)r->accepted, "rejected", (json_int_t)r->rejected, "reason",
-                             r->reason, "accuracy", number(r->accuracy), "loss", number(r->loss)));
+        s->events,
+        json_pack("{s:s, s:s, s:s, s:I, s:s, s:I, s:I, s:I, s:I, s:s, s:o, s:o}", "kind", "round",
+                  "lineage", lineage, "round_id", id, "round", (json_int_t)r->index + 1, "state",
+                  round_state_name(r->state), "asked", (json_int_t)r->asked, "reserved",
+                  (json_int_t)r->reserved, "accepted", (json_int_t)r->accepted, "rejected",
+                  (json_int_t)r->rejected, "reason", r->reason, "accuracy",
+                  server_json_number(r->accuracy), "loss", server_json_number(r->loss)));
 }
 
 void round_announce_lineage(server *s, const lineage_row *lineage)
@@ -484,7 +479,7 @@ static void announce_publication(const publication *p)
                       json_pack("{s:s, s:s, s:I, s:I, s:o}", "kind", "adapter", "lineage", lineage,
                                 "round", (json_int_t)now.index + 1, "version",
                                 (json_int_t)p->manifest.version, "epsilon",
-                                number(p->manifest.epsilon_published)));
+                                server_json_number(p->manifest.epsilon_published)));
     announce_end(c);
     tacit_log_info("published adapter version %llu after round %u: accuracy %.4f, loss %.4f, "
                    "epsilon %.4f at delta %g",

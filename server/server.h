@@ -22,7 +22,7 @@
 
 #define SERVER_PATH_MAX 4096
 #define SERVER_UPLOAD_MAX ((uint64_t)64 << 20) /* sealed bytes of one update, of any plan */
-#define SERVER_CHUNK_BYTES 131072u /* 128 KiB */
+#define SERVER_CHUNK_BYTES 131072u             /* 128 KiB */
 #define SERVER_UPLOAD_LOCKS 64
 
 typedef struct server {

@@ -2,6 +2,7 @@
 
 #include "common/clock.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -86,4 +87,9 @@ json_t *server_events_since(server_events *e, uint64_t after, uint32_t wait_ms)
         json_array_append_new(list, json_deep_copy(e->kept[n % EVENTS_KEPT]));
     pthread_mutex_unlock(&e->lock);
     return list;
+}
+
+json_t *server_json_number(double v)
+{
+    return isfinite(v) ? json_real(v) : json_null();
 }

@@ -30,4 +30,8 @@ void server_events_close(server_events *e);
  * owns the reference; NULL without memory. */
 json_t *server_events_since(server_events *e, uint64_t after, uint32_t wait_ms);
 
+/* JSON has no infinity: a number that is not finite is null, in events as in answers, so that every
+ * object of a kind has the same keys. */
+json_t *server_json_number(double v);
+
 #endif

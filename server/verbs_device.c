@@ -8,8 +8,8 @@
 #include "common/text.h"
 #include "privacy/entry.h"
 #include "server/device_store.h"
+#include "server/server_events.h"
 
-#include <math.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,12 +19,6 @@ static tacit_status give(control_call *call, json_t *result, tacit_error *err)
 {
     call->result = result;
     return result ? TACIT_OK : tacit_fail(err, TACIT_NO_MEMORY, "no memory for the answer");
-}
-
-/* JSON has no infinity: a number that is not finite is null. */
-static json_t *number(double v)
-{
-    return isfinite(v) ? json_real(v) : json_null();
 }
 
 /* --- tokens --- */
@@ -166,7 +160,7 @@ static json_t *device_json(server *s, const device_row *d, tacit_status *status,
     return json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:o, s:f, s:f, s:b}", "device", hex, "name",
                      d->name, "state", state_of(d, &logged), "seen_ms", (json_int_t)d->seen_ms,
                      "certificate_until_ms", (json_int_t)d->certificate_until_ms, "active_version",
-                     (json_int_t)d->active_version, "epsilon", number(logged.epsilon),
+                     (json_int_t)d->active_version, "epsilon", server_json_number(logged.epsilon),
                      "epsilon_cap", logged.policy.epsilon_cap, "delta", logged.policy.delta,
                      "non_private", logged.non_private);
 }
@@ -200,11 +194,12 @@ static tacit_status add_budget(void *ctx, const device_row *d, tacit_error *err)
     if (status != TACIT_OK)
         return status;
     tacit_hex(hex, d->device, sizeof d->device);
-    json_array_append_new(
-        r->json, json_pack("{s:s, s:s, s:s, s:o, s:f, s:f, s:b}", "device", hex, "name", d->name,
-                           "state", state_of(d, &logged), "epsilon", number(logged.epsilon),
-                           "epsilon_cap", logged.policy.epsilon_cap, "delta", logged.policy.delta,
-                           "non_private", logged.non_private));
+    json_array_append_new(r->json,
+                          json_pack("{s:s, s:s, s:s, s:o, s:f, s:f, s:b}", "device", hex, "name",
+                                    d->name, "state", state_of(d, &logged), "epsilon",
+                                    server_json_number(logged.epsilon), "epsilon_cap",
+                                    logged.policy.epsilon_cap, "delta", logged.policy.delta,
+                                    "non_private", logged.non_private));
     return TACIT_OK;
 }
 

@@ -15,7 +15,6 @@
 #include "server/server_events.h"
 
 #include <limits.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,11 +26,6 @@ typedef struct round_reading {
     size_t hits;         /* of a search */
     lineage_row lineage; /* that was cancelled: its name and state alone */
 } round_reading;
-
-static json_t *number(double v)
-{
-    return isfinite(v) ? json_real(v) : json_null();
-}
 
 static tacit_status run_reading(control_call *call, writer_act job, json_t *json, tacit_error *err)
 {
@@ -58,8 +52,8 @@ static json_t *round_json(const round_row *r)
                      "lineage", lineage, "round", (json_int_t)r->index + 1, "state",
                      round_state_name(r->state), "asked", (json_int_t)r->asked, "reserved",
                      (json_int_t)r->reserved, "accepted", (json_int_t)r->accepted, "rejected",
-                     (json_int_t)r->rejected, "loss", number(r->loss), "accuracy",
-                     number(r->accuracy), "reason", r->reason, "deadline_ms",
+                     (json_int_t)r->rejected, "loss", server_json_number(r->loss), "accuracy",
+                     server_json_number(r->accuracy), "reason", r->reason, "deadline_ms",
                      (json_int_t)r->deadline_ms);
 }
 
@@ -163,12 +157,13 @@ static json_t *adapter_json(const adapter_row *a, tacit_status *status, tacit_er
         return NULL;
     tacit_hex(lineage, a->lineage, sizeof a->lineage);
     tacit_hex(digest, a->file_digest, sizeof a->file_digest);
-    json_t *json = json_pack(
-        "{s:s, s:I, s:I, s:s, s:b, s:o, s:o, s:o, s:o, s:f}", "lineage", lineage, "version",
-        (json_int_t)a->version, "parent_version", (json_int_t)a->parent_version, "file_digest",
-        digest, "current", a->current, "accuracy", number(m->evaluation_accuracy), "loss",
-        number(m->evaluation_loss), "epsilon_server", number(m->epsilon_server),
-        "epsilon_published", number(m->epsilon_published), "delta", m->delta);
+    json_t *json = json_pack("{s:s, s:I, s:I, s:s, s:b, s:o, s:o, s:o, s:o, s:f}", "lineage",
+                             lineage, "version", (json_int_t)a->version, "parent_version",
+                             (json_int_t)a->parent_version, "file_digest", digest, "current",
+                             a->current, "accuracy", server_json_number(m->evaluation_accuracy),
+                             "loss", server_json_number(m->evaluation_loss), "epsilon_server",
+                             server_json_number(m->epsilon_server), "epsilon_published",
+                             server_json_number(m->epsilon_published), "delta", m->delta);
     tacit_message_free(m);
     return json;
 }

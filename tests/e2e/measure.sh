@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What the READMEs state about the demo's fleet, measured anew: every seed, accuracy against epsilon,
-# and the controls. Takes the better part of an hour; called by `./run measure`.
+# and the controls. About 20 minutes on two cores; called by `./run measure`.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -22,7 +22,8 @@ usage: ./run measure [options] [seeds|curve|shuffled|alone ...]
   --split H|F       styles (F)
   --dir DIR         keeps everything there (default build/measure)
 
-The last three use the first seed; without a word all four are measured.
+The last three use the first seed; without a word all four are measured. A federation whose result is
+in DIR already is not run again.
 TEXT
 }
 while [ $# -gt 0 ]; do
@@ -133,11 +134,11 @@ measure_alone() {
     local fleet device k own all options=()
     ensure "seed-$first" "$first"
     fleet=$dir/seed-$first/fleet
+    rm -rf "$dir/alone-$first"
     mapfile -t options < <(bash "$here/demo.sh" --print-local-options)
     printf '%-10s %9s %12s %12s\n' device epsilon "own held-out" "all held-out"
     for k in 1 2 3 4 5 6 7 8; do
         device=$dir/alone-$first/device-$k
-        rm -rf "$device"
         mkdir -p "$device"
         cat >"$device/client.yaml" <<TEXT
 model:

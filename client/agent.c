@@ -12,7 +12,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/text.h"
-#include "common/tls_engine.h"
+#include "common/tls.h"
 
 #include <inttypes.h>
 #include <math.h>

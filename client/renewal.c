@@ -5,7 +5,7 @@
 #include "client/tls_files.h"
 #include "common/log.h"
 #include "common/message.h"
-#include "common/tls_engine.h"
+#include "common/tls.h"
 
 #include <stdlib.h>
 

@@ -4,7 +4,7 @@
 #include "common/file.h"
 #include "common/pem.h"
 #include "common/text.h"
-#include "common/tls_engine.h"
+#include "common/tls.h"
 
 #include <openssl/bn.h>
 #include <openssl/core_names.h>

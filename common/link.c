@@ -3,40 +3,37 @@
 #include "common/certificate.h"
 #include "common/clock.h"
 #include "common/link_address.h"
+#include "common/link_channel.h"
 #include "common/link_local.h"
-#include "common/tls_engine.h"
 
 #include <nng/nng.h>
-#include <nng/protocol/reqrep0/req.h>
 #include <pthread.h>
 #include <sodium.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum {
     CONNECT_MS = 10000,
     REPLY_MS = 60000,
     POLL_MS = 50, /* how often a waiting call looks at the interrupt flag */
     FIRST_PAUSE_MS = 100,
+    LAST_DIAL_PAUSE_MS = 1000,
     LAST_PAUSE_MS = 5000
 };
 
 struct tacit_link {
     link_address address;
-    nng_tls_config *config; /* NULL: ipc */
-    tls_gate *gate;         /* of config */
-    tacit_tls_report *report;
+    tacit_tls *tls; /* NULL: ipc, and everything of nng below */
+    nng_stream_dialer *dialer;
+    nng_aio *aio;           /* one operation at a time */
     uint64_t own_expiry_ms; /* of the device's certificate; 0: none */
     uint32_t connect_ms, reply_ms;
     atomic_bool interrupted;
     bool was_refused;
-    bool is_open;
-    nng_socket socket;
-    nng_dialer dialer;
-    nng_ctx ctx;
-    nng_aio *aio;
+    nng_stream *stream; /* NULL: not connected */
+    link_channel channel;
+    uint8_t wire[CHANNEL_WIRE_BYTES];
     pthread_mutex_t lock;
     pthread_cond_t done;
     bool finished; /* under lock: the aio's callback ran */
@@ -65,7 +62,20 @@ static tacit_status link_set_tls(tacit_link *link, const tacit_link_setup *setup
             return status;
         link->own_expiry_ms = own.not_after_ms;
     }
-    return tacit_tls_config_new(&link->config, &link->gate, &link->report, &tls, err);
+    return tacit_tls_new(&link->tls, &tls, err);
+}
+
+static tacit_status link_set_dialer(tacit_link *link, tacit_error *err)
+{
+    int rv = nng_stream_dialer_alloc(&link->dialer, link_address_tcp(&link->address));
+    if (rv == 0)
+        rv = nng_stream_dialer_set_bool(link->dialer, NNG_OPT_TCP_NODELAY, true);
+    if (rv == 0)
+        rv = nng_aio_alloc(&link->aio, on_finished, link);
+    if (rv != 0)
+        return tacit_fail(err, TACIT_FAILED, "%s: cannot prepare to dial: %s", link->address.url,
+                          nng_strerror(rv));
+    return TACIT_OK;
 }
 
 tacit_status tacit_link_open(tacit_link **out, const tacit_link_setup *setup, tacit_error *err)
@@ -81,8 +91,10 @@ tacit_status tacit_link_open(tacit_link **out, const tacit_link_setup *setup, ta
     link->connect_ms = setup->connect_ms ? setup->connect_ms : CONNECT_MS;
     link->reply_ms = setup->reply_ms ? setup->reply_ms : REPLY_MS;
     TACIT_TRY(link_address_parse(&link->address, setup->url, false, err), failed);
-    if (!link->address.is_ipc)
+    if (!link->address.is_ipc) {
         TACIT_TRY(link_set_tls(link, setup, err), failed);
+        TACIT_TRY(link_set_dialer(link, err), failed);
+    }
     *out = link;
     return TACIT_OK;
 failed:
@@ -90,70 +102,26 @@ failed:
     return status;
 }
 
-/* --- One connection --- */
+/* --- Operations of nng, one at a time, each waited for --- */
 
-static void hang_up(tacit_link *link)
+/* Gives the operation that follows until `until` on the monotonic clock. False: it is too late. */
+static bool prepare(tacit_link *link, uint64_t until)
 {
-    if (!link->is_open)
-        return;
-    nng_aio_stop(link->aio);
-    nng_ctx_close(link->ctx);
-    tls_gate_close(link->gate, link->socket);
-    nng_aio_free(link->aio);
-    link->aio = NULL;
-    link->is_open = false;
+    uint64_t now = tacit_clock_monotonic_ms();
+    if (now >= until || atomic_load(&link->interrupted))
+        return false;
+    nng_aio_set_timeout(link->aio, (nng_duration)(until - now));
+    return true;
 }
 
-/* Options before the dialer starts: nng applies its limit of a message to later pipes only. */
-static int set_dialer(tacit_link *link)
-{
-    int rv = nng_dialer_create(&link->dialer, link->socket, link->address.url);
-    if (rv == 0)
-        rv = nng_dialer_set_ptr(link->dialer, NNG_OPT_TLS_CONFIG, link->config);
-    if (rv == 0)
-        rv = nng_dialer_set_size(link->dialer, NNG_OPT_RECVMAXSZ, LINK_WIRE_MAX);
-    if (rv == 0)
-        rv = nng_dialer_set_ms(link->dialer, NNG_OPT_RECONNMINT, 100);
-    if (rv == 0)
-        rv = nng_dialer_set_ms(link->dialer, NNG_OPT_RECONNMAXT, 1000);
-    return rv ? rv : nng_dialer_start(link->dialer, NNG_FLAG_NONBLOCK);
-}
-
-static tacit_status pick_up(tacit_link *link, tacit_error *err)
-{
-    if (link->is_open)
-        return TACIT_OK;
-    int rv = nng_req0_open(&link->socket);
-    if (rv != 0)
-        return tacit_fail(err, TACIT_FAILED, "%s: no socket: %s", link->address.url,
-                          nng_strerror(rv));
-    rv = nng_socket_set_ms(link->socket, NNG_OPT_REQ_RESENDTIME, NNG_DURATION_INFINITE);
-    if (rv == 0)
-        rv = nng_ctx_open(&link->ctx, link->socket);
-    if (rv == 0)
-        rv = nng_aio_alloc(&link->aio, on_finished, link);
-    if (rv == 0)
-        rv = set_dialer(link);
-    if (rv != 0) {
-        tls_gate_close(link->gate, link->socket);
-        nng_aio_free(link->aio);
-        link->aio = NULL;
-        return tacit_fail(err, TACIT_FAILED, "%s: cannot dial: %s", link->address.url,
-                          nng_strerror(rv));
-    }
-    link->is_open = true;
-    return TACIT_OK;
-}
-
-/* Waits for the aio; cancels it when the link is interrupted or a certificate is refused. */
+/* Waits for the operation that was begun; cancels it when the link is interrupted. */
 static int wait_finished(tacit_link *link)
 {
     pthread_mutex_lock(&link->lock);
     while (!link->finished) {
         struct timespec until = tacit_clock_after_ms(POLL_MS);
         pthread_cond_timedwait(&link->done, &link->lock, &until);
-        bool give_up = atomic_load(&link->interrupted) || tacit_tls_report_is_refusal(link->report);
-        if (link->finished || !give_up)
+        if (link->finished || !atomic_load(&link->interrupted))
             continue;
         pthread_mutex_unlock(&link->lock);
         nng_aio_cancel(link->aio);
@@ -165,122 +133,79 @@ static int wait_finished(tacit_link *link)
     return nng_aio_result(link->aio);
 }
 
-static int send_request(tacit_link *link, const void *request, size_t size)
+/* Sends what the channel has to say; each piece is given `ms`. */
+static int send_output(tacit_link *link, uint64_t ms)
 {
-    nng_msg *msg;
-    int rv = nng_msg_alloc(&msg, 0);
-    if (rv != 0)
-        return rv;
-    rv = nng_msg_append(msg, request, size);
-    if (rv != 0) {
-        nng_msg_free(msg);
-        return rv;
+    size_t size;
+    while ((size = channel_output(&link->channel, link->wire)) > 0) {
+        for (size_t sent = 0; sent < size; sent += nng_aio_count(link->aio)) {
+            nng_iov iov = {link->wire + sent, size - sent};
+            nng_aio_set_iov(link->aio, 1, &iov);
+            if (!prepare(link, tacit_clock_monotonic_ms() + ms))
+                return NNG_ETIMEDOUT;
+            nng_stream_send(link->stream, link->aio);
+            int rv = wait_finished(link);
+            if (rv != 0)
+                return rv;
+        }
     }
-    nng_aio_set_msg(link->aio, msg);
-    nng_aio_set_timeout(link->aio, (nng_duration)link->connect_ms);
-    nng_ctx_send(link->ctx, link->aio);
-    rv = wait_finished(link);
-    if (rv != 0 && nng_aio_get_msg(link->aio)) {
-        nng_msg_free(nng_aio_get_msg(link->aio));
-        nng_aio_set_msg(link->aio, NULL);
-    }
-    return rv;
+    return 0;
 }
 
-static int receive_reply(tacit_link *link, tacit_buffer *reply, tacit_status *status)
+/* Gives the channel the next bytes of the peer. */
+static int receive_input(tacit_link *link, uint64_t until)
 {
-    nng_aio_set_timeout(link->aio, (nng_duration)link->reply_ms);
-    nng_ctx_recv(link->ctx, link->aio);
+    nng_iov iov = {link->wire, sizeof link->wire};
+    nng_aio_set_iov(link->aio, 1, &iov);
+    if (!prepare(link, until))
+        return NNG_ETIMEDOUT;
+    nng_stream_recv(link->stream, link->aio);
     int rv = wait_finished(link);
     if (rv != 0)
         return rv;
-    nng_msg *msg = nng_aio_get_msg(link->aio);
-    nng_aio_set_msg(link->aio, NULL);
-    *status = tacit_buffer_append(reply, nng_msg_body(msg), nng_msg_len(msg));
-    nng_msg_free(msg);
+    channel_input(&link->channel, link->wire, nng_aio_count(link->aio));
     return 0;
 }
 
-/* --- Why it failed --- */
+/* --- One connection --- */
 
-static uint64_t stat_value(nng_stat *scope, const char *name)
+static void hang_up(tacit_link *link)
 {
-    for (nng_stat *s = nng_stat_child(scope); s; s = nng_stat_next(s))
-        if (strcmp(nng_stat_name(s), name) == 0)
-            return nng_stat_value(s);
-    return 0;
+    if (!link->stream)
+        return;
+    nng_stream_close(link->stream);
+    nng_stream_free(link->stream);
+    link->stream = NULL;
+    channel_close(&link->channel);
 }
 
-/* What nng counted for this dialer, where TLS itself has nothing to say. By hand, because
- * nng_stat_find_dialer of 1.5.2 returns the first dialer of the process. */
-static bool dialer_counted(tacit_link *link, const char *name)
+static int dial(tacit_link *link, uint64_t until)
 {
-    nng_stat *all;
-    bool counted = false;
-    if (nng_stats_get(&all) != 0)
-        return false;
-    for (nng_stat *s = nng_stat_child(all); s; s = nng_stat_next(s))
-        if (strcmp(nng_stat_name(s), "dialer") == 0 &&
-            stat_value(s, "id") == (uint64_t)nng_dialer_id(link->dialer))
-            counted = stat_value(s, name) > 0;
-    nng_stats_free(all);
-    return counted;
-}
-
-static const char *guess_reason(tacit_link *link, int rv, bool sent)
-{
-    if (sent)
-        return rv == NNG_ETIMEDOUT ? "no reply in time" : "the connection was lost";
-    if (dialer_counted(link, "refused"))
-        return "the connection is refused: is the server running, and is this its port?";
-    if (dialer_counted(link, "auth") || dialer_counted(link, "disconnect"))
-        return "the connection is closed before it is ready";
-    return "nobody answers there: check the address and the network";
-}
-
-static tacit_status explain(tacit_link *link, int rv, bool sent, tacit_error *err)
-{
-    char reason[256] = "";
-    bool expired = link->own_expiry_ms && link->own_expiry_ms < tacit_tls_now_ms();
-    if (atomic_load(&link->interrupted))
-        return tacit_fail(err, TACIT_AGAIN, "%s: interrupted", link->address.url);
-    tacit_tls_report_text(link->report, reason, sizeof reason);
-    link->was_refused = tacit_tls_report_is_refusal(link->report) || expired;
-    return tacit_fail(err, TACIT_UNREACHABLE, "%s: %s%s", link->address.url,
-                      *reason ? reason : guess_reason(link, rv, sent),
-                      expired ? "; this device's certificate has expired: renew it" : "");
-}
-
-tacit_status tacit_link_call(tacit_link *link, const void *request, size_t size,
-                             tacit_buffer *reply, tacit_error *err)
-{
-    bool sent = false;
-    link->was_refused = false;
-    reply->size = 0;
-    reply->cap = TACIT_MESSAGE_MAX;
-    if (size > TACIT_MESSAGE_MAX)
-        return tacit_fail(err, TACIT_USAGE, "request of %zu bytes: at most %u can be sent", size,
-                          TACIT_MESSAGE_MAX);
-    if (link->address.is_ipc)
-        return local_call(link->address.path, request, size, link->reply_ms, &link->interrupted,
-                          reply, err);
-    tacit_tls_report_clear(link->report);
-    tacit_status status = pick_up(link, err);
-    if (status != TACIT_OK)
-        return status;
-    int rv = send_request(link, request, size);
-    if (rv == 0) {
-        sent = true;
-        rv = receive_reply(link, reply, &status);
-    }
+    if (!prepare(link, until))
+        return NNG_ETIMEDOUT;
+    nng_stream_dialer_dial(link->dialer, link->aio);
+    int rv = wait_finished(link);
     if (rv != 0)
-        status = explain(link, rv, sent, err);
-    else if (status != TACIT_OK)
-        status = tacit_fail(err, status, "%s: a reply above %u bytes", link->address.url,
-                            TACIT_MESSAGE_MAX);
-    if (status != TACIT_OK)
-        hang_up(link); /* never go on with a connection on which something was cancelled */
-    return status;
+        return rv;
+    link->stream = nng_aio_get_output(link->aio, 0);
+    return 0;
+}
+
+/* The handshake and the greetings. */
+static int get_ready(tacit_link *link, uint64_t until)
+{
+    int rv = 0;
+    if (channel_open(&link->channel, link->tls, false) != TACIT_OK)
+        return NNG_ENOMEM;
+    while (rv == 0 && !link->channel.ready) {
+        uint64_t now = tacit_clock_monotonic_ms();
+        rv = send_output(link, until > now ? until - now : 0);
+        if (rv == 0 && link->channel.state != CHANNEL_MORE)
+            return NNG_ECONNRESET;
+        if (rv == 0)
+            rv = receive_input(link, until);
+    }
+    return rv;
 }
 
 static void pause_between(tacit_link *link, uint64_t ms)
@@ -294,6 +219,138 @@ static void pause_between(tacit_link *link, uint64_t ms)
     }
 }
 
+static uint64_t random_pause(uint32_t limit)
+{
+    return limit / 2 + randombytes_uniform(limit / 2);
+}
+
+/* What became of dialing, for the message. */
+typedef struct attempt {
+    int rv;      /* of nng; 0: fine */
+    bool met;    /* somebody took the TCP connection */
+    bool sent;   /* the request left */
+    bool reused; /* the connection was there before the call */
+} attempt;
+
+/* Dials again until it works, a certificate is refused, or connect_ms have passed. */
+static void pick_up(tacit_link *link, attempt *a)
+{
+    uint64_t until = tacit_clock_monotonic_ms() + link->connect_ms;
+    for (uint32_t limit = 2 * FIRST_PAUSE_MS;;
+         limit = limit * 2 > LAST_DIAL_PAUSE_MS ? LAST_DIAL_PAUSE_MS : limit * 2) {
+        a->rv = dial(link, until);
+        a->met = a->rv == 0;
+        if (a->met)
+            a->rv = get_ready(link, until);
+        if (a->rv == 0)
+            return;
+        hang_up(link);
+        uint64_t pause = random_pause(limit);
+        if (atomic_load(&link->interrupted) || tacit_tls_report_is_refusal(link->tls) ||
+            tacit_clock_monotonic_ms() + pause >= until)
+            return;
+        pause_between(link, pause);
+    }
+}
+
+/* Sends the request and waits until its reply is whole in the channel. */
+static void converse(tacit_link *link, attempt *a, const void *request, size_t size)
+{
+    uint32_t id = 0x80000000u | randombytes_random();
+    channel_write(&link->channel, id, request, size);
+    a->rv = send_output(link, link->reply_ms);
+    a->sent = a->rv == 0;
+    uint64_t until = tacit_clock_monotonic_ms() + link->reply_ms;
+    while (a->rv == 0 && link->channel.state == CHANNEL_MORE) {
+        a->rv = receive_input(link, until);
+        if (a->rv == 0)
+            a->rv = send_output(link, link->reply_ms);
+    }
+    bool answered =
+        link->channel.state == CHANNEL_MESSAGE && channel_message_id(&link->channel) == id;
+    if (a->rv == 0 && !answered)
+        a->rv = NNG_ECONNRESET;
+}
+
+/* --- Why it failed --- */
+
+static const char *guess_reason(const attempt *a)
+{
+    if (a->sent)
+        return a->rv == NNG_ETIMEDOUT ? "no reply in time" : "the connection was lost";
+    if (a->reused)
+        return "the connection was lost";
+    if (a->met)
+        return a->rv == NNG_ETIMEDOUT ? "the server does not finish the TLS handshake"
+                                      : "the connection is closed before it is ready";
+    if (a->rv == NNG_ECONNREFUSED)
+        return "the connection is refused: is the server running, and is this its port?";
+    if (a->rv == NNG_EADDRINVAL)
+        return "this name is not known: check the address";
+    return "nobody answers there: check the address and the network";
+}
+
+static tacit_status explain(tacit_link *link, const attempt *a, tacit_error *err)
+{
+    char reason[256] = "";
+    bool expired = link->own_expiry_ms && link->own_expiry_ms < tacit_tls_now_ms();
+    if (atomic_load(&link->interrupted))
+        return tacit_fail(err, TACIT_AGAIN, "%s: interrupted", link->address.url);
+    tacit_tls_report_text(link->tls, reason, sizeof reason);
+    link->was_refused = tacit_tls_report_is_refusal(link->tls) || expired;
+    return tacit_fail(err, TACIT_UNREACHABLE, "%s: %s%s", link->address.url,
+                      *reason ? reason : guess_reason(a),
+                      expired ? "; this device's certificate has expired: renew it" : "");
+}
+
+/* --- Calls --- */
+
+/* A connection that was idle may have been closed by the server, which is found out by using it;
+ * then a new one is tried. */
+static void ask(tacit_link *link, attempt *a, const void *request, size_t size)
+{
+    a->reused = link->stream != NULL;
+    if (a->reused) {
+        converse(link, a, request, size);
+        if (a->rv == 0 || a->rv == NNG_ETIMEDOUT || atomic_load(&link->interrupted))
+            return;
+        hang_up(link);
+        *a = (attempt){0};
+    }
+    pick_up(link, a);
+    if (a->rv == 0)
+        converse(link, a, request, size);
+}
+
+tacit_status tacit_link_call(tacit_link *link, const void *request, size_t size,
+                             tacit_buffer *reply, tacit_error *err)
+{
+    attempt a = {0};
+    link->was_refused = false;
+    reply->size = 0;
+    reply->cap = TACIT_MESSAGE_MAX;
+    if (size > TACIT_MESSAGE_MAX)
+        return tacit_fail(err, TACIT_USAGE, "request of %zu bytes: at most %u can be sent", size,
+                          TACIT_MESSAGE_MAX);
+    if (link->address.is_ipc)
+        return local_call(link->address.path, request, size, link->reply_ms, &link->interrupted,
+                          reply, err);
+    tacit_tls_report_clear(link->tls);
+    ask(link, &a, request, size);
+    if (a.rv != 0) {
+        tacit_status status = explain(link, &a, err);
+        hang_up(link); /* never go on with a connection on which something failed */
+        return status;
+    }
+    tacit_span body = channel_message_body(&link->channel);
+    tacit_status status = tacit_buffer_append(reply, body.data, body.size);
+    channel_next(&link->channel);
+    if (status != TACIT_OK)
+        return tacit_fail(err, status, "%s: no memory for a reply of %zu bytes", link->address.url,
+                          body.size);
+    return TACIT_OK;
+}
+
 tacit_status tacit_link_call_patiently(tacit_link *link, const void *request, size_t size,
                                        uint64_t patience_ms, tacit_buffer *reply, tacit_error *err)
 {
@@ -303,7 +360,7 @@ tacit_status tacit_link_call_patiently(tacit_link *link, const void *request, si
         tacit_status status = tacit_link_call(link, request, size, reply, err);
         if (status != TACIT_UNREACHABLE || link->was_refused)
             return status;
-        uint64_t pause = limit / 2 + randombytes_uniform(limit / 2);
+        uint64_t pause = random_pause(limit);
         if (tacit_clock_monotonic_ms() - start + pause > patience_ms)
             return status;
         pause_between(link, pause);
@@ -325,9 +382,11 @@ void tacit_link_close(tacit_link *link)
     if (!link)
         return;
     hang_up(link);
-    if (link->config)
-        nng_tls_config_free(link->config);
-    tacit_tls_report_release(link->report);
+    if (link->aio)
+        nng_aio_free(link->aio);
+    if (link->dialer)
+        nng_stream_dialer_free(link->dialer);
+    tacit_tls_free(link->tls);
     pthread_cond_destroy(&link->done);
     pthread_mutex_destroy(&link->lock);
     free(link);

@@ -1,11 +1,11 @@
-/* Requests and replies over nng's REQ/REP: TLS 1.3 over TCP between device and server
- * ("tls+tcp://HOST:PORT"); a local socket for the operator ("ipc:///DIR/control.sock", mode 0600,
- * no TLS, no nng: see link_local.h). A message is at most TACIT_MESSAGE_MAX bytes in either
- * direction.
+/* Requests and replies: TLS 1.3 over TCP, moved by nng's streams, between device and server
+ * ("tls+tcp://HOST:PORT"; link_channel.h says what is on the wire); a local socket for the operator
+ * ("ipc:///DIR/control.sock", mode 0600, no TLS, no nng: see link_local.h). A message is at most
+ * TACIT_MESSAGE_MAX bytes in either direction.
  *
- * nng never sends a request twice by itself here (its resend time is infinite). Trying again is
- * the application's, with the same bytes: every request must be idempotent. A request that failed
- * may still have been executed by the server. */
+ * Trying again is the application's, with the same bytes: every request must be idempotent. A
+ * request that failed may still have been executed by the server, and a call whose connection
+ * turns out to be closed sends its request once more on a new one. */
 #ifndef TACIT_COMMON_LINK_H
 #define TACIT_COMMON_LINK_H
 
@@ -29,7 +29,8 @@ typedef struct tacit_link_setup {
     const char *roots_pem;       /* trusted roots, or */
     const uint8_t *root_pin;     /* 32 bytes: SHA-256 of the server's root, from the token */
     uint32_t connect_ms;         /* wait for a connection; 0: 10,000 */
-    uint32_t reply_ms;           /* wait for the reply once sent; 0: 60,000 */
+    uint32_t reply_ms;           /* wait for the reply once sent, and for the network to take each
+                                  * 16 KiB of the request; 0: 60,000 */
 } tacit_link_setup;
 
 /* Checks the setup; connects when the first request is sent. The server's certificate must hold
@@ -37,7 +38,7 @@ typedef struct tacit_link_setup {
 tacit_status tacit_link_open(tacit_link **out, const tacit_link_setup *setup,
                              tacit_error *err) TACIT_MUST_CHECK;
 
-/* Sends one request and waits for its reply: one attempt, blocking at most connect_ms + reply_ms.
+/* Sends one request and waits for its reply. It dials again while nobody is there, for connect_ms.
  * `reply` is emptied first and receives the bytes (its cap is set to TACIT_MESSAGE_MAX).
  * TACIT_UNREACHABLE with the reason where it is known ("... the server's certificate has
  * expired"); TACIT_AGAIN after tacit_link_interrupt; TACIT_USAGE for a request above the cap.
@@ -76,12 +77,12 @@ typedef struct tacit_listener_setup {
     const char *key_pem;
     const char *roots_pem;  /* roots of device certificates; NULL: none is asked for
                              * (enrolment and renewal of expired ones) */
-    size_t contexts;        /* requests held at a time; 0: 64 */
     size_t workers;         /* threads that call the handler; 0: 2 */
     size_t max_connections; /* further ones are closed as they arrive (ipc: wait);
                              * 0: 1,024 (ipc: 64) */
-    uint32_t handshake_ms;  /* a connection without a finished TLS handshake is closed after this
-                             * long, after a tenth of it when few places are left; 0: 10,000 */
+    uint32_t handshake_ms;  /* a connection whose TLS handshake and greeting are not finished is
+                             * closed after this long, after a tenth of it when few places are
+                             * left; 0: 10,000 */
     uint32_t idle_ms;       /* one that sends no request for this long is closed, after a quarter of
                              * it when few places are left (never while a request of it waits or is
                              * handled); 0: 60,000. Who asks again connects again. */
@@ -89,9 +90,9 @@ typedef struct tacit_listener_setup {
     void *ctx;
 } tacit_listener_setup;
 
-/* Binds and serves until stopped. nng's callbacks only enqueue; handlers run on the listener's own
- * threads. An existing stale socket file of an ipc url is replaced; one that is served is
- * TACIT_CONFLICT, as is a port in use. */
+/* Binds and serves until stopped. One request of a connection is taken at a time. Handlers run on
+ * the listener's own threads, never on nng's. An existing stale socket file of an ipc url is
+ * replaced; one that is served is TACIT_CONFLICT, as is a port in use. */
 tacit_status tacit_listener_start(tacit_listener **out, const tacit_listener_setup *setup,
                                   tacit_error *err) TACIT_MUST_CHECK;
 

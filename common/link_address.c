@@ -66,3 +66,8 @@ tacit_status link_address_parse(link_address *out, const char *url, bool listens
     return tacit_fail(err, TACIT_BAD_INPUT,
                       "%s: expected tls+tcp://HOST:PORT (or ipc:///PATH on this machine)", url);
 }
+
+const char *link_address_tcp(const link_address *address)
+{
+    return address->url + (strchr(tls_scheme, '+') + 1 - tls_scheme);
+}

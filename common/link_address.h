@@ -5,9 +5,6 @@
 #include "common/link.h"
 #include "common/status.h"
 
-/* nng's limit counts the request id (4 bytes) that travels before the body. */
-#define LINK_WIRE_MAX (TACIT_MESSAGE_MAX + 4u)
-
 typedef struct link_address {
     char url[512];
     char host[256]; /* without brackets; empty for ipc */
@@ -19,5 +16,8 @@ typedef struct link_address {
 /* `listens` allows port 0 and an empty host or '*'. TACIT_BAD_INPUT names what is expected. */
 tacit_status link_address_parse(link_address *out, const char *url, bool listens,
                                 tacit_error *err) TACIT_MUST_CHECK;
+
+/* "tcp://HOST:PORT" for nng, which does the TCP alone; into the address. Not for ipc. */
+const char *link_address_tcp(const link_address *address);
 
 #endif

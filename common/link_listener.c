@@ -1,50 +1,56 @@
-/* The answering side. Each context of nng's REP socket is a slot that goes round:
+/* The answering side. Each connection does one thing at a time and goes round:
  *
- *   receiving --(callback)--> queued --(worker)--> handling --> sending --(callback)--> receiving
+ *   reading --(whole request)--> queued --(worker)--> handled --> writing --(all sent)--> reading
  *
- * nng's callbacks only move slots between states; handlers run on the listener's own threads. Every
- * connection is in a table from the moment nng has it. The watch thread asks those whose handshake
- * was not seen finished, and closes the ones that take too long; see tls_engine.h for why nng does
- * not do that by itself. It closes those as well that send no request for long: a device that lost
- * its power or its network never says so, and anybody can finish the handshake of the enrolment. */
+ * It belongs to whoever moves it: nng while an operation is under way, then the callback, the
+ * queue, the worker. So only what others look at needs a lock: the table's, and `closing`, which
+ * says that no further operation may begin. nng moves bytes; its callbacks decrypt and put requests
+ * together; handlers run on the listener's own threads.
+ *
+ * Every connection is in the table from its arrival until it is over. The watch thread closes the
+ * ones that take too long: a handshake that does not end, no request for long (a device that lost
+ * its power or its network never says so, and anybody can finish the handshake of the enrolment).
+ * It frees those that are over too, because nng frees no operation from its own callback. */
 #include "common/clock.h"
 #include "common/link.h"
 #include "common/link_address.h"
+#include "common/link_channel.h"
 #include "common/link_local.h"
-#include "common/tls_engine.h"
 
 #include <nng/nng.h>
-#include <nng/protocol/reqrep0/rep.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-    CONTEXTS = 64,
     WORKERS = 2,
     CONNECTIONS = 1024,
     HANDSHAKE_MS = 10000,
     IDLE_MS = 60000,
-    SEND_MS = 10000, /* of a reply whose peer does not read */
-    REQ_PROTOCOL = 0x30
+    SEND_MS = 30000,       /* without a byte of a reply taken by the peer */
+    ACCEPT_PAUSE_MS = 100, /* after accepting failed: no files, no memory */
 };
 
-typedef struct slot {
-    tacit_listener *listener;
-    nng_ctx ctx;
-    nng_aio *aio;
-    bool has_ctx;
-    bool sending;
-    nng_msg *request;
-    struct slot *next;
-} slot;
-
 typedef struct connection {
-    nng_pipe pipe;
+    tacit_listener *listener;
+    nng_stream *stream;
+    nng_aio *aio;
+    link_channel channel;
+    bool lingers;   /* TLS failed: whatever comes is thrown away until the peer hangs up */
+    bool answering; /* `reply` is being sent */
+    tacit_buffer reply;
+    uint8_t wire[CHANNEL_WIRE_BYTES];
+    size_t wire_size, wire_sent; /* of a piece that is being sent; 0: reading */
+    struct connection *next;     /* queue of requests, then list of those that are over */
+
+    pthread_mutex_t lock;
+    bool closing; /* under lock */
+
+    /* Under the table's lock. */
+    size_t place;      /* in the table */
     uint64_t since_ms; /* of its arrival, its handshake's end or its last request */
-    size_t requests;   /* of it that are queued or handled now */
+    bool busy;         /* a request of it is queued, handled or answered */
     bool ready;        /* its handshake is done */
 } connection;
 
@@ -54,32 +60,28 @@ struct tacit_listener {
     link_address address;
     uint16_t port;
     local_server *local; /* ipc: everything below is unused then */
-    bool has_socket;
-    nng_socket socket;
-    nng_listener nng;
-    nng_tls_config *config; /* NULL: none yet */
-    tls_gate *gate;         /* of config */
+    nng_stream_listener *nng;
+    nng_aio *accepting;
+    bool pauses; /* `accepting` sleeps */
+    tacit_tls *tls;
     uint32_t handshake_ms, idle_ms;
 
     pthread_mutex_t lock; /* everything below */
     pthread_cond_t work;
-    slot *slots, *first, *last; /* queue of slots with a request */
-    size_t slot_count;
+    connection *first, *last; /* queue of those with a request */
     pthread_t *workers;
     size_t worker_count;
     bool stopping;
 
-    pthread_mutex_t table_lock;
+    pthread_mutex_t table_lock; /* before a connection's lock */
     pthread_cond_t table_changed;
-    connection *table, *doubtful; /* `doubtful`: the watch thread's own copy */
+    connection **table, *over;
     size_t open, most;
-    size_t fresh; /* not ready as far as is known */
+    size_t fresh; /* in the table and not ready */
     pthread_t watch;
     bool has_watch, watch_stops;
     tacit_listener_counts counts;
 };
-
-/* --- Connections --- */
 
 static void count(tacit_listener *l, uint64_t *counter)
 {
@@ -88,261 +90,339 @@ static void count(tacit_listener *l, uint64_t *counter)
     pthread_mutex_unlock(&l->table_lock);
 }
 
-static bool admit(tacit_listener *l, nng_pipe pipe)
+/* --- A connection's life --- */
+
+static void on_moved(void *arg);
+
+static void connection_free(connection *c)
+{
+    nng_aio_free(c->aio); /* waits for its callback */
+    pthread_mutex_lock(&c->lock);
+    pthread_mutex_unlock(&c->lock); /* whoever began its last operation is out */
+    nng_stream_close(c->stream);
+    nng_stream_free(c->stream);
+    channel_close(&c->channel);
+    tacit_buffer_free(&c->reply);
+    pthread_mutex_destroy(&c->lock);
+    free(c);
+}
+
+/* The connection owns the stream when this succeeds. */
+static connection *connection_new(tacit_listener *l, nng_stream *stream)
+{
+    connection *c = calloc(1, sizeof *c);
+    if (!c)
+        return NULL;
+    if (nng_aio_alloc(&c->aio, on_moved, c) != 0) {
+        free(c);
+        return NULL;
+    }
+    if (channel_open(&c->channel, l->tls, true) != TACIT_OK) {
+        nng_aio_free(c->aio);
+        free(c);
+        return NULL;
+    }
+    pthread_mutex_init(&c->lock, NULL);
+    c->listener = l;
+    c->stream = stream;
+    c->since_ms = tacit_clock_monotonic_ms();
+    c->reply.cap = TACIT_MESSAGE_MAX;
+    return c;
+}
+
+static void admit(tacit_listener *l, connection *c)
 {
     pthread_mutex_lock(&l->table_lock);
-    bool room = l->open < l->most;
-    if (room) {
-        l->table[l->open++] = (connection){pipe, tacit_clock_monotonic_ms(), 0, false};
-        l->counts.accepted++;
-        l->fresh++;
-        pthread_cond_signal(&l->table_changed);
-    } else {
-        l->counts.turned_away++;
-    }
-    pthread_mutex_unlock(&l->table_lock);
-    return room;
-}
-
-/* With the table's lock held. */
-static connection *find_connection(tacit_listener *l, nng_pipe pipe)
-{
-    for (size_t i = 0; i < l->open; i++)
-        if (l->table[i].pipe.id == pipe.id)
-            return &l->table[i];
-    return NULL;
-}
-
-static void forget(tacit_listener *l, nng_pipe pipe)
-{
-    pthread_mutex_lock(&l->table_lock);
-    connection *found = find_connection(l, pipe);
-    if (found) {
-        l->fresh -= !found->ready;
-        *found = l->table[--l->open];
-    }
-    pthread_mutex_unlock(&l->table_lock);
-}
-
-static void on_pipe(nng_pipe pipe, nng_pipe_ev event, void *arg)
-{
-    tacit_listener *l = arg;
-    if (event == NNG_PIPE_EV_REM_POST)
-        forget(l, pipe);
-    else if (!admit(l, pipe))
-        nng_pipe_close(pipe);
-}
-
-/* A request of it came (+1), or was answered (-1). */
-static void note_request(tacit_listener *l, nng_pipe pipe, int change)
-{
-    pthread_mutex_lock(&l->table_lock);
-    connection *found = find_connection(l, pipe);
-    if (found) {
-        found->requests += (size_t)change;
-        found->since_ms = tacit_clock_monotonic_ms();
-    }
+    c->place = l->open;
+    l->table[l->open++] = c;
+    l->counts.accepted++;
+    l->fresh++;
+    pthread_cond_broadcast(&l->table_changed);
     pthread_mutex_unlock(&l->table_lock);
 }
 
-static void mark_ready(tacit_listener *l, nng_pipe pipe)
+/* By the one who owns it, when no operation is under way. */
+static void end(connection *c)
 {
+    tacit_listener *l = c->listener;
     pthread_mutex_lock(&l->table_lock);
-    connection *found = find_connection(l, pipe);
-    if (found && !found->ready) {
-        found->ready = true;
-        found->since_ms = tacit_clock_monotonic_ms();
-        l->fresh--;
-    }
+    l->fresh -= !c->ready;
+    l->table[c->place] = l->table[--l->open];
+    l->table[c->place]->place = c->place;
+    c->next = l->over;
+    l->over = c;
+    pthread_cond_broadcast(&l->table_changed);
     pthread_mutex_unlock(&l->table_lock);
 }
 
-/* How long connections may take, less when few places are left. */
-typedef struct limits {
-    uint64_t handshake_ms, idle_ms;
-} limits;
-
-/* Copies the connections that are not ready or were silent for too long; returns how many. */
-static size_t list_doubtful(tacit_listener *l, limits *out)
+/* With the table's lock held. Its operation ends soon, with an error, and no other begins. */
+static void hang_up(connection *c)
 {
-    size_t n = 0;
-    bool crowded = l->open >= l->most - l->most / 4;
-    *out = (limits){crowded ? l->handshake_ms / 10 : l->handshake_ms,
-                    crowded ? l->idle_ms / 4 : l->idle_ms};
-    uint64_t now = tacit_clock_monotonic_ms();
-    for (size_t i = 0; i < l->open; i++) {
-        const connection *c = &l->table[i];
-        if (!c->ready || (c->requests == 0 && now - c->since_ms >= out->idle_ms))
-            l->doubtful[n++] = *c;
-    }
-    return n;
+    pthread_mutex_lock(&c->lock);
+    c->closing = true;
+    nng_stream_close(c->stream);
+    pthread_mutex_unlock(&c->lock);
 }
 
-/* Without the table's lock: nng's callbacks take it while nng holds its own. */
-static void judge_doubtful(tacit_listener *l, size_t n, const limits *limit)
+static void mark(connection *c, bool busy)
 {
-    uint64_t now = tacit_clock_monotonic_ms();
-    for (size_t i = 0; i < n; i++) {
-        bool done = false;
-        const connection *c = &l->doubtful[i];
-        if (c->ready) {
-            count(l, &l->counts.idled);
-            nng_pipe_close(c->pipe);
-        } else if (nng_pipe_get_bool(c->pipe, NNG_OPT_TLS_VERIFIED, &done) == 0 && done) {
-            mark_ready(l, c->pipe);
-        } else if (now - c->since_ms >= limit->handshake_ms) {
-            count(l, &l->counts.timed_out);
-            nng_pipe_close(c->pipe);
-        }
-    }
+    tacit_listener *l = c->listener;
+    pthread_mutex_lock(&l->table_lock);
+    c->busy = busy;
+    c->since_ms = tacit_clock_monotonic_ms();
+    pthread_mutex_unlock(&l->table_lock);
 }
 
-/* --- Slots --- */
-
-static void slot_receive(slot *s)
+static void mark_ready(connection *c)
 {
-    s->sending = false;
-    nng_aio_set_timeout(s->aio, NNG_DURATION_INFINITE);
-    nng_ctx_recv(s->ctx, s->aio);
+    tacit_listener *l = c->listener;
+    pthread_mutex_lock(&l->table_lock);
+    c->ready = true;
+    c->since_ms = tacit_clock_monotonic_ms();
+    l->fresh--;
+    pthread_mutex_unlock(&l->table_lock);
 }
 
-/* False when the listener stops: the request is then dropped. */
-static bool enqueue(tacit_listener *l, slot *s)
+/* --- Moving --- */
+
+/* Begins to send what is left of `wire`, or to read into it. */
+static void begin(connection *c)
+{
+    bool writes = c->wire_sent < c->wire_size;
+    nng_iov iov = {c->wire + c->wire_sent, writes ? c->wire_size - c->wire_sent : sizeof c->wire};
+    nng_aio_set_iov(c->aio, 1, &iov);
+    nng_aio_set_timeout(c->aio, writes ? SEND_MS : NNG_DURATION_INFINITE);
+    pthread_mutex_lock(&c->lock);
+    bool closing = c->closing;
+    if (!closing && writes)
+        nng_stream_send(c->stream, c->aio);
+    else if (!closing)
+        nng_stream_recv(c->stream, c->aio);
+    pthread_mutex_unlock(&c->lock); /* nng may have moved it on: it is not ours now */
+    if (closing)
+        end(c);
+}
+
+/* False when the listener stops. */
+static bool enqueue(tacit_listener *l, connection *c)
 {
     pthread_mutex_lock(&l->lock);
     bool taken = !l->stopping;
     if (taken) {
-        s->next = NULL;
+        c->next = NULL;
         if (l->last)
-            l->last->next = s;
+            l->last->next = c;
         else
-            l->first = s;
-        l->last = s;
+            l->first = c;
+        l->last = c;
         pthread_cond_signal(&l->work);
     }
     pthread_mutex_unlock(&l->lock);
     return taken;
 }
 
-static void drop_request(slot *s)
+/* True when an answer was on its way, which is all sent now: what the peer sent behind its request
+ * may follow. */
+static bool finish_answer(connection *c)
 {
-    if (s->request)
-        nng_msg_free(s->request);
-    s->request = NULL;
+    if (!c->answering)
+        return false;
+    c->answering = false;
+    tacit_buffer_free(&c->reply);
+    mark(c, false);
+    channel_next(&c->channel);
+    return true;
 }
 
-static void drop_unsent(slot *s)
+/* What there is to say goes first; then the channel's state decides. */
+static void go_on(connection *c)
 {
-    nng_msg *left = nng_aio_get_msg(s->aio);
-    if (left)
-        nng_msg_free(left);
-    nng_aio_set_msg(s->aio, NULL);
+    if (c->channel.ready && !c->ready)
+        mark_ready(c);
+    do {
+        c->wire_sent = 0;
+        c->wire_size = channel_output(&c->channel, c->wire);
+    } while (c->wire_size == 0 && finish_answer(c));
+    if (c->wire_size > 0 || c->channel.state == CHANNEL_MORE) {
+        begin(c);
+    } else if (c->channel.state == CHANNEL_REFUSED) {
+        c->lingers = true;
+        begin(c);
+    } else if (c->channel.state == CHANNEL_MESSAGE) {
+        mark(c, true);
+        if (!enqueue(c->listener, c))
+            end(c);
+    } else {
+        end(c);
+    }
 }
 
-static void on_slot(void *arg)
+/* A server that closes at once while the peer still sends makes the kernel reset the connection,
+ * and the peer never reads the alert that says what is wrong with its certificate. So a connection
+ * whose TLS failed reads on and throws away until the peer hangs up or the watch ends it. */
+static void on_moved(void *arg)
 {
-    slot *s = arg;
-    int rv = nng_aio_result(s->aio);
-    if (s->sending && rv != 0)
-        drop_unsent(s);
+    connection *c = arg;
+    size_t n = nng_aio_count(c->aio);
+    if (nng_aio_result(c->aio) != 0) {
+        end(c);
+        return;
+    }
+    bool wrote = c->wire_size > 0;
+    c->wire_sent += wrote ? n : 0;
+    if (c->wire_sent < c->wire_size) {
+        begin(c);
+        return;
+    }
+    if (!wrote && !c->lingers)
+        channel_input(&c->channel, c->wire, n);
+    go_on(c);
+}
+
+/* --- Accepting --- */
+
+static bool has_room(tacit_listener *l)
+{
+    pthread_mutex_lock(&l->table_lock);
+    bool room = l->open < l->most;
+    l->counts.turned_away += !room;
+    pthread_mutex_unlock(&l->table_lock);
+    return room;
+}
+
+/* Only this adds to the table, and one runs at a time. */
+static void take_in(tacit_listener *l, nng_stream *stream)
+{
+    connection *c = has_room(l) ? connection_new(l, stream) : NULL;
+    if (c) {
+        admit(l, c);
+        go_on(c);
+    } else {
+        nng_stream_close(stream);
+        nng_stream_free(stream);
+    }
+}
+
+static void on_accepted(void *arg)
+{
+    tacit_listener *l = arg;
+    int rv = nng_aio_result(l->accepting);
     if (rv == NNG_ECLOSED || rv == NNG_ECANCELED)
         return; /* the listener stops */
-    if (!s->sending && rv == 0) {
-        s->request = nng_aio_get_msg(s->aio);
-        nng_aio_set_msg(s->aio, NULL);
-        note_request(s->listener, nng_msg_get_pipe(s->request), 1);
-        if (!enqueue(s->listener, s))
-            drop_request(s);
+    if (rv != 0) {
+        l->pauses = true;
+        nng_sleep_aio(ACCEPT_PAUSE_MS, l->accepting);
         return;
     }
-    slot_receive(s);
+    if (!l->pauses)
+        take_in(l, nng_aio_get_output(l->accepting, 0));
+    l->pauses = false;
+    nng_stream_listener_accept(l->nng, l->accepting);
 }
 
-static void slot_reply(slot *s, const tacit_buffer *reply)
-{
-    nng_msg *msg;
-    if (nng_msg_alloc(&msg, 0) != 0) {
-        slot_receive(s);
-        return;
-    }
-    if (nng_msg_append(msg, reply->data, reply->size) != 0) {
-        nng_msg_free(msg);
-        slot_receive(s);
-        return;
-    }
-    s->sending = true;
-    nng_aio_set_msg(s->aio, msg);
-    nng_aio_set_timeout(s->aio, SEND_MS);
-    nng_ctx_send(s->ctx, s->aio);
-}
+/* --- Handling --- */
 
-static void handle(tacit_listener *l, slot *s)
+static void handle(tacit_listener *l, connection *c)
 {
-    tacit_buffer reply = {.cap = TACIT_MESSAGE_MAX};
-    size_t size = nng_msg_len(s->request);
-    nng_pipe pipe = nng_msg_get_pipe(s->request);
-    bool answers = false;
-    if (size <= TACIT_MESSAGE_MAX) {
-        count(l, &l->counts.requests);
-        answers = l->handler(l->ctx, nng_msg_body(s->request), size, &reply);
-    }
-    drop_request(s);
-    note_request(l, pipe, -1);
-    if (answers) {
-        slot_reply(s, &reply);
-    } else {
+    tacit_span request = channel_message_body(&c->channel);
+    count(l, &l->counts.requests);
+    c->reply.cap = TACIT_MESSAGE_MAX;
+    if (!l->handler(l->ctx, request.data, request.size, &c->reply)) {
         count(l, &l->counts.dropped);
-        nng_pipe_close(pipe);
-        slot_receive(s);
+        end(c);
+        return;
     }
-    tacit_buffer_free(&reply);
+    c->answering = true;
+    channel_write(&c->channel, channel_message_id(&c->channel), c->reply.data, c->reply.size);
+    go_on(c);
 }
 
-static slot *take(tacit_listener *l)
+/* With the lock held. */
+static connection *pop(tacit_listener *l)
+{
+    connection *c = l->first;
+    if (c)
+        l->first = c->next;
+    if (!l->first)
+        l->last = NULL;
+    return c;
+}
+
+static connection *take(tacit_listener *l)
 {
     pthread_mutex_lock(&l->lock);
     while (!l->first && !l->stopping)
         pthread_cond_wait(&l->work, &l->lock);
-    slot *s = l->stopping ? NULL : l->first;
-    if (s) {
-        l->first = s->next;
-        if (!l->first)
-            l->last = NULL;
-    }
+    connection *c = l->stopping ? NULL : pop(l);
     pthread_mutex_unlock(&l->lock);
-    return s;
+    return c;
 }
 
 static void *work(void *arg)
 {
     tacit_listener *l = arg;
-    for (slot *s = take(l); s; s = take(l))
-        handle(l, s);
+    for (connection *c = take(l); c; c = take(l))
+        handle(l, c);
     return NULL;
 }
 
-/* --- The watch --- */
+/* --- The watch. All of it with the table's lock held, except while it frees. --- */
+
+static void free_over(tacit_listener *l)
+{
+    connection *c = l->over;
+    l->over = NULL;
+    pthread_mutex_unlock(&l->table_lock);
+    while (c) {
+        connection *next = c->next;
+        connection_free(c);
+        c = next;
+    }
+    pthread_mutex_lock(&l->table_lock);
+}
+
+/* Hangs up on those that take too long; they may take less when few places are left. */
+static void hang_up_on_late(tacit_listener *l)
+{
+    bool crowded = l->open >= l->most - l->most / 4;
+    uint64_t handshake_ms = crowded ? l->handshake_ms / 10 : l->handshake_ms;
+    uint64_t idle_ms = crowded ? l->idle_ms / 4 : l->idle_ms;
+    uint64_t now = tacit_clock_monotonic_ms();
+    for (size_t i = 0; i < l->open; i++) {
+        connection *c = l->table[i];
+        uint64_t limit = c->ready ? idle_ms : handshake_ms;
+        if (c->closing || c->busy || now - c->since_ms < limit)
+            continue;
+        l->counts.idled += c->ready;
+        l->counts.timed_out += !c->ready;
+        hang_up(c);
+    }
+}
+
+/* Until it is time to look again, or something is to be freed. */
+static void sleep_on_table(tacit_listener *l)
+{
+    bool handshakes = l->fresh > 0;
+    uint64_t pause_ms = (handshakes ? l->handshake_ms : l->idle_ms) / 20 + 1;
+    struct timespec until = tacit_clock_after_ms(pause_ms);
+    while (!l->watch_stops && !l->over && (handshakes || l->fresh == 0) &&
+           pthread_cond_timedwait(&l->table_changed, &l->table_lock, &until) == 0)
+        continue;
+}
 
 static void *watch(void *arg)
 {
     tacit_listener *l = arg;
-    limits limit;
     pthread_mutex_lock(&l->table_lock);
-    while (!l->watch_stops) {
-        if (l->open == 0) {
+    while (!l->watch_stops || l->open > 0 || l->over) {
+        if (l->over) {
+            free_over(l);
+        } else if (l->watch_stops || l->open == 0) {
             pthread_cond_wait(&l->table_changed, &l->table_lock);
-            continue;
+        } else {
+            hang_up_on_late(l);
+            sleep_on_table(l);
         }
-        bool handshakes = l->fresh > 0;
-        size_t n = list_doubtful(l, &limit);
-        pthread_mutex_unlock(&l->table_lock);
-        judge_doubtful(l, n, &limit);
-        pthread_mutex_lock(&l->table_lock);
-        uint64_t pause_ms = (handshakes ? l->handshake_ms : l->idle_ms) / 20 + 1;
-        struct timespec until = tacit_clock_after_ms(pause_ms);
-        while (!l->watch_stops && (handshakes || l->fresh == 0) &&
-               pthread_cond_timedwait(&l->table_changed, &l->table_lock, &until) == 0)
-            continue;
     }
     pthread_mutex_unlock(&l->table_lock);
     return NULL;
@@ -361,39 +441,14 @@ static tacit_status fail_nng(tacit_listener *l, int rv, const char *what, tacit_
 
 static tacit_status allocate(tacit_listener *l, const tacit_listener_setup *setup, tacit_error *err)
 {
-    l->slot_count = setup->contexts ? setup->contexts : CONTEXTS;
     l->most = setup->max_connections ? setup->max_connections : CONNECTIONS;
     size_t workers = setup->workers ? setup->workers : WORKERS;
-    l->slots = calloc(l->slot_count, sizeof *l->slots);
     l->table = calloc(l->most, sizeof *l->table);
-    l->doubtful = calloc(l->most, sizeof *l->doubtful);
     l->workers = calloc(workers, sizeof *l->workers);
-    if (!l->slots || !l->table || !l->doubtful || !l->workers)
+    if (!l->table || !l->workers)
         return tacit_fail(err, TACIT_NO_MEMORY, "%s: no memory for %zu connections", l->address.url,
                           l->most);
     return TACIT_OK;
-}
-
-static int open_socket(tacit_listener *l)
-{
-    int rv = nng_rep0_open(&l->socket);
-    if (rv != 0)
-        return rv;
-    l->has_socket = true;
-    rv = nng_socket_set_int(l->socket, NNG_OPT_MAXTTL, 1);
-    if (rv == 0)
-        rv = nng_pipe_notify(l->socket, NNG_PIPE_EV_ADD_PRE, on_pipe, l);
-    if (rv == 0)
-        rv = nng_pipe_notify(l->socket, NNG_PIPE_EV_REM_POST, on_pipe, l);
-    for (size_t i = 0; i < l->slot_count && rv == 0; i++) {
-        slot *s = &l->slots[i];
-        s->listener = l;
-        rv = nng_aio_alloc(&s->aio, on_slot, s);
-        if (rv == 0)
-            rv = nng_ctx_open(&s->ctx, l->socket);
-        s->has_ctx = rv == 0;
-    }
-    return rv;
 }
 
 static tacit_status set_tls(tacit_listener *l, const tacit_listener_setup *setup, tacit_error *err)
@@ -401,34 +456,28 @@ static tacit_status set_tls(tacit_listener *l, const tacit_listener_setup *setup
     tacit_tls_setup tls = {.server = true,
                            .certificate_pem = setup->certificate_pem,
                            .key_pem = setup->key_pem,
-                           .roots_pem = setup->roots_pem,
-                           .sp_peer = REQ_PROTOCOL};
-    tacit_status status = tacit_tls_config_new(&l->config, &l->gate, NULL, &tls, err);
-    if (status != TACIT_OK)
-        return tacit_fail_context(err, "%s", l->address.url);
-    int rv = nng_listener_set_ptr(l->nng, NNG_OPT_TLS_CONFIG, l->config);
-    return rv ? fail_nng(l, rv, "use TLS", err) : TACIT_OK;
+                           .roots_pem = setup->roots_pem};
+    tacit_status status = tacit_tls_new(&l->tls, &tls, err);
+    return status == TACIT_OK ? TACIT_OK : tacit_fail_context(err, "%s", l->address.url);
 }
 
-static tacit_status bind_listener(tacit_listener *l, const tacit_listener_setup *setup,
-                                  tacit_error *err)
+static tacit_status bind_listener(tacit_listener *l, tacit_error *err)
 {
-    int rv = nng_listener_create(&l->nng, l->socket, l->address.url);
+    int rv = nng_stream_listener_alloc(&l->nng, link_address_tcp(&l->address));
     if (rv == 0)
-        rv = nng_listener_set_size(l->nng, NNG_OPT_RECVMAXSZ, LINK_WIRE_MAX);
+        rv = nng_stream_listener_set_bool(l->nng, NNG_OPT_TCP_NODELAY, true);
+    if (rv == 0)
+        rv = nng_aio_alloc(&l->accepting, on_accepted, l);
     if (rv != 0)
         return fail_nng(l, rv, "prepare a listener", err);
-    tacit_status status = set_tls(l, setup, err);
-    if (status != TACIT_OK)
-        return status;
-    rv = nng_listener_start(l->nng, 0);
+    rv = nng_stream_listener_listen(l->nng);
     return rv ? fail_nng(l, rv, "listen", err) : TACIT_OK;
 }
 
 static tacit_status learn_port(tacit_listener *l, tacit_error *err)
 {
     int port;
-    int rv = nng_listener_get_int(l->nng, NNG_OPT_TCP_BOUND_PORT, &port);
+    int rv = nng_stream_listener_get_int(l->nng, NNG_OPT_TCP_BOUND_PORT, &port);
     if (rv != 0)
         return fail_nng(l, rv, "learn the port", err);
     bool v6 = strchr(l->address.host, ':') != NULL;
@@ -454,17 +503,13 @@ static tacit_status start_threads(tacit_listener *l, const tacit_listener_setup 
 static tacit_status start_nng(tacit_listener *l, const tacit_listener_setup *setup,
                               tacit_error *err)
 {
-    tacit_status status = allocate(l, setup, err);
-    if (status != TACIT_OK)
-        return status;
-    int rv = open_socket(l);
-    if (rv != 0)
-        return fail_nng(l, rv, "open a socket", err);
+    tacit_status status;
+    TACIT_TRY(allocate(l, setup, err), done);
+    TACIT_TRY(set_tls(l, setup, err), done);
     TACIT_TRY(start_threads(l, setup, err), done);
-    for (size_t i = 0; i < l->slot_count; i++)
-        slot_receive(&l->slots[i]);
-    TACIT_TRY(bind_listener(l, setup, err), done);
+    TACIT_TRY(bind_listener(l, err), done);
     TACIT_TRY(learn_port(l, err), done);
+    nng_stream_listener_accept(l->nng, l->accepting);
 done:
     return status;
 }
@@ -517,7 +562,7 @@ tacit_listener_counts tacit_listener_count(tacit_listener *l)
     return counts;
 }
 
-static void join_threads(tacit_listener *l)
+static void stop_workers(tacit_listener *l)
 {
     pthread_mutex_lock(&l->lock);
     l->stopping = true;
@@ -525,22 +570,29 @@ static void join_threads(tacit_listener *l)
     pthread_mutex_unlock(&l->lock);
     for (size_t i = 0; i < l->worker_count; i++)
         pthread_join(l->workers[i], NULL);
+}
+
+static void stop_accepting(tacit_listener *l)
+{
+    if (l->nng)
+        nng_stream_listener_close(l->nng);
+    if (l->accepting)
+        nng_aio_stop(l->accepting);
+}
+
+/* Nothing arrives any more and nobody handles: what is queued is over, the others end at once. */
+static void stop_connections(tacit_listener *l)
+{
+    for (connection *c = pop(l); c; c = pop(l))
+        end(c);
     pthread_mutex_lock(&l->table_lock);
     l->watch_stops = true;
+    for (size_t i = 0; i < l->open; i++)
+        hang_up(l->table[i]);
     pthread_cond_broadcast(&l->table_changed);
     pthread_mutex_unlock(&l->table_lock);
     if (l->has_watch)
-        pthread_join(l->watch, NULL);
-}
-
-static void close_socket(tacit_listener *l)
-{
-    if (l->config) {
-        tls_gate_close(l->gate, l->socket);
-        nng_tls_config_free(l->config);
-    } else if (l->has_socket) {
-        nng_close(l->socket);
-    }
+        pthread_join(l->watch, NULL); /* it goes when none is left */
 }
 
 void tacit_listener_stop(tacit_listener *l)
@@ -548,25 +600,19 @@ void tacit_listener_stop(tacit_listener *l)
     if (!l)
         return;
     local_server_stop(l->local);
-    join_threads(l);
-    for (size_t i = 0; l->slots && i < l->slot_count; i++) {
-        if (l->slots[i].aio)
-            nng_aio_stop(l->slots[i].aio);
-        if (l->slots[i].has_ctx)
-            nng_ctx_close(l->slots[i].ctx);
-    }
-    close_socket(l);
-    for (size_t i = 0; l->slots && i < l->slot_count; i++) {
-        drop_request(&l->slots[i]);
-        nng_aio_free(l->slots[i].aio);
-    }
+    stop_accepting(l);
+    stop_workers(l);
+    stop_connections(l);
+    if (l->accepting)
+        nng_aio_free(l->accepting);
+    if (l->nng)
+        nng_stream_listener_free(l->nng);
+    tacit_tls_free(l->tls);
     pthread_cond_destroy(&l->table_changed);
     pthread_cond_destroy(&l->work);
     pthread_mutex_destroy(&l->table_lock);
     pthread_mutex_destroy(&l->lock);
     free(l->workers);
-    free(l->doubtful);
     free(l->table);
-    free(l->slots);
     free(l);
 }

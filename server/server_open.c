@@ -4,7 +4,7 @@
 #include "common/file.h"
 #include "common/log.h"
 #include "common/secret.h"
-#include "common/tls_engine.h"
+#include "common/tls.h"
 #include "privacy/entry.h"
 #include "server/device_store.h"
 #include "server/gate_data.h"

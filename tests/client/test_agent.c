@@ -14,7 +14,7 @@
 #include "client/snapshot.h"
 #include "client/tls_files.h"
 #include "common/clock.h"
-#include "common/tls_engine.h"
+#include "common/tls.h"
 #include "fake_server.h"
 
 #include <dirent.h>

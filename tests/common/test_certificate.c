@@ -12,7 +12,7 @@
 #include "common/clock.h"
 #include "common/file.h"
 #include "common/text.h"
-#include "common/tls_engine.h"
+#include "common/tls.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -56,13 +56,17 @@ static size_t count_entries(Tacit__Entry__BodyCase kind)
     snprintf(argument, sizeof argument, "=%s", out);
     json_decref(FLEET_ASK(&f, "ledger export", argument));
     fleet_must(tacit_export_read(&log, out, &err), &err, "export");
-    for (size_t i = 0; i < log.count; i++) {
-        tacit_entry e;
-        fleet_must(tacit_entry_open(&e, log.entries[i].data, log.entries[i].size, &err), &err,
-                   "entry");
-        n += e.entry->body_case == kind;
-        tacit_entry_close(&e);
+    tacit_export_cursor c = tacit_export_cursor_over(&log);
+    for (fleet_must(tacit_export_next(&c, &err), &err, "bundle"); c.count;
+         fleet_must(tacit_export_next(&c, &err), &err, "bundle")) {
+        for (size_t i = 0; i < c.count; i++) {
+            tacit_entry e;
+            fleet_must(tacit_entry_open(&e, c.entry[i].data, c.entry[i].size, &err), &err, "entry");
+            n += e.entry->body_case == kind;
+            tacit_entry_close(&e);
+        }
     }
+    tacit_export_cursor_free(&c);
     tacit_export_free(&log);
     return n;
 }

@@ -8,8 +8,11 @@
 #include "privacy/merkle.h"
 
 #include <sodium.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* `test_merkle vectors` prints proofs for tests/interop/check_tiles.go. */
 
 /* The reference tree that implementations of RFC 6962 share (certificate-transparency's
  * merkle_tree_test, transparency-dev/merkle's testonly/constants.go): eight leaves, the root of
@@ -469,7 +472,53 @@ static void test_huge_sizes_stay_in_bounds(void **state)
     assert_in_range(proof.count, 32, TACIT_PROOF_MAX - 1);
 }
 
-int main(void)
+/* --- material for tests/interop --- */
+
+static void print_hash(const uint8_t hash[TACIT_HASH_BYTES], char after)
+{
+    char text[2 * TACIT_HASH_BYTES + 1];
+    tacit_hex(text, hash, TACIT_HASH_BYTES);
+    printf("%s%c", text, after);
+}
+
+static void print_proof(const char *kind, uint64_t size, uint64_t other,
+                        const uint8_t root[TACIT_HASH_BYTES], const uint8_t hash[TACIT_HASH_BYTES],
+                        const tacit_proof *proof)
+{
+    printf("%s %llu %llu ", kind, (unsigned long long)size, (unsigned long long)other);
+    print_hash(root, ' ');
+    print_hash(hash, proof->count ? ' ' : '\n');
+    for (size_t i = 0; i < proof->count; i++)
+        print_hash(proof->hash[i], i + 1 < proof->count ? ' ' : '\n');
+}
+
+/* Every proof of every tree of at most TWIN leaves, and some of trees near powers of two. */
+static int print_vectors(void)
+{
+    tacit_error err;
+    tacit_proof proof;
+    tacit_merkle_memory m = {0};
+    tacit_merkle_store store = tacit_merkle_memory_store(&m);
+    uint8_t root[TACIT_HASH_BYTES], old_root[TACIT_HASH_BYTES];
+    for (uint32_t i = 0; i < 4100; i++)
+        add_leaf(&m, &i, sizeof i);
+    for (uint64_t size = 1; size <= m.count[0]; size += size < TWIN ? 1 : 403) {
+        uint64_t step = size <= TWIN ? 1 : 1 + size / 13;
+        assert_int_equal(tacit_merkle_root(&store, size, root, &err), TACIT_OK);
+        for (uint64_t at = 0; at < size; at += step) {
+            assert_int_equal(tacit_merkle_inclusion(&store, at, size, &proof, &err), TACIT_OK);
+            print_proof("inclusion", size, at, root, m.level[0][at], &proof);
+            assert_int_equal(tacit_merkle_root(&store, at + 1, old_root, &err), TACIT_OK);
+            assert_int_equal(tacit_merkle_consistency(&store, at + 1, size, &proof, &err),
+                             TACIT_OK);
+            print_proof("consistency", size, at + 1, root, old_root, &proof);
+        }
+    }
+    tacit_merkle_memory_free(&m);
+    return 0;
+}
+
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_roots_of_the_reference_tree),
@@ -481,5 +530,7 @@ int main(void)
         cmocka_unit_test(test_a_shorter_log_continues_nothing),
         cmocka_unit_test(test_huge_sizes_stay_in_bounds),
     };
+    if (argc > 1 && strcmp(argv[1], "vectors") == 0)
+        return print_vectors();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -155,18 +155,25 @@ done:
     return status;
 }
 
+/* A plan that is only put off: it is looked at again at every check-in. */
+static bool awaits_witness(const client_checkin *in, const tacit_policy *policy)
+{
+    return policy->witness[0] && in->offer.index >= in->offer.witnessed;
+}
+
 static tacit_status consider_plan(agent *a, const client_checkin *in, agent_outcome *outcome,
                                   tacit_error *err)
 {
     uint8_t hash[TACIT_DIGEST_BYTES];
     tacit_status status = accept_plan(a, in, err);
+    bool waits = status == TACIT_AGAIN && awaits_witness(in, &a->client->config.policy);
     *outcome = AGENT_WORKED;
-    if (status != TACIT_REFUSED && status != TACIT_BAD_INPUT)
+    if (status != TACIT_REFUSED && status != TACIT_BAD_INPUT && !waits)
         return status;
     *outcome = AGENT_REFUSED;
     tacit_digest(hash, in->offer.plan.data, in->offer.plan.size);
     if (memcmp(hash, a->refused_plan, sizeof hash) != 0) {
-        tacit_log_warn("plan refused: %s", err->message);
+        tacit_log_warn("plan %s: %s", waits ? "waits" : "refused", err->message);
         if (a->setup->json)
             agent_event_refused(err->message);
     }

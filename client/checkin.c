@@ -30,6 +30,7 @@ static tacit_status ask(client *c, client_session *s, Tacit__CheckInReply **repl
     request.next_sequence = account.next_sequence;
     request.base_digests = bases;
     request.n_base_digests = 1;
+    request.wants_cosigned = c->config.policy.witness[0] != '\0';
     status = client_session_call(s, TACIT__METHOD__METHOD_CHECK_IN, &request,
                                  &tacit__check_in_reply__descriptor, reply, err);
 done:
@@ -69,7 +70,36 @@ static tacit_status take_cap(client *c, double cap, tacit_error *err)
     return status;
 }
 
-static tacit_status take_offer(client_checkin *in, tacit_error *err)
+/* How many entries of the checkpoint's log the policy's witness has cosigned: a cosigned checkpoint
+ * of this log that this one continues. */
+static tacit_status take_cosigned(client_checkin *in, const client *c, uint64_t *witnessed,
+                                  tacit_error *err)
+{
+    const Tacit__CheckInReply *r = in->reply;
+    tacit_note_key witness;
+    tacit_checkpoint cosigned;
+    tacit_proof proof;
+    *witnessed = 0;
+    if (!c->config.policy.witness[0] || r->cosigned.len == 0)
+        return TACIT_OK;
+    tacit_status status = tacit_witness_key_parse(&witness, c->config.policy.witness, err);
+    if (status == TACIT_OK)
+        status = tacit_checkpoint_verify(&cosigned, r->cosigned.data, r->cosigned.len,
+                                         &c->enrolment.log, err);
+    if (status == TACIT_OK)
+        status = tacit_checkpoint_cosigned(r->cosigned.data, r->cosigned.len, &witness, NULL, err);
+    if (status == TACIT_OK)
+        status = tacit_proof_from_fields(&proof, r->cosigned_consistency, r->n_cosigned_consistency,
+                                         err);
+    if (status == TACIT_OK)
+        status = tacit_merkle_verify_consistency(cosigned.size, cosigned.root, in->checkpoint.size,
+                                                 in->checkpoint.root, &proof, err);
+    if (status == TACIT_OK)
+        *witnessed = cosigned.size;
+    return status == TACIT_OK ? TACIT_OK : tacit_fail_context(err, "cosigned checkpoint");
+}
+
+static tacit_status take_offer(client_checkin *in, const client *c, tacit_error *err)
 {
     const Tacit__CheckInReply *r = in->reply;
     in->has_plan = r->plan.len > 0;
@@ -81,7 +111,10 @@ static tacit_status take_offer(client_checkin *in, tacit_error *err)
                              .index = r->plan_index,
                              .inclusion = &in->plan_proof,
                              .checkpoint = &in->checkpoint};
-    return tacit_proof_from_fields(&in->plan_proof, r->plan_proof, r->n_plan_proof, err);
+    tacit_status status = take_cosigned(in, c, &in->offer.witnessed, err);
+    return status == TACIT_OK
+               ? tacit_proof_from_fields(&in->plan_proof, r->plan_proof, r->n_plan_proof, err)
+               : status;
 }
 
 tacit_status client_check_in(client_checkin *out, client *c, client_session *s, tacit_error *err)
@@ -95,7 +128,7 @@ tacit_status client_check_in(client_checkin *out, client *c, client_session *s, 
     if (status == TACIT_OK)
         status = take_cap(c, out->reply->epsilon_cap, err);
     if (status == TACIT_OK)
-        status = take_offer(out, err);
+        status = take_offer(out, c, err);
     if (status != TACIT_OK)
         client_checkin_free(out);
     return status;

@@ -24,6 +24,7 @@ static const tacit_privacy_unit unit_values[] = {TACIT_UNIT_RECORD, TACIT_UNIT_S
 typedef struct config_file {
     client_config config;
     uint64_t cohort, quorum, devices;
+    char *witness;
 } config_file;
 
 #define FILE_AT(field) offsetof(config_file, field)
@@ -93,6 +94,11 @@ static const tacit_config_row config_rows[] = {
      .at = FILE_AT(devices),
      .min = 1,
      .max = 1000000},
+    {.key = "policy.witness_key",
+     .kind = TACIT_CONFIG_TEXT,
+     .at = FILE_AT(witness),
+     .min = 1,
+     .max = TACIT_VKEY_MAX - 1},
     {.key = NULL},
 };
 
@@ -124,6 +130,9 @@ tacit_status client_config_load(client_config *out, const char *dir, tacit_error
     c->policy.minimum_quorum = (uint32_t)file.quorum;
     c->policy.devices_per_subject = (uint32_t)file.devices;
     c->policy.minimum_unit = unit_values[c->unit];
+    if (file.witness)
+        snprintf(c->policy.witness, sizeof c->policy.witness, "%s", file.witness);
+    free(file.witness);
     status = anchor_paths(c, dir, err);
     if (status == TACIT_OK)
         status = tacit_policy_validate(&c->policy, err);
@@ -215,7 +224,8 @@ static const char policy_text[] =
     "                                  # not see how long training took; 0 lets it see\n"
     "  maximum_steps: 1000             # of a round: bounds what a plan costs in time and power\n"
     "  allow_non_private: false        # true: take plans without noise (epsilon infinite)\n"
-    "  devices_per_subject: 1          # most devices that one subject can appear on\n";
+    "  devices_per_subject: 1          # most devices that one subject can appear on\n"
+    "  # witness_key: NAME+ID+KEY       # take plans only from a log that this witness cosigned\n";
 
 static tacit_status check_readable(const char *path, tacit_error *err)
 {

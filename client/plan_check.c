@@ -5,6 +5,7 @@
 #include "engine/plan_spec.h"
 #include "privacy/entry.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 void checked_plan_free(checked_plan *p)
@@ -129,6 +130,20 @@ static tacit_status check_base(const Tacit__Plan *plan, const uint8_t *base, tac
                       wanted, have);
 }
 
+/* What a witness has cosigned, it has seen as part of one log only. */
+static tacit_status check_witness(const plan_offer *offer, const tacit_policy *policy,
+                                  tacit_error *err)
+{
+    if (!policy->witness[0] || offer->index < offer->witnessed)
+        return TACIT_OK;
+    return tacit_fail(err, TACIT_AGAIN,
+                      "plan: it is entry %" PRIu64
+                      " of the log and this device's witness %.*s has cosigned the first %" PRIu64
+                      "; it is taken once a cosigned checkpoint covers it",
+                      offer->index, (int)strcspn(policy->witness, "+"), policy->witness,
+                      offer->witnessed);
+}
+
 tacit_status plan_check(checked_plan *out, const plan_offer *offer, const plan_terms *terms,
                         tacit_error *err)
 {
@@ -143,6 +158,7 @@ tacit_status plan_check(checked_plan *out, const plan_offer *offer, const plan_t
     TACIT_TRY(check_pad(out, terms->minimum_pad_seconds, err), fail);
     TACIT_TRY(check_steps(out, terms->maximum_steps, err), fail);
     TACIT_TRY(check_values(out->plan, err), fail);
+    TACIT_TRY(check_witness(offer, terms->policy, err), fail);
     return TACIT_OK;
 fail:
     checked_plan_free(out);

@@ -18,6 +18,7 @@ typedef struct plan_offer {
     uint64_t index;
     const tacit_proof *inclusion;       /* of the entry in `checkpoint` */
     const tacit_checkpoint *checkpoint; /* verified, a successor of every one seen before */
+    uint64_t witnessed; /* how many of its entries the policy's witness has cosigned; 0: none */
 } plan_offer;
 
 typedef struct plan_terms {
@@ -47,6 +48,7 @@ typedef struct checked_plan {
  *                    noise, delta, cohort, quorum, mechanism none); an upload that would leave too
  *                    early to hide how long training took, or too late; more values than
  *                    PLAN_VALUES_MAX, each of which costs a device some forty bytes of memory
+ *   TACIT_AGAIN      the policy's witness has cosigned no checkpoint that covers the plan yet
  * The budget is the account's business, the shapes are plan_check_layout's. */
 tacit_status plan_check(checked_plan *out, const plan_offer *offer, const plan_terms *terms,
                         tacit_error *err) TACIT_MUST_CHECK;

@@ -22,6 +22,8 @@ const tacit_audit_kind tacit_audit_kinds[] = {
     {"unsigned_tail", "entries after the checkpoint are not covered by any signature"},
     {"bad_receipt", "a receipt does not hold by itself"},
     {"split_view", "a receipt's checkpoint is of another log than the export or another receipt"},
+    {"bad_cosignature", "the cosigned checkpoint is malformed, or not cosigned by the witness"},
+    {"unwitnessed_plan", "a device took a plan that its policy's witness had not cosigned"},
     {"receipt_missing", "an entry with a receipt is not in the log"},
 
     {"unknown_device", "an entry is about a device that was not enrolled before"},

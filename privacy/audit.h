@@ -59,7 +59,8 @@ typedef struct tacit_audit {
     size_t schedule_count;
     uint64_t entries, rounds, receipts;
     tacit_checkpoint checkpoint;
-    bool witnessed; /* no witness keys exist in this version */
+    char witness[TACIT_NOTE_NAME_MAX + 1]; /* who cosigned; "": nobody that anybody here named */
+    uint64_t witnessed;                    /* so many entries */
 } tacit_audit;
 
 typedef struct tacit_audit_options {
@@ -68,6 +69,7 @@ typedef struct tacit_audit_options {
     const char *const *receipt_names;
     size_t receipt_count;
     const tacit_note_key *log_key; /* pinned by the auditor; NULL: the export's own */
+    const tacit_note_key *witness; /* must have cosigned the export's `cosigned`; NULL: need not */
     tacit_pool *pool;              /* checks signatures; NULL: the caller's thread alone */
 } tacit_audit_options;
 

@@ -59,6 +59,8 @@ static tacit_status policy_is_new(audit_work *w, size_t device, ProtobufCBinaryD
 
 static void put_in_force(audit_device *d, const tacit_policy *policy)
 {
+    if (strcmp(d->policy.witness, policy->witness) != 0)
+        d->plans_end = 0; /* plans taken before are not the new witness's business */
     d->policy = *policy;
     tacit_policy_widen(&d->widest, policy);
     d->highest_cap = fmax(d->highest_cap, policy->epsilon_cap);
@@ -476,6 +478,8 @@ static tacit_status take_reserve(audit_work *w, const tacit_entry *e, size_t dev
         w->reserves[row].next = w->plans[plan].reserves;
         w->plans[plan].reserves = row;
     }
+    if (plan != AUDIT_NONE && w->devices[device].plans_end <= w->plans[plan].entry)
+        w->devices[device].plans_end = w->plans[plan].entry + 1;
     w->devices[device].reserves++;
     pair_key(key, device, e->entry->reserve->plan_hash);
     status = audit_set_add(&w->reserved, key, &added, w->err);

@@ -73,6 +73,7 @@ typedef struct audit_device {
     bool private_reserve;  /* there was one */
     tacit_privacy_unit unit;
     uint64_t sequence, reserves, spends, accepted;
+    uint64_t plans_end; /* the newest plan that it took is the entry before this; 0: none */
     uint8_t head[TACIT_HASH_BYTES];
 } audit_device;
 
@@ -86,6 +87,7 @@ typedef struct audit_schedule {
 } audit_schedule;
 
 typedef struct audit_plan {
+    uint64_t entry;
     Tacit__Plan *plan;
     uint8_t hash[TACIT_HASH_BYTES];
     size_t schedule;

@@ -80,7 +80,7 @@ static tacit_status plan_take(audit_work *w, Tacit__Plan *plan, ProtobufCBinaryD
         return status;
     }
     w->plans[w->plan_count] =
-        (audit_plan){.plan = plan, .schedule = schedule, .reserves = AUDIT_NONE};
+        (audit_plan){.entry = w->at, .plan = plan, .schedule = schedule, .reserves = AUDIT_NONE};
     tacit_digest(w->plans[w->plan_count].hash, bytes.data, bytes.len);
     return plan_register(w, w->plan_count++);
 }

@@ -14,13 +14,16 @@ static int by_place(const void *a, const void *b)
 /* The sizes of the checkpoint and of each receipt's, and the places of the receipts' entries. */
 static tacit_status marks_make(audit_work *w)
 {
-    size_t most = 1 + 2 * w->options->receipt_count, n = 0;
+    size_t most = 2 + 2 * w->options->receipt_count, n = 0;
     tacit_checkpoint stated;
     w->marks = calloc(most, sizeof *w->marks);
     if (!w->marks)
         return tacit_fail(w->err, TACIT_NO_MEMORY, "audit: no memory for receipts");
     if (tacit_checkpoint_parse(&stated, w->log->checkpoint, w->log->checkpoint_size, NULL) ==
         TACIT_OK)
+        w->marks[n++].at = stated.size;
+    if (w->log->cosigned &&
+        tacit_checkpoint_parse(&stated, w->log->cosigned, w->log->cosigned_size, NULL) == TACIT_OK)
         w->marks[n++].at = stated.size;
     for (size_t i = 0; i < w->options->receipt_count; i++) {
         w->marks[n++].at = w->receipts[i].checkpoint.size;
@@ -174,6 +177,78 @@ static tacit_status verify_by_log(const audit_work *w, tacit_span note, tacit_ch
     return status;
 }
 
+/* --- the witness --- */
+
+/* Whether the cosigned checkpoint is of this log; *size is 0 when it is not. */
+static tacit_status cosigned_in_log(audit_work *w, uint64_t *size)
+{
+    tacit_checkpoint c;
+    tacit_error reason;
+    const tacit_span note = {(const uint8_t *)w->log->cosigned, w->log->cosigned_size};
+    *size = 0;
+    if (!w->log->cosigned)
+        return TACIT_OK;
+    if (verify_by_log(w, note, &c, &reason) != TACIT_OK)
+        return audit_note_at(w, TACIT_AUDIT_NO_ENTRY, "bad_cosignature", "%s", reason.message);
+    const audit_mark *mark = mark_at(w, c.size);
+    if (!mark || !mark->has_root)
+        return audit_note_at(w, TACIT_AUDIT_NO_ENTRY, "incomplete_export",
+                             "a witness cosigned %llu entries, the export has %llu",
+                             (unsigned long long)c.size, (unsigned long long)w->at);
+    if (memcmp(mark->root, c.root, sizeof c.root) != 0)
+        return audit_note_at(w, TACIT_AUDIT_NO_ENTRY, "split_view",
+                             "a witness cosigned another log with the same size %llu",
+                             (unsigned long long)c.size);
+    *size = c.size;
+    return TACIT_OK;
+}
+
+/* How many entries this witness has cosigned, of `size` that are of this log. */
+static uint64_t cosigned_by(audit_work *w, const tacit_note_key *witness, uint64_t size)
+{
+    if (!size || tacit_checkpoint_cosigned(w->log->cosigned, w->log->cosigned_size, witness, NULL,
+                                           NULL) != TACIT_OK)
+        return 0;
+    memcpy(w->out->witness, witness->name, sizeof w->out->witness);
+    w->out->witnessed = size;
+    return size;
+}
+
+static tacit_status device_witness(audit_work *w, size_t device, uint64_t size, const char **last,
+                                   uint64_t *last_size)
+{
+    const audit_device *d = &w->devices[device];
+    tacit_note_key witness;
+    if (!d->policy.witness[0] ||
+        tacit_witness_key_parse(&witness, d->policy.witness, NULL) != TACIT_OK)
+        return TACIT_OK;
+    if (!*last || strcmp(*last, d->policy.witness) != 0) { /* fleets have one in common */
+        *last = d->policy.witness;
+        *last_size = cosigned_by(w, &witness, size);
+    }
+    if (d->plans_end <= *last_size)
+        return TACIT_OK;
+    return audit_note_at(w, d->plans_end - 1, "unwitnessed_plan",
+                         "its witness %s has cosigned the first %llu entries", witness.name,
+                         (unsigned long long)*last_size);
+}
+
+static tacit_status whole_witness(audit_work *w)
+{
+    uint64_t size, last_size = 0;
+    const char *last = NULL;
+    tacit_status status = cosigned_in_log(w, &size);
+    for (size_t i = 0; i < w->device_count && status == TACIT_OK; i++)
+        status = device_witness(w, i, size, &last, &last_size);
+    const tacit_note_key *named = w->options->witness;
+    if (status == TACIT_OK && named && !cosigned_by(w, named, size))
+        status = audit_note_at(w, TACIT_AUDIT_NO_ENTRY, "bad_cosignature",
+                               "'%s' has cosigned no checkpoint of it", named->name);
+    return status;
+}
+
+/* --- receipts --- */
+
 /* By itself: signed, included, an entry. */
 static tacit_status receipt_hold(audit_work *w, audit_receipt *r, const char *name)
 {
@@ -259,6 +334,8 @@ tacit_status audit_whole_end(audit_work *w)
         status = whole_keys(w);
     if (status == TACIT_OK)
         status = whole_checkpoint(w);
+    if (status == TACIT_OK)
+        status = whole_witness(w);
     if (status == TACIT_OK)
         status = whole_receipts(w);
     return status;

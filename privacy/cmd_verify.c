@@ -23,9 +23,18 @@ static const char *const beyond_the_log[] = {
     "can "
     "check the file's digest alone)",
     "that a disk image was not rolled back in collusion with the server (a TPM counter would)",
-    "that the server shows everybody this log: hold receipts of devices against it (--receipt); "
-    "no witness has cosigned it",
 };
+
+static void print_views(const tacit_audit *audit)
+{
+    printf("  - that the server shows everybody this log: hold receipts of devices against it "
+           "(--receipt); ");
+    if (audit->witnessed)
+        printf("%s has cosigned its first %llu entries as part of one log\n", audit->witness,
+               (unsigned long long)audit->witnessed);
+    else
+        printf("no witness has cosigned it\n");
+}
 
 static void print_number(double v)
 {
@@ -114,6 +123,7 @@ static void print_people(const tacit_audit *audit, const json_t *schedules, cons
     printf("\na log cannot prove\n");
     for (size_t i = 0; i < sizeof beyond_the_log / sizeof beyond_the_log[0]; i++)
         printf("  - %s\n", beyond_the_log[i]);
+    print_views(audit);
     printf("\n%s: %s\n", folder, audit->violation_count ? "VIOLATIONS FOUND" : "ok");
 }
 
@@ -189,14 +199,14 @@ static double worst_epsilon(const tacit_audit *audit)
 static tacit_status print_json(const tacit_audit *audit, json_t *schedules, tacit_error *err)
 {
     json_t *root = json_pack(
-        "{s:s,s:s,s:I,s:I,s:o,s:I,s:I,s:o,s:o,s:O,s:o,s:o,s:o}", "audit",
+        "{s:s,s:s,s:I,s:I,s:o,s:I,s:I,s:s,s:I,s:o,s:o,s:O,s:o,s:o,s:o}", "audit",
         audit->violation_count ? "violations" : "ok", "origin", audit->checkpoint.origin, "entries",
         (json_int_t)audit->entries, "checkpoint_size", (json_int_t)audit->checkpoint.size, "root",
         json_hex(audit->checkpoint.root, TACIT_HASH_BYTES), "rounds", (json_int_t)audit->rounds,
-        "receipts", (json_int_t)audit->receipts, "epsilon_max", json_number(worst_epsilon(audit)),
-        "devices", json_devices(audit), "schedules", schedules, "publications",
-        json_publications(audit), "violations",
-        json_list(audit->violations, audit->violation_count), "notes",
+        "receipts", (json_int_t)audit->receipts, "witness", audit->witness, "witnessed",
+        (json_int_t)audit->witnessed, "epsilon_max", json_number(worst_epsilon(audit)), "devices",
+        json_devices(audit), "schedules", schedules, "publications", json_publications(audit),
+        "violations", json_list(audit->violations, audit->violation_count), "notes",
         json_list(audit->notes, audit->note_count));
     char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
     json_decref(root);
@@ -260,9 +270,9 @@ tacit_status cmd_verify(int argc, char **argv, tacit_error *err)
 {
     tacit_option_list paths = {.count = 0};
     receipt_files files = {.count = 0};
-    tacit_note_key pinned;
+    tacit_note_key pinned, witness;
     tacit_pool *pool = NULL;
-    const char *folder = NULL, *pinned_text = NULL;
+    const char *folder = NULL, *pinned_text = NULL, *witness_text = NULL;
     size_t positionals = 0;
     bool json = false, help = false, allow = false;
     const tacit_usage usage = {"tacit-audit verify", "EXPORT", 1, 1,
@@ -272,6 +282,8 @@ tacit_status cmd_verify(int argc, char **argv, tacit_error *err)
          "a device's receipt to hold against the log; may be repeated", 0, 0},
         {"log-key", 0, TACIT_OPTION_TEXT, &pinned_text, false, "VKEY",
          "the log's key as a device pinned it (NAME+ID+BASE64)", 0, 0},
+        {"witness", 0, TACIT_OPTION_TEXT, &witness_text, false, "VKEY",
+         "a witness that must have cosigned the log", 0, 0},
         {"allow-non-private", 0, TACIT_OPTION_FLAG, &allow, false, NULL,
          "rounds of mechanism none are no violation", 0, 0},
         {"json", 0, TACIT_OPTION_FLAG, &json, false, NULL, "one JSON object", 0, 0},
@@ -288,12 +300,18 @@ tacit_status cmd_verify(int argc, char **argv, tacit_error *err)
         status = tacit_fail_context(err, "--log-key");
         goto done;
     }
+    if (witness_text && tacit_witness_key_parse(&witness, witness_text, err) != TACIT_OK) {
+        err->status = TACIT_USAGE;
+        status = tacit_fail_context(err, "--witness");
+        goto done;
+    }
     TACIT_TRY(tacit_pool_new(&pool, 0, err), done);
     const tacit_audit_options options = {.allow_non_private = allow,
                                          .receipts = files.span,
                                          .receipt_names = paths.item,
                                          .receipt_count = files.count,
                                          .log_key = pinned_text ? &pinned : NULL,
+                                         .witness = witness_text ? &witness : NULL,
                                          .pool = pool};
     status = verify_folder(folder, &options, json, err);
 done:

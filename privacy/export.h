@@ -1,6 +1,7 @@
 /* An exported log: a folder in the layout of c2sp.org/tlog-tiles (privacy/tiles.h),
  *   checkpoint      the newest signed checkpoint; it covers all that follows
  *   tile/...        hash tiles, and every SignedEntry in bundles of 256
+ *   cosigned        the newest checkpoint that a witness cosigned, where there is one
  *   keys.txt        "log VKEY" and "operator VKEY" lines (VKEY as in privacy/note.h), '#' comments
  * The same log gives the same bytes. Written beside the target and renamed into place.
  *
@@ -29,6 +30,9 @@ tacit_status tacit_export_begin(tacit_export_writer **out, const char *dir,
                                 tacit_error *err) TACIT_MUST_CHECK;
 tacit_status tacit_export_add(tacit_export_writer *w, const void *entry, size_t size,
                               tacit_error *err) TACIT_MUST_CHECK;
+/* A checkpoint of this log that a witness cosigned; at any time before it is published. */
+tacit_status tacit_export_add_cosigned(tacit_export_writer *w, const char *note,
+                                       tacit_error *err) TACIT_MUST_CHECK;
 tacit_status tacit_export_publish(tacit_export_writer *w, const char *checkpoint,
                                   const tacit_note_key *log_key, const tacit_note_key *operator_key,
                                   tacit_error *err) TACIT_MUST_CHECK;
@@ -42,6 +46,8 @@ typedef struct tacit_export {
     uint64_t count;      /* of them, or what the checkpoint states */
     char *checkpoint;    /* note, NUL-terminated */
     size_t checkpoint_size;
+    char *cosigned; /* the same; NULL: there is none */
+    size_t cosigned_size;
     tacit_note_key log_key, operator_key;
     bool has_operator_key;
 } tacit_export;

@@ -6,6 +6,7 @@
 #include "privacy/export.h"
 
 #define EXPORT_CHECKPOINT_NAME "checkpoint"
+#define EXPORT_COSIGNED_NAME "cosigned"
 #define EXPORT_KEYS_NAME "keys.txt"
 #define EXPORT_OLD_LOG_NAME "log.bin"
 #define EXPORT_OLD_CHECKPOINT_NAME "checkpoint.txt"

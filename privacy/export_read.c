@@ -114,6 +114,16 @@ static tacit_status checkpoint_read(tacit_export *out, const char *dir, const ch
     return status;
 }
 
+static tacit_status cosigned_read(tacit_export *out, const char *dir, tacit_error *err)
+{
+    char path[EXPORT_PATH_BYTES];
+    tacit_status status = tacit_file_join(path, sizeof path, dir, EXPORT_COSIGNED_NAME, err);
+    if (status == TACIT_OK)
+        status = tacit_file_read(path, TACIT_NOTE_MAX, (uint8_t **)&out->cosigned,
+                                 &out->cosigned_size, err);
+    return status == TACIT_NOT_FOUND ? TACIT_OK : status;
+}
+
 /* How many bundles there are, and how long the last one is, stands in the checkpoint alone. */
 static tacit_status tiles_open(tacit_export *out, const char *dir, tacit_error *err)
 {
@@ -153,6 +163,8 @@ tacit_status tacit_export_read(tacit_export *out, const char *dir, tacit_error *
         status = checkpoint_read(out, dir, EXPORT_CHECKPOINT_NAME, err);
     if (status == TACIT_OK) {
         status = tiles_open(out, dir, err);
+        if (status == TACIT_OK)
+            status = cosigned_read(out, dir, err);
     } else if (status == TACIT_NOT_FOUND && out->log_key.name[0] && is_old(dir)) {
         status = checkpoint_read(out, dir, EXPORT_OLD_CHECKPOINT_NAME, err);
         if (status == TACIT_OK)
@@ -169,6 +181,7 @@ void tacit_export_free(tacit_export *e)
     free(e->log);
     free(e->entries);
     free(e->checkpoint);
+    free(e->cosigned);
     *e = (tacit_export){0};
 }
 

@@ -15,8 +15,9 @@
 
 static bool is_export_file(const char *name)
 {
-    static const char *const files[] = {EXPORT_CHECKPOINT_NAME, EXPORT_KEYS_NAME,
-                                        EXPORT_OLD_LOG_NAME, EXPORT_OLD_CHECKPOINT_NAME};
+    static const char *const files[] = {EXPORT_CHECKPOINT_NAME, EXPORT_COSIGNED_NAME,
+                                        EXPORT_KEYS_NAME, EXPORT_OLD_LOG_NAME,
+                                        EXPORT_OLD_CHECKPOINT_NAME};
     bool known = false;
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
         known = known || strcmp(name, files[i]) == 0;
@@ -262,6 +263,11 @@ static tacit_status target_replace(tacit_export_writer *w, tacit_error *err)
     return TACIT_OK;
 }
 
+tacit_status tacit_export_add_cosigned(tacit_export_writer *w, const char *note, tacit_error *err)
+{
+    return text_put(w->made, EXPORT_COSIGNED_NAME, note, err);
+}
+
 tacit_status tacit_export_publish(tacit_export_writer *w, const char *checkpoint,
                                   const tacit_note_key *log_key, const tacit_note_key *operator_key,
                                   tacit_error *err)
@@ -292,6 +298,18 @@ void tacit_export_close(tacit_export_writer *w)
     free(w);
 }
 
+/* One that was cosigned after this export's checkpoint was looked up waits for the next export. */
+static tacit_status add_cosigned(tacit_export_writer *w, tacit_ledger *ledger, uint64_t count,
+                                 tacit_error *err)
+{
+    char note[TACIT_CHECKPOINT_MAX];
+    uint64_t size;
+    tacit_status status = tacit_ledger_cosigned(ledger, note, &size, err);
+    if (status == TACIT_NOT_FOUND || (status == TACIT_OK && size > count))
+        return TACIT_OK;
+    return status == TACIT_OK ? tacit_export_add_cosigned(w, note, err) : status;
+}
+
 tacit_status tacit_export_write(tacit_ledger *ledger, const tacit_note_key *operator_key,
                                 const char *dir, tacit_error *err)
 {
@@ -310,6 +328,8 @@ tacit_status tacit_export_write(tacit_ledger *ledger, const tacit_note_key *oper
         status = tacit_export_add(w, bytes, size, err);
         free(bytes);
     }
+    if (status == TACIT_OK)
+        status = add_cosigned(w, ledger, count, err);
     if (status == TACIT_OK)
         status = tacit_export_publish(w, note, tacit_ledger_key(ledger), operator_key, err);
     tacit_export_close(w);

@@ -98,6 +98,15 @@ tacit_status tacit_ledger_checkpoint(tacit_ledger *ledger, char note[TACIT_CHECK
 tacit_status tacit_ledger_last_checkpoint(tacit_ledger *ledger, char note[TACIT_CHECKPOINT_MAX],
                                           uint64_t *size, tacit_error *err) TACIT_MUST_CHECK;
 
+/* Takes a cosignature of `witness` on a checkpoint of this log that is stored, inside the caller's
+ * transaction. TACIT_NOT_FOUND: no such checkpoint was signed; TACIT_INTEGRITY: it is another one,
+ * or the cosignature does not hold. */
+tacit_status tacit_ledger_cosign(tacit_ledger *ledger, const void *cosigned, size_t size,
+                                 const tacit_note_key *witness, tacit_error *err) TACIT_MUST_CHECK;
+/* The newest stored checkpoint that a witness cosigned; TACIT_NOT_FOUND before the first. */
+tacit_status tacit_ledger_cosigned(tacit_ledger *ledger, char note[TACIT_CHECKPOINT_MAX],
+                                   uint64_t *size, tacit_error *err) TACIT_MUST_CHECK;
+
 tacit_status tacit_ledger_inclusion(tacit_ledger *ledger, uint64_t index, uint64_t size,
                                     tacit_proof *proof, tacit_error *err) TACIT_MUST_CHECK;
 tacit_status tacit_ledger_consistency(tacit_ledger *ledger, uint64_t old_size, uint64_t size,

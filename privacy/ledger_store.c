@@ -36,6 +36,8 @@ static const char *const ledger_sql[] = {
     "INSERT INTO ledger_policy SELECT identity_key, policy FROM ledger_account;",
     /* Logs of before hold no such reserve: it was refused. */
     "ALTER TABLE ledger_reserve ADD COLUMN outdated INTEGER NOT NULL DEFAULT 0;",
+    "CREATE TABLE ledger_cosigned (size INTEGER PRIMARY KEY"
+    " REFERENCES ledger_checkpoint (size)) STRICT;",
 };
 const tacit_migrations ledger_migrations = {"ledger", ledger_sql,
                                             sizeof ledger_sql / sizeof ledger_sql[0]};
@@ -360,6 +362,64 @@ tacit_status tacit_ledger_checkpoint(tacit_ledger *ledger, char note[TACIT_CHECK
         status = tacit_checkpoint_sign(&checkpoint, ledger->log_id, note, err);
     if (status == TACIT_OK)
         status = checkpoint_insert(ledger, *size, note, err);
+    return status;
+}
+
+static tacit_status checkpoint_replace(tacit_ledger *ledger, uint64_t size, const char *note,
+                                       tacit_error *err)
+{
+    tacit_statement *s;
+    tacit_status status = tacit_statement_begin(
+        ledger->db, &s, "UPDATE ledger_checkpoint SET note = $2 WHERE size = $1", err);
+    if (status != TACIT_OK)
+        return status;
+    tacit_bind_u64(s, 1, size);
+    tacit_bind_text(s, 2, note);
+    status = tacit_statement_finish(s, err);
+    if (status == TACIT_OK)
+        status = tacit_statement_begin(
+            ledger->db, &s,
+            "INSERT INTO ledger_cosigned (size) VALUES ($1) ON CONFLICT (size) DO NOTHING", err);
+    if (status != TACIT_OK)
+        return status;
+    tacit_bind_u64(s, 1, size);
+    return tacit_statement_finish(s, err);
+}
+
+tacit_status tacit_ledger_cosign(tacit_ledger *ledger, const void *cosigned, size_t size,
+                                 const tacit_note_key *witness, tacit_error *err)
+{
+    bool found;
+    uint64_t stored;
+    char note[TACIT_CHECKPOINT_MAX];
+    tacit_checkpoint checkpoint;
+    if (!tacit_database_in_transaction(ledger->db))
+        return tacit_fail(err, TACIT_USAGE, "ledger: a cosignature needs an open transaction");
+    tacit_status status = tacit_checkpoint_verify(&checkpoint, cosigned, size, &ledger->key, err);
+    if (status == TACIT_OK)
+        status =
+            checkpoint_select(ledger, "SELECT size, note FROM ledger_checkpoint WHERE size = $1",
+                              checkpoint.size, note, &stored, &found, err);
+    if (status == TACIT_OK && !found)
+        status = tacit_fail(err, TACIT_NOT_FOUND,
+                            "ledger: no checkpoint of %llu entries was signed here",
+                            (unsigned long long)checkpoint.size);
+    if (status == TACIT_OK)
+        status = tacit_checkpoint_add_cosignature(note, cosigned, size, witness, err);
+    return status == TACIT_OK ? checkpoint_replace(ledger, checkpoint.size, note, err) : status;
+}
+
+tacit_status tacit_ledger_cosigned(tacit_ledger *ledger, char note[TACIT_CHECKPOINT_MAX],
+                                   uint64_t *size, tacit_error *err)
+{
+    bool found;
+    tacit_status status =
+        checkpoint_select(ledger,
+                          "SELECT size, note FROM ledger_checkpoint WHERE size >= $1 AND size ="
+                          " (SELECT max(size) FROM ledger_cosigned)",
+                          0, note, size, &found, err);
+    if (status == TACIT_OK && !found)
+        status = tacit_fail(err, TACIT_NOT_FOUND, "ledger: no checkpoint was cosigned yet");
     return status;
 }
 

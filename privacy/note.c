@@ -4,12 +4,15 @@
 
 #include <sodium.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define NOTE_ED25519 0x01
+#define NOTE_COSIGNATURE 0x04
 #define NOTE_DASH "\xe2\x80\x94 " /* em dash and a space, before each signature */
 #define NOTE_DASH_BYTES 4
 #define KEY_ID_BYTES 4
+#define TIME_BYTES 8 /* in a cosignature, between id and signature */
 
 static tacit_status name_check(const char *name, tacit_error *err)
 {
@@ -34,9 +37,9 @@ tacit_status tacit_note_key_make(tacit_note_key *out, const char *name,
     return TACIT_OK;
 }
 
-uint32_t tacit_note_key_id(const tacit_note_key *key)
+static uint32_t key_id(const tacit_note_key *key, uint8_t type)
 {
-    static const uint8_t separator[] = {'\n', NOTE_ED25519};
+    const uint8_t separator[] = {'\n', type};
     uint8_t digest[crypto_hash_sha256_BYTES];
     crypto_hash_sha256_state state;
     crypto_hash_sha256_init(&state);
@@ -48,13 +51,28 @@ uint32_t tacit_note_key_id(const tacit_note_key *key)
            digest[3];
 }
 
-void tacit_note_key_write(const tacit_note_key *key, char out[TACIT_VKEY_MAX])
+uint32_t tacit_note_key_id(const tacit_note_key *key)
 {
-    uint8_t typed[1 + TACIT_SIGN_KEY_BYTES] = {NOTE_ED25519};
+    return key_id(key, NOTE_ED25519);
+}
+
+static void key_write(const tacit_note_key *key, uint8_t type, char out[TACIT_VKEY_MAX])
+{
+    uint8_t typed[1 + TACIT_SIGN_KEY_BYTES] = {type};
     char base64[sodium_base64_ENCODED_LEN(sizeof typed, sodium_base64_VARIANT_ORIGINAL)];
     memcpy(typed + 1, key->key, TACIT_SIGN_KEY_BYTES);
     sodium_bin2base64(base64, sizeof base64, typed, sizeof typed, sodium_base64_VARIANT_ORIGINAL);
-    snprintf(out, TACIT_VKEY_MAX, "%s+%08x+%s", key->name, tacit_note_key_id(key), base64);
+    snprintf(out, TACIT_VKEY_MAX, "%s+%08x+%s", key->name, key_id(key, type), base64);
+}
+
+void tacit_note_key_write(const tacit_note_key *key, char out[TACIT_VKEY_MAX])
+{
+    key_write(key, NOTE_ED25519, out);
+}
+
+void tacit_witness_key_write(const tacit_note_key *witness, char out[TACIT_VKEY_MAX])
+{
+    key_write(witness, NOTE_COSIGNATURE, out);
 }
 
 /* Strict base64 with padding, of which a text has one form only. libsodium 1.0.18 takes some bytes
@@ -78,7 +96,7 @@ static bool base64_read(uint8_t *out, size_t size, const char *text, size_t leng
     return base64_decode(out, size, &got, text, length) && got == size;
 }
 
-tacit_status tacit_note_key_parse(tacit_note_key *out, const char *text, tacit_error *err)
+static tacit_status key_parse(tacit_note_key *out, const char *text, uint8_t type, tacit_error *err)
 {
     const char *id_at = strchr(text, '+');
     const char *key_at = id_at ? strchr(id_at + 1, '+') : NULL;
@@ -89,8 +107,7 @@ tacit_status tacit_note_key_parse(tacit_note_key *out, const char *text, tacit_e
     snprintf(name, sizeof name, "%.*s", (int)(id_at - text), text);
     snprintf(hex, sizeof hex, "%.*s", 2 * KEY_ID_BYTES, id_at + 1);
     if (!tacit_unhex(id, sizeof id, hex) ||
-        !base64_read(typed, sizeof typed, key_at + 1, strlen(key_at + 1)) ||
-        typed[0] != NOTE_ED25519)
+        !base64_read(typed, sizeof typed, key_at + 1, strlen(key_at + 1)) || typed[0] != type)
         return tacit_fail(err, TACIT_BAD_INPUT, "key '%.80s': expected an Ed25519 verifier key",
                           text);
     tacit_status status = tacit_note_key_make(out, name, typed + 1, err);
@@ -98,10 +115,20 @@ tacit_status tacit_note_key_parse(tacit_note_key *out, const char *text, tacit_e
         return status;
     uint32_t expected =
         (uint32_t)id[0] << 24 | (uint32_t)id[1] << 16 | (uint32_t)id[2] << 8 | id[3];
-    if (tacit_note_key_id(out) != expected)
+    if (key_id(out, type) != expected)
         return tacit_fail(err, TACIT_BAD_INPUT, "key '%.80s': expected key id %08x", text,
-                          tacit_note_key_id(out));
+                          key_id(out, type));
     return TACIT_OK;
+}
+
+tacit_status tacit_note_key_parse(tacit_note_key *out, const char *text, tacit_error *err)
+{
+    return key_parse(out, text, NOTE_ED25519, err);
+}
+
+tacit_status tacit_witness_key_parse(tacit_note_key *out, const char *text, tacit_error *err)
+{
+    return key_parse(out, text, NOTE_COSIGNATURE, err);
 }
 
 /* --- notes --- */
@@ -128,17 +155,24 @@ static tacit_status text_end(const uint8_t *note, size_t size, size_t *text_size
 }
 
 typedef struct signature_line {
-    const uint8_t *name;
-    size_t name_size;
-    uint8_t typed[KEY_ID_BYTES + TACIT_SIGNATURE_BYTES];
-    bool ed25519_size;
+    const uint8_t *name, *start;
+    size_t name_size, size; /* of the name; of the line with its LF */
+    uint8_t typed[KEY_ID_BYTES + TIME_BYTES + TACIT_SIGNATURE_BYTES];
+    size_t typed_size; /* 0: of no algorithm that is known here */
 } signature_line;
+
+static size_t typed_size_of(uint8_t type)
+{
+    return KEY_ID_BYTES + (type == NOTE_COSIGNATURE ? TIME_BYTES : 0) + TACIT_SIGNATURE_BYTES;
+}
 
 /* "— NAME BASE64": every line must have this form, of whatever algorithm. */
 static bool line_parse(const uint8_t *line, const uint8_t *end, signature_line *out)
 {
     if (end - line < NOTE_DASH_BYTES || memcmp(line, NOTE_DASH, NOTE_DASH_BYTES) != 0)
         return false;
+    out->start = line;
+    out->size = (size_t)(end - line) + 1;
     out->name = line + NOTE_DASH_BYTES;
     const uint8_t *space = memchr(out->name, ' ', (size_t)(end - out->name));
     if (!space || space == out->name || memchr(out->name, '+', (size_t)(space - out->name)))
@@ -149,31 +183,67 @@ static bool line_parse(const uint8_t *line, const uint8_t *end, signature_line *
     uint8_t any[TACIT_NOTE_MAX];
     if (!base64_decode(any, sizeof any, &got, base64, length) || got <= KEY_ID_BYTES)
         return false;
-    out->ed25519_size = got == sizeof out->typed;
-    if (out->ed25519_size)
-        memcpy(out->typed, any, sizeof out->typed);
+    out->typed_size = got <= sizeof out->typed ? got : 0;
+    memcpy(out->typed, any, out->typed_size);
     return true;
 }
 
-static bool line_is_by(const signature_line *line, const tacit_note_key *key)
+static void store_key_id(uint8_t out[KEY_ID_BYTES], const tacit_note_key *key, uint8_t type)
 {
-    uint32_t id = tacit_note_key_id(key);
-    const uint8_t expected[KEY_ID_BYTES] = {(uint8_t)(id >> 24), (uint8_t)(id >> 16),
-                                            (uint8_t)(id >> 8), (uint8_t)id};
-    return line->ed25519_size && line->name_size == strlen(key->name) &&
+    uint32_t id = key_id(key, type);
+    for (int i = 0; i < KEY_ID_BYTES; i++)
+        out[i] = (uint8_t)(id >> (24 - 8 * i));
+}
+
+static bool line_is_by(const signature_line *line, const tacit_note_key *key, uint8_t type)
+{
+    uint8_t expected[KEY_ID_BYTES];
+    store_key_id(expected, key, type);
+    return line->typed_size == typed_size_of(type) && line->name_size == strlen(key->name) &&
            memcmp(line->name, key->name, line->name_size) == 0 &&
            memcmp(line->typed, expected, sizeof expected) == 0;
 }
 
-static bool note_signature_holds(const uint8_t *note, size_t text_size, const signature_line *line,
-                                 const tacit_note_key *key)
+/* What a witness signs: malloc'ed, NULL when memory is short. */
+static uint8_t *cosigned_message(const uint8_t *text, size_t text_size, uint64_t time_s,
+                                 size_t *size)
 {
-    return tacit_signature_holds(key->key, NULL, note, text_size, line->typed + KEY_ID_BYTES);
+    char head[64];
+    int n = snprintf(head, sizeof head, "cosignature/v1\ntime %llu\n", (unsigned long long)time_s);
+    uint8_t *message = malloc((size_t)n + text_size);
+    if (!message)
+        return NULL;
+    memcpy(message, head, (size_t)n);
+    memcpy(message + n, text, text_size);
+    *size = (size_t)n + text_size;
+    return message;
 }
 
-/* A key that signs twice, or once rightly and once wrongly, is refused. */
-tacit_status tacit_note_verify(const void *note, size_t size, const tacit_note_key *key,
-                               size_t *text_size, tacit_error *err)
+static uint64_t line_time(const signature_line *line)
+{
+    uint64_t time_s = 0;
+    for (size_t i = 0; i < TIME_BYTES; i++)
+        time_s = time_s << 8 | line->typed[KEY_ID_BYTES + i];
+    return time_s;
+}
+
+static bool line_holds(const uint8_t *note, size_t text_size, const signature_line *line,
+                       const tacit_note_key *key, uint8_t type)
+{
+    size_t size;
+    if (type == NOTE_ED25519)
+        return tacit_signature_holds(key->key, NULL, note, text_size, line->typed + KEY_ID_BYTES);
+    uint8_t *message = cosigned_message(note, text_size, line_time(line), &size);
+    bool holds = message && tacit_signature_holds(key->key, NULL, message, size,
+                                                  line->typed + KEY_ID_BYTES + TIME_BYTES);
+    free(message);
+    return holds;
+}
+
+/* The one line by the key. A key that signs twice, or once rightly and once wrongly, is refused. */
+static tacit_status find_line(const void *note, size_t size, const tacit_note_key *key,
+                              uint8_t type, size_t *text_size, signature_line *found,
+                              tacit_error *err)
 {
     const uint8_t *bytes = note;
     tacit_status status = text_end(bytes, size, text_size, err);
@@ -187,9 +257,10 @@ tacit_status tacit_note_verify(const void *note, size_t size, const tacit_note_k
         if (!stop || lines == TACIT_NOTE_SIGNATURES || !line_parse(line, stop, &parsed))
             return tacit_fail(err, TACIT_BAD_INPUT, "signed note: signature line %zu is malformed",
                               lines + 1);
-        if (line_is_by(&parsed, key)) {
+        if (line_is_by(&parsed, key, type)) {
             by_key++;
-            good += note_signature_holds(bytes, *text_size, &parsed, key);
+            good += line_holds(bytes, *text_size, &parsed, key, type);
+            *found = parsed;
         }
         line = stop + 1;
     }
@@ -197,6 +268,13 @@ tacit_status tacit_note_verify(const void *note, size_t size, const tacit_note_k
         return TACIT_OK;
     return tacit_fail(err, TACIT_INTEGRITY, "signed note: %s by key '%s'",
                       by_key ? "the signature does not hold" : "it is not signed", key->name);
+}
+
+tacit_status tacit_note_verify(const void *note, size_t size, const tacit_note_key *key,
+                               size_t *text_size, tacit_error *err)
+{
+    signature_line line;
+    return find_line(note, size, key, NOTE_ED25519, text_size, &line, err);
 }
 
 /* --- checkpoints --- */
@@ -218,9 +296,7 @@ tacit_status tacit_checkpoint_sign(const tacit_checkpoint *checkpoint, const tac
     status = tacit_identity_sign(log, NULL, out, (size_t)text, typed + KEY_ID_BYTES, err);
     if (status != TACIT_OK)
         return status;
-    uint32_t id = tacit_note_key_id(&key);
-    for (int i = 0; i < KEY_ID_BYTES; i++)
-        typed[i] = (uint8_t)(id >> (24 - 8 * i));
+    store_key_id(typed, &key, NOTE_ED25519);
     char signature[sodium_base64_ENCODED_LEN(sizeof typed, sodium_base64_VARIANT_ORIGINAL)];
     sodium_bin2base64(signature, sizeof signature, typed, sizeof typed,
                       sodium_base64_VARIANT_ORIGINAL);
@@ -275,4 +351,79 @@ tacit_status tacit_checkpoint_verify(tacit_checkpoint *out, const void *note, si
                           log->name, out->origin);
     status = tacit_note_verify(note, size, log, &text_size, err);
     return status == TACIT_OK ? TACIT_OK : tacit_fail_context(err, "checkpoint");
+}
+
+/* --- cosignatures --- */
+
+static tacit_status add_line(char note[TACIT_CHECKPOINT_MAX], const char *line, size_t size,
+                             tacit_error *err)
+{
+    size_t used = strlen(note);
+    if (used + size >= TACIT_CHECKPOINT_MAX)
+        return tacit_fail(err, TACIT_BAD_INPUT,
+                          "checkpoint: expected at most %d bytes with the cosignature, found %zu",
+                          TACIT_CHECKPOINT_MAX - 1, used + size);
+    memcpy(note + used, line, size);
+    note[used + size] = '\0';
+    return TACIT_OK;
+}
+
+tacit_status tacit_checkpoint_cosign(char note[TACIT_CHECKPOINT_MAX], const tacit_note_key *witness,
+                                     const tacit_identity *id, uint64_t time_s, tacit_error *err)
+{
+    tacit_checkpoint checkpoint;
+    size_t text_size, size;
+    uint8_t typed[KEY_ID_BYTES + TIME_BYTES + TACIT_SIGNATURE_BYTES];
+    if (tacit_checkpoint_cosigned(note, strlen(note), witness, NULL, err) == TACIT_OK)
+        return tacit_fail(err, TACIT_CONFLICT, "checkpoint: '%s' has cosigned it", witness->name);
+    tacit_status status = tacit_checkpoint_parse(&checkpoint, note, strlen(note), err);
+    if (status == TACIT_OK)
+        status = text_end((const uint8_t *)note, strlen(note), &text_size, err);
+    if (status != TACIT_OK)
+        return status;
+    uint8_t *message = cosigned_message((const uint8_t *)note, text_size, time_s, &size);
+    if (!message)
+        return tacit_fail(err, TACIT_NO_MEMORY, "checkpoint: no memory to cosign it");
+    store_key_id(typed, witness, NOTE_COSIGNATURE);
+    for (size_t i = 0; i < TIME_BYTES; i++)
+        typed[KEY_ID_BYTES + i] = (uint8_t)(time_s >> (56 - 8 * i));
+    status = tacit_identity_sign(id, NULL, message, size, typed + KEY_ID_BYTES + TIME_BYTES, err);
+    free(message);
+    if (status != TACIT_OK)
+        return status;
+    char base64[sodium_base64_ENCODED_LEN(sizeof typed, sodium_base64_VARIANT_ORIGINAL)];
+    char line[TACIT_NOTE_NAME_MAX + sizeof base64 + 16];
+    sodium_bin2base64(base64, sizeof base64, typed, sizeof typed, sodium_base64_VARIANT_ORIGINAL);
+    int n = snprintf(line, sizeof line, NOTE_DASH "%s %s\n", witness->name, base64);
+    return add_line(note, line, (size_t)n, err);
+}
+
+tacit_status tacit_checkpoint_cosigned(const void *note, size_t size, const tacit_note_key *witness,
+                                       uint64_t *time_s, tacit_error *err)
+{
+    size_t text_size;
+    signature_line line;
+    tacit_status status = find_line(note, size, witness, NOTE_COSIGNATURE, &text_size, &line, err);
+    if (status == TACIT_OK && time_s)
+        *time_s = line_time(&line);
+    return status;
+}
+
+tacit_status tacit_checkpoint_add_cosignature(char note[TACIT_CHECKPOINT_MAX], const void *cosigned,
+                                              size_t size, const tacit_note_key *witness,
+                                              tacit_error *err)
+{
+    size_t own_text = 0, text_size;
+    signature_line line;
+    tacit_status status =
+        find_line(cosigned, size, witness, NOTE_COSIGNATURE, &text_size, &line, err);
+    if (status == TACIT_OK)
+        status = text_end((const uint8_t *)note, strlen(note), &own_text, err);
+    if (status != TACIT_OK)
+        return status;
+    if (own_text != text_size || memcmp(note, cosigned, text_size) != 0)
+        return tacit_fail(err, TACIT_INTEGRITY, "checkpoint: the cosignature is of another one");
+    if (tacit_checkpoint_cosigned(note, strlen(note), witness, NULL, err) == TACIT_OK)
+        return TACIT_OK;
+    return add_line(note, (const char *)line.start, line.size, err);
 }

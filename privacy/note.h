@@ -5,7 +5,12 @@
  *
  * The signature is over the text up to and with the LF before the empty line; the key id is the
  * first 4 bytes of SHA-256(NAME || LF || 0x01 || KEY). Lines by unknown keys are skipped, as the
- * format asks. Extension lines are accepted and ignored; we write none. Pure, any thread. */
+ * format asks. Extension lines are accepted and ignored; we write none.
+ *
+ * A witness adds a line of its own (c2sp.org/tlog-cosignature, type 0x04 in place of 0x01): it says
+ * that at that time the tree continued every tree of the log that it had cosigned before. Its
+ * signature is over "cosignature/v1" LF "time " SECONDS LF and the text; the line holds KEY ID ||
+ * SECONDS as u64 big-endian || SIGNATURE. Pure, any thread. */
 #ifndef TACIT_PRIVACY_NOTE_H
 #define TACIT_PRIVACY_NOTE_H
 
@@ -56,6 +61,26 @@ tacit_status tacit_checkpoint_parse(tacit_checkpoint *out, const void *note, siz
  * the key has not signed or the signature is wrong. */
 tacit_status tacit_checkpoint_verify(tacit_checkpoint *out, const void *note, size_t size,
                                      const tacit_note_key *log, tacit_error *err) TACIT_MUST_CHECK;
+
+/* A witness's verifier key, "NAME+HEX KEY ID+BASE64(0x04 || KEY)". */
+void tacit_witness_key_write(const tacit_note_key *witness, char out[TACIT_VKEY_MAX]);
+tacit_status tacit_witness_key_parse(tacit_note_key *out, const char *text,
+                                     tacit_error *err) TACIT_MUST_CHECK;
+
+/* Adds the cosignature of `witness`, whose identity is `id`, made at `time_s` (seconds since 1970).
+ * TACIT_CONFLICT when it has one; TACIT_BAD_INPUT when the note has no room. */
+tacit_status tacit_checkpoint_cosign(char note[TACIT_CHECKPOINT_MAX], const tacit_note_key *witness,
+                                     const tacit_identity *id, uint64_t time_s,
+                                     tacit_error *err) TACIT_MUST_CHECK;
+/* TACIT_OK when the witness's cosignature holds; *time_s (may be NULL) is when it was made.
+ * TACIT_INTEGRITY when there is none or it does not. The log's signature is not checked here. */
+tacit_status tacit_checkpoint_cosigned(const void *note, size_t size, const tacit_note_key *witness,
+                                       uint64_t *time_s, tacit_error *err) TACIT_MUST_CHECK;
+/* Copies the witness's line of `cosigned`, once it holds, to the same checkpoint `note`, which may
+ * have it already. TACIT_INTEGRITY when it does not hold or is of another text. */
+tacit_status tacit_checkpoint_add_cosignature(char note[TACIT_CHECKPOINT_MAX], const void *cosigned,
+                                              size_t size, const tacit_note_key *witness,
+                                              tacit_error *err) TACIT_MUST_CHECK;
 
 /* The general note: TACIT_OK when `key` signed it; *text_size is the length of the signed text. */
 tacit_status tacit_note_verify(const void *note, size_t size, const tacit_note_key *key,

@@ -38,6 +38,9 @@ tacit_status tacit_policy_validate(const tacit_policy *p, tacit_error *err)
         if (!rules[i].good)
             return tacit_fail(err, TACIT_BAD_INPUT, "policy: %s %g is out of range", rules[i].name,
                               rules[i].found);
+    tacit_note_key witness;
+    if (p->witness[0] && tacit_witness_key_parse(&witness, p->witness, err) != TACIT_OK)
+        return tacit_fail_context(err, "policy: witness_key");
     return TACIT_OK;
 }
 
@@ -57,6 +60,7 @@ tacit_status tacit_policy_pack(const tacit_policy *policy, uint8_t **bytes, size
     m.minimum_quorum = policy->minimum_quorum;
     m.allow_non_private = policy->allow_non_private;
     m.devices_per_subject = policy->devices_per_subject;
+    m.witness_key = (char *)(uintptr_t)policy->witness;
     return tacit_message_pack(&m, TACIT_POLICY_MAX_BYTES, bytes, size, err);
 }
 
@@ -79,7 +83,14 @@ tacit_status tacit_policy_unpack(tacit_policy *out, const void *bytes, size_t si
         .devices_per_subject = m->devices_per_subject,
     };
     uint32_t format = m->format;
+    size_t witness_size = strlen(m->witness_key);
+    if (witness_size < sizeof out->witness)
+        memcpy(out->witness, m->witness_key, witness_size + 1);
     tacit_message_free(m);
+    if (witness_size >= sizeof out->witness)
+        return tacit_fail(err, TACIT_BAD_INPUT,
+                          "policy: witness_key has %zu bytes, expected at most %zu", witness_size,
+                          sizeof out->witness - 1);
     if (format != POLICY_FORMAT)
         return tacit_fail(err, TACIT_BAD_INPUT, "policy: expected format %d, found %u",
                           POLICY_FORMAT, format);
@@ -142,7 +153,8 @@ bool tacit_policy_weakens(const tacit_policy *from, const tacit_policy *to)
            to->minimum_noise_multiplier < from->minimum_noise_multiplier ||
            to->minimum_cohort < from->minimum_cohort || to->minimum_quorum < from->minimum_quorum ||
            to->allow_non_private > from->allow_non_private ||
-           to->devices_per_subject < from->devices_per_subject;
+           to->devices_per_subject < from->devices_per_subject ||
+           (from->witness[0] && strcmp(from->witness, to->witness) != 0);
 }
 
 void tacit_policy_widen(tacit_policy *widest, const tacit_policy *p)
@@ -159,6 +171,8 @@ void tacit_policy_widen(tacit_policy *widest, const tacit_policy *p)
     widest->allow_non_private = widest->allow_non_private || p->allow_non_private;
     if (p->devices_per_subject < widest->devices_per_subject)
         widest->devices_per_subject = p->devices_per_subject;
+    if (strcmp(widest->witness, p->witness) != 0)
+        widest->witness[0] = '\0';
 }
 
 /* --- a plan against a policy --- */

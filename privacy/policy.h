@@ -6,10 +6,11 @@
 #include "common/identity.h"
 #include "common/status.h"
 #include "privacy/mechanism.h"
+#include "privacy/note.h"
 #include "proto/ledger.pb-c.h"
 #include "proto/plan.pb-c.h"
 
-#define TACIT_POLICY_MAX_BYTES 256
+#define TACIT_POLICY_MAX_BYTES 512
 
 /* proto/ledger.proto DevicePolicy as a plain struct. */
 typedef struct tacit_policy {
@@ -21,6 +22,7 @@ typedef struct tacit_policy {
     uint32_t minimum_quorum;
     bool allow_non_private;
     uint32_t devices_per_subject; /* >= 1 */
+    char witness[TACIT_VKEY_MAX]; /* whose cosignature a plan's checkpoint needs; "": nobody's */
 } tacit_policy;
 
 tacit_status tacit_policy_validate(const tacit_policy *policy, tacit_error *err) TACIT_MUST_CHECK;

@@ -39,6 +39,8 @@ const control_verb control_verbs[] = {
     {"budget set", "DEVICE", "lowers a device's epsilon cap; nobody but the device can raise it",
      verb_budget_set_options, false, verb_budget_set},
     {"ledger export", "OUT", "writes the log for an auditor", NULL, false, verb_ledger_export},
+    {"ledger cosign", "FILE", "takes a checkpoint that the witness of server.yaml cosigned", NULL,
+     false, verb_ledger_cosign},
     {"watch", NULL, "follows rounds as they happen", verb_events_options, false, verb_events},
     {NULL, NULL, NULL, NULL, false, NULL},
 };

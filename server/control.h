@@ -85,6 +85,7 @@ tacit_status verb_adapter_show(control_call *call, tacit_error *err);
 tacit_status verb_adapter_publish(control_call *call, tacit_error *err);
 tacit_status verb_adapter_rollback(control_call *call, tacit_error *err);
 tacit_status verb_ledger_export(control_call *call, tacit_error *err);
+tacit_status verb_ledger_cosign(control_call *call, tacit_error *err);
 tacit_status verb_events(control_call *call, tacit_error *err);
 extern const control_option verb_adapter_switch_options[];
 extern const control_option verb_events_options[];

@@ -149,8 +149,29 @@ tacit_status method_checkin_act(gate_call *call, tacit_error *err)
 
 /* Everything of the reply that the proofs cover; they live as long as it. */
 typedef struct checkin_proofs {
-    log_proof consistency, plan, manifest;
+    log_proof consistency, plan, manifest, cosigned;
+    char note[TACIT_CHECKPOINT_MAX]; /* cosigned */
 } checkin_proofs;
+
+/* The newest cosigned checkpoint, for devices that take no plan without one. */
+static tacit_status add_cosigned(gate_call *call, const writer_point *point,
+                                 Tacit__CheckInReply *reply, checkin_proofs *proofs,
+                                 tacit_error *err)
+{
+    uint64_t size;
+    bool found;
+    tacit_status status =
+        optional(tacit_ledger_cosigned(call->server->ledger, proofs->note, &size, err), &found);
+    if (status != TACIT_OK || !found)
+        return status;
+    status = log_proof_consistency(&proofs->cosigned, call->server, size, point, err);
+    if (status != TACIT_OK)
+        return status;
+    reply->cosigned = tacit_field_of(proofs->note, strlen(proofs->note));
+    reply->cosigned_consistency = proofs->cosigned.fields;
+    reply->n_cosigned_consistency = proofs->cosigned.proof.count;
+    return TACIT_OK;
+}
 
 static tacit_status add_plan(gate_call *call, const checkin *c, const writer_point *point,
                              Tacit__CheckInReply *reply, log_proof *proof, tacit_error *err)
@@ -197,6 +218,8 @@ tacit_status method_checkin_finish(gate_call *call, const writer_point *point, t
         log_proof_consistency(&proofs.consistency, call->server, c->known_size, point, err);
     if (status == TACIT_OK && c->asked)
         status = add_plan(call, c, point, &reply, &proofs.plan, err);
+    if (status == TACIT_OK && c->asked && c->request->wants_cosigned)
+        status = add_cosigned(call, point, &reply, &proofs, err);
     if (status == TACIT_OK && c->has_newest)
         status = add_manifest(call, c, point, &reply, &proofs.manifest, err);
     if (status != TACIT_OK)

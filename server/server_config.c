@@ -2,6 +2,7 @@
 
 #include "common/certificate.h"
 #include "common/file.h"
+#include "privacy/note.h"
 
 #include <stdarg.h>
 #include <stddef.h>
@@ -56,6 +57,11 @@ static const tacit_config_row config_rows[] = {
      .at = AT(certificate_days),
      .min = 1,
      .max = 398},
+    {.key = "witness_key",
+     .kind = TACIT_CONFIG_TEXT,
+     .at = AT(witness_key),
+     .min = 1,
+     .max = TACIT_VKEY_MAX - 1},
     {.key = "poll_ms", .kind = TACIT_CONFIG_U64, .at = AT(poll_ms), .min = 10, .max = 86400000},
     {.key = NULL},
 };
@@ -90,6 +96,9 @@ tacit_status server_config_load(server_config *out, const char *dir, tacit_error
         status = tacit_config_read(path, config_rows, out, err);
     if (status != TACIT_OK)
         return status;
+    tacit_note_key witness;
+    if (out->witness_key)
+        TACIT_TRY(tacit_witness_key_parse(&witness, out->witness_key, err), fail);
     TACIT_TRY(tacit_config_anchor(&out->model_text, dir, err), fail);
     for (size_t i = 0; i < out->model_mmproj.count; i++)
         TACIT_TRY(tacit_config_anchor(&out->model_mmproj.item[i], dir, err), fail);
@@ -169,6 +178,7 @@ tacit_status server_config_write(const char *dir, const server_config_choice *ch
         add(text, sizeof text, &used,
             "certificate_days: 30  # devices renew theirs at half of this, this server its own\n"
             "poll_ms: 30000        # devices ask again after this long\n"
+            "# witness_key: NAME+ID+KEY  # whose cosignatures 'ledger cosign' takes for devices\n"
             "uploads:\n  max_mib: 16384  # disk for the sealed updates of one round\n");
     if (used >= sizeof text)
         return tacit_fail(err, TACIT_USAGE, "server.yaml: names and paths are too long");

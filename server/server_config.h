@@ -24,6 +24,7 @@ typedef struct server_config {
     uint64_t workers;
     uint64_t max_connections;
     uint64_t uploads_max_mib; /* sealed updates of one round on disk */
+    char *witness_key;        /* whose cosignatures `ledger cosign` takes; absent: nobody's */
 } server_config;
 
 /* Paths in the file are relative to `dir`; they come out absolute or as given. Free with

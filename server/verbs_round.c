@@ -2,6 +2,7 @@
 #include "server/control.h"
 
 #include "common/clock.h"
+#include "common/file.h"
 #include "common/log.h"
 #include "common/message.h"
 #include "common/text.h"
@@ -340,6 +341,46 @@ tacit_status verb_ledger_export(control_call *call, tacit_error *err)
     status = export_log(call->server, call->argument, err);
     if (status == TACIT_OK)
         call->result = json_pack("{s:s}", "exported", call->argument);
+    return status;
+}
+
+/* --- a witness's word on it --- */
+
+typedef struct cosigning {
+    server *server;
+    tacit_note_key witness;
+    uint8_t *note;
+    size_t size;
+} cosigning;
+
+static tacit_status cosign_log(void *ctx, tacit_error *err)
+{
+    cosigning *c = ctx;
+    return tacit_ledger_cosign(c->server->ledger, c->note, c->size, &c->witness, err);
+}
+
+tacit_status verb_ledger_cosign(control_call *call, tacit_error *err)
+{
+    cosigning c = {.server = call->server};
+    tacit_checkpoint checkpoint;
+    const char *key = call->server->config.witness_key;
+    if (!key)
+        return tacit_fail(
+            err, TACIT_CONFLICT,
+            "ledger cosign: no witness is known here; set witness_key in server.yaml");
+    tacit_status status = tacit_witness_key_parse(&c.witness, key, err);
+    if (status == TACIT_OK)
+        status = tacit_status_of_input(
+            tacit_file_read(call->argument, TACIT_NOTE_MAX, &c.note, &c.size, err), err);
+    if (status != TACIT_OK)
+        return status;
+    status = writer_run(call->server->writer, cosign_log, NULL, &c, err);
+    if (status == TACIT_OK)
+        status = tacit_checkpoint_parse(&checkpoint, c.note, c.size, err);
+    free(c.note);
+    if (status == TACIT_OK)
+        call->result = json_pack("{s:I, s:s}", "cosigned", (json_int_t)checkpoint.size, "witness",
+                                 c.witness.name);
     return status;
 }
 

@@ -27,8 +27,19 @@
 
 #define FAKE_CALLS_MAX 256
 
+/* CHECK_IN's cosigned checkpoint. */
+typedef enum fake_cosigned {
+    FAKE_NOT_COSIGNED,
+    FAKE_COSIGNED,       /* up to the plan, by fake_witness */
+    FAKE_COSIGNED_EARLY, /* up to the entry before it */
+    FAKE_COSIGNED_BY_STRANGER,
+    FAKE_COSIGNED_FORK,    /* of another tree */
+    FAKE_COSIGNED_UNPROVED /* with another consistency proof */
+} fake_cosigned;
+
 /* What the server lies about. */
 typedef struct fake_lies {
+    fake_cosigned cosigned;
     bool shrink_log;      /* CHECK_IN shows a checkpoint of fewer entries */
     bool fork_log;        /* CHECK_IN shows another history */
     bool stranger_signs;  /* CHECK_IN's checkpoint is signed by another key */
@@ -283,14 +294,45 @@ static void fake_add_manifest(fake_server *f, Tacit__CheckInReply *r, tacit_proo
     r->n_manifest_proof = proof->count;
 }
 
+static tacit_note_key fake_witness(fake_server *f)
+{
+    tacit_note_key key;
+    OK(tacit_note_key_make(&key, "w", tacit_identity_sign_key(f->w.policy_key), &f->err));
+    return key;
+}
+
+static void fake_add_cosigned(fake_server *f, Tacit__CheckInReply *r, tacit_proof *proof,
+                              ProtobufCBinaryData *fields, char note[TACIT_CHECKPOINT_MAX])
+{
+    fake_cosigned lie = f->lie.cosigned;
+    tacit_note_key witness = fake_witness(f);
+    tacit_checkpoint c;
+    if (lie == FAKE_NOT_COSIGNED)
+        return;
+    fake_note(f, f->plan_index + (lie != FAKE_COSIGNED_EARLY), note);
+    OK(tacit_checkpoint_parse(&c, note, strlen(note), &f->err));
+    c.root[5] ^= lie == FAKE_COSIGNED_FORK;
+    OK(tacit_checkpoint_sign(&c, f->w.log, note, &f->err));
+    OK(tacit_checkpoint_cosign(note, &witness,
+                               lie == FAKE_COSIGNED_BY_STRANGER ? f->w.stranger : f->w.policy_key,
+                               1, &f->err));
+    fake_consistency(f, c.size, proof);
+    if (proof->count)
+        proof->hash[0][0] ^= lie == FAKE_COSIGNED_UNPROVED;
+    tacit_proof_to_fields(proof, fields);
+    r->cosigned = tacit_field_of(note, strlen(note));
+    r->cosigned_consistency = fields;
+    r->n_cosigned_consistency = proof->count;
+}
+
 static void fake_check_in(fake_server *f, const tacit_received *in, fake_answer *a)
 {
     Tacit__CheckInRequest *q;
     Tacit__CheckInReply r = TACIT__CHECK_IN_REPLY__INIT;
     tacit_checkpoint held = {.size = 0};
-    tacit_proof proof[3];
-    ProtobufCBinaryData fields[3][TACIT_PROOF_MAX];
-    char note[TACIT_CHECKPOINT_MAX];
+    tacit_proof proof[4];
+    ProtobufCBinaryData fields[4][TACIT_PROOF_MAX];
+    char note[TACIT_CHECKPOINT_MAX], cosigned[TACIT_CHECKPOINT_MAX];
     OK(TACIT_UNPACK(&q, tacit__check_in_request, in->request.body.data, in->request.body.size,
                     65536, &f->err));
     if (q->checkpoint.len)
@@ -316,6 +358,8 @@ static void fake_check_in(fake_server *f, const tacit_received *in, fake_answer 
         r.plan_proof = fields[1];
         r.n_plan_proof = proof[1].count;
     }
+    if (q->wants_cosigned)
+        fake_add_cosigned(f, &r, &proof[3], fields[3], cosigned);
     fake_add_manifest(f, &r, &proof[2], fields[2]);
     fake_pack(a, &r);
     tacit_message_free(q);

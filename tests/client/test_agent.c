@@ -421,6 +421,49 @@ static void a_strangers_checkpoint_stops_the_device(void **state)
     end(&s);
 }
 
+/* --- a witness in the policy --- */
+
+static void name_witness(scene *s)
+{
+    char key[TACIT_VKEY_MAX], command[640];
+    tacit_note_key witness = fake_witness(&s->server);
+    tacit_witness_key_write(&witness, key);
+    snprintf(command, sizeof command,
+             "sed -i 's|^  epsilon: 8 |  witness_key: \"%s\"\\n  epsilon: 8 |' %s/client.yaml", key,
+             s->device.dir);
+    assert_int_equal(system(command), 0);
+}
+
+static void a_plan_waits_for_the_witness(void **state)
+{
+    static const struct {
+        fake_cosigned cosigned;
+        tacit_status status;
+        const char *words;
+    } rows[] = {{FAKE_NOT_COSIGNED, TACIT_REFUSED, "witness w has cosigned the first 0"},
+                {FAKE_COSIGNED_EARLY, TACIT_REFUSED, "it is taken once"},
+                {FAKE_COSIGNED_BY_STRANGER, TACIT_INTEGRITY, "cosigned checkpoint"},
+                {FAKE_COSIGNED_FORK, TACIT_INTEGRITY, "cosigned checkpoint"},
+                {FAKE_COSIGNED_UNPROVED, TACIT_INTEGRITY, "cosigned checkpoint"}};
+    scene s;
+    (void)state;
+    begin(&s, 3);
+    name_witness(&s);
+    s.server.offer_plan = true;
+    world_enrol(&s.server.w, 0); /* something after the plan, to be proved */
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        s.server.lie.cosigned = rows[i].cosigned;
+        expect_run(&s, rows[i].status);
+        assert_non_null(strstr(s.device.err.message, rows[i].words));
+        assert_int_equal(account_of(&s).reserves, 0);
+    }
+    s.server.lie.cosigned = FAKE_COSIGNED;
+    fake_publish(&s.server, 1, 0.01f);
+    expect_run(&s, TACIT_OK);
+    assert_int_equal(account_of(&s).reserves, 1);
+    end(&s);
+}
+
 /* Without a receipt that holds nothing is trained, however often the agent starts. */
 static void a_false_receipt_starts_no_training(void **state)
 {
@@ -1147,6 +1190,7 @@ int main(void)
         cmocka_unit_test(a_shrunken_log_stops_the_device),
         cmocka_unit_test(another_history_stops_the_device),
         cmocka_unit_test(a_strangers_checkpoint_stops_the_device),
+        cmocka_unit_test(a_plan_waits_for_the_witness),
         cmocka_unit_test(a_false_receipt_starts_no_training),
         cmocka_unit_test(a_late_reserve_is_abandoned_and_stays_spent),
         cmocka_unit_test(a_revoked_device_ends),

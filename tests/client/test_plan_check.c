@@ -579,9 +579,30 @@ static void plans_without_end_are_refused(void **state)
     }
 }
 
+/* The plan is entry 3: a witness who has cosigned four entries has cosigned it. */
+static void a_witness_must_have_cosigned_the_plan(void **state)
+{
+    offered o;
+    tacit_note_key witness;
+    (void)state;
+    make_offer(&o, NULL, NULL);
+    expect_status(&o, TACIT_OK, ""); /* without one in the policy */
+    checked_plan_free(&o.plan);
+    OK(tacit_note_key_make(&witness, "w", tacit_identity_sign_key(o.w.stranger), &o.err));
+    tacit_witness_key_write(&witness, o.policy.witness);
+    expect_status(&o, TACIT_AGAIN, "witness w has cosigned the first 0");
+    o.offer.witnessed = 3;
+    expect_status(&o, TACIT_AGAIN, "witness w has cosigned the first 3");
+    o.offer.witnessed = 4;
+    expect_status(&o, TACIT_OK, "");
+    checked_plan_free(&o.plan);
+    drop_offer(&o);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_witness_must_have_cosigned_the_plan),
         cmocka_unit_test(a_good_plan_passes),
         cmocka_unit_test(plans_below_the_policy_are_refused),
         cmocka_unit_test(the_limits_of_the_policy_pass),

@@ -139,6 +139,69 @@ static void test_checkpoints_and_proofs_verify(void **state)
     ledger_reopen(f);
 }
 
+static void checkpoint_of(fixture *f, char note[TACIT_CHECKPOINT_MAX], uint64_t *size)
+{
+    OK(tacit_database_begin(f->db, &f->err));
+    OK(tacit_ledger_checkpoint(f->ledger, note, size, &f->err));
+    OK(tacit_database_commit(f->db, &f->err));
+}
+
+static tacit_status cosign(fixture *f, const char *note, const tacit_note_key *witness)
+{
+    OK(tacit_database_begin(f->db, &f->err));
+    tacit_status status = tacit_ledger_cosign(f->ledger, note, strlen(note), witness, &f->err);
+    OK(tacit_database_commit(f->db, &(tacit_error){0}));
+    return status;
+}
+
+static void test_cosignatures_are_kept_with_their_checkpoints(void **state)
+{
+    fixture *f = *state;
+    char first[TACIT_CHECKPOINT_MAX], second[TACIT_CHECKPOINT_MAX], note[TACIT_CHECKPOINT_MAX];
+    uint64_t early, late, size;
+    tacit_note_key witness, stranger;
+    OK(tacit_note_key_make(&witness, "w", tacit_identity_sign_key(f->w.policy_key), &f->err));
+    OK(tacit_note_key_make(&stranger, "w", tacit_identity_sign_key(f->w.stranger), &f->err));
+    standard(f);
+    append_until(f, 5);
+    checkpoint_of(f, first, &early);
+    OK(tacit_database_begin(f->db, &f->err));
+    for (size_t i = 5; i < f->w.count; i++)
+        OK(append_one(f, i, &size));
+    OK(tacit_database_commit(f->db, &f->err));
+    checkpoint_of(f, second, &late);
+    assert_int_equal(tacit_ledger_cosigned(f->ledger, note, &size, &f->err), TACIT_NOT_FOUND);
+    assert_int_equal(cosign(f, first, &witness), TACIT_INTEGRITY); /* it is not cosigned */
+
+    OK(tacit_checkpoint_cosign(first, &witness, f->w.policy_key, 77, &f->err));
+    assert_int_equal(cosign(f, first, &stranger), TACIT_INTEGRITY);
+    OK(cosign(f, first, &witness));
+    OK(cosign(f, first, &witness));
+    OK(tacit_ledger_cosigned(f->ledger, note, &size, &f->err));
+    assert_int_equal(size, early);
+    assert_string_equal(note, first);
+
+    OK(tacit_checkpoint_cosign(second, &witness, f->w.policy_key, 78, &f->err));
+    OK(cosign(f, second, &witness));
+    ledger_reopen(f);
+    OK(tacit_ledger_cosigned(f->ledger, note, &size, &f->err));
+    assert_int_equal(size, late);
+    assert_string_equal(note, second);
+    OK(tacit_ledger_last_checkpoint(f->ledger, note, &size, &f->err));
+    assert_string_equal(note, second);
+
+    /* Of a tree that was never signed here, by the right key; and of another root. */
+    world_checkpoint(&f->w, 7, note);
+    OK(tacit_checkpoint_cosign(note, &witness, f->w.policy_key, 79, &f->err));
+    assert_int_equal(cosign(f, note, &witness), TACIT_NOT_FOUND);
+    tacit_checkpoint other = {.origin = WORLD_ORIGIN, .size = late, .root = {9}};
+    OK(tacit_checkpoint_sign(&other, f->w.log, note, &f->err));
+    OK(tacit_checkpoint_cosign(note, &witness, f->w.policy_key, 80, &f->err));
+    assert_int_equal(cosign(f, note, &witness), TACIT_INTEGRITY);
+    assert_int_equal(tacit_ledger_cosign(f->ledger, second, strlen(second), &witness, &f->err),
+                     TACIT_USAGE);
+}
+
 static void test_the_same_bytes_again_change_nothing(void **state)
 {
     fixture *f = *state;
@@ -829,6 +892,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         WITH(test_the_standard_log_has_the_naive_root),
         WITH(test_checkpoints_and_proofs_verify),
+        WITH(test_cosignatures_are_kept_with_their_checkpoints),
         WITH(test_the_same_bytes_again_change_nothing),
         WITH(test_a_rollback_takes_the_log_back),
         WITH(test_opened_entries),

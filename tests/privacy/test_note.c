@@ -225,11 +225,125 @@ static void test_checkpoint_text_is_strict(void **state)
         assert_int_equal(tacit_checkpoint_parse(&c, bad[i], strlen(bad[i]), &err), TACIT_BAD_INPUT);
 }
 
+/* --- cosignatures: a checkpoint of one leaf "x", signed by Go's sumdb/note and cosigned by
+ * torchwood v0.6.1 with keys of seeds 01.. and 02.. --- */
+
+#define COSIGNED_LOG "tacit.example/log+2d5a142d+AYqI4910CfGV/VLbLTy6XXLKZwm/HZQSG/N0iAG0D29c"
+#define COSIGNED_WITNESS "witness.example/w1+df1c0a35+BIE5dw6ofRdfVqNUZsNMfszLjYqRtO43ol32D1uPybOU"
+#define COSIGNED_TEXT "tacit.example/log\n1\nPH6byTDck/AfppmF7yQtn56GHzxTVaokzl70tLinDMs=\n"
+#define COSIGNED_BY_LOG                                                                            \
+    "\xe2\x80\x94 tacit.example/log "                                                              \
+    "LVoULbEsv9uztr77SB80VWP2B3vDygWBQem9b/6hv80Q4vh3qnTV4nJvHTrGB7v6b1I1C0i7OTv7Axzqzl+BXd/"      \
+    "XnwQ=\n"
+#define COSIGNED_BY_WITNESS                                                                        \
+    "\xe2\x80\x94 witness.example/w1 "                                                             \
+    "3xwKNQAAAABrDVJvnX/hm7TLJAQqZtFuSvZeOzXxD2tW+i3PfOE8l6mt8g/bMQztTXGShCsg/"                    \
+    "XA39gP56oRIQ0hufuxF/SbS+kYQAQ==\n"
+
+static tacit_note_key witness_of(const char *vkey)
+{
+    tacit_error err;
+    tacit_note_key key;
+    assert_int_equal(tacit_witness_key_parse(&key, vkey, &err), TACIT_OK);
+    return key;
+}
+
+static void test_a_cosignature_of_others_holds(void **state)
+{
+    (void)state;
+    tacit_error err;
+    tacit_note_key log, witness = witness_of(COSIGNED_WITNESS);
+    tacit_checkpoint c;
+    uint64_t time_s;
+    uint8_t leaf[TACIT_HASH_BYTES];
+    char note[] = COSIGNED_TEXT "\n" COSIGNED_BY_LOG COSIGNED_BY_WITNESS, vkey[TACIT_VKEY_MAX];
+    assert_int_equal(tacit_note_key_parse(&log, COSIGNED_LOG, &err), TACIT_OK);
+    assert_int_equal(tacit_checkpoint_verify(&c, note, strlen(note), &log, &err), TACIT_OK);
+    tacit_merkle_leaf(leaf, "x", 1);
+    assert_memory_equal(c.root, leaf, sizeof leaf);
+    assert_int_equal(tacit_checkpoint_cosigned(note, strlen(note), &witness, &time_s, &err),
+                     TACIT_OK);
+    assert_int_equal(time_s, 0x6b0d526f);
+    tacit_witness_key_write(&witness, vkey);
+    assert_string_equal(vkey, COSIGNED_WITNESS);
+    size_t n = strlen(note), from = strlen(COSIGNED_TEXT "\n" COSIGNED_BY_LOG);
+    for (size_t i = 0; i < n; i++) { /* the text, and every character of its own line */
+        if (i == strlen(COSIGNED_TEXT))
+            i = from;
+        note[i] ^= 1;
+        assert_int_not_equal(tacit_checkpoint_cosigned(note, n, &witness, NULL, &err), TACIT_OK);
+        note[i] ^= 1;
+    }
+}
+
+static void test_cosignature_and_signature_are_told_apart(void **state)
+{
+    (void)state;
+    tacit_error err;
+    tacit_note_key key, witness = witness_of(COSIGNED_WITNESS);
+    const char note[] = COSIGNED_TEXT "\n" COSIGNED_BY_LOG COSIGNED_BY_WITNESS;
+    const char alone[] = COSIGNED_TEXT "\n" COSIGNED_BY_LOG;
+    const char twice[] = COSIGNED_TEXT "\n" COSIGNED_BY_LOG COSIGNED_BY_WITNESS COSIGNED_BY_WITNESS;
+    size_t text;
+    assert_int_equal(tacit_note_key_parse(&key, COSIGNED_WITNESS, &err), TACIT_BAD_INPUT);
+    assert_int_equal(tacit_witness_key_parse(&key, COSIGNED_LOG, &err), TACIT_BAD_INPUT);
+    assert_int_equal(tacit_note_verify(note, strlen(note), &witness, &text, &err), TACIT_INTEGRITY);
+    assert_int_equal(tacit_checkpoint_cosigned(alone, strlen(alone), &witness, NULL, &err),
+                     TACIT_INTEGRITY);
+    assert_int_equal(tacit_checkpoint_cosigned(twice, strlen(twice), &witness, NULL, &err),
+                     TACIT_INTEGRITY);
+}
+
+static void test_cosigning_and_adding(void **state)
+{
+    (void)state;
+    tacit_error err;
+    tacit_identity *id;
+    tacit_note_key mine, other = witness_of(COSIGNED_WITNESS);
+    uint64_t time_s;
+    char note[TACIT_CHECKPOINT_MAX] = COSIGNED_TEXT "\n" COSIGNED_BY_LOG;
+    char base[TACIT_CHECKPOINT_MAX] = COSIGNED_TEXT "\n" COSIGNED_BY_LOG;
+    char longer[TACIT_CHECKPOINT_MAX] = "another/log\n1\n"
+                                        "PH6byTDck/AfppmF7yQtn56GHzxTVaokzl70tLinDMs=\n"
+                                        "\n" COSIGNED_BY_LOG;
+    assert_int_equal(tacit_identity_ephemeral(&id, &err), TACIT_OK);
+    assert_int_equal(tacit_note_key_make(&mine, "w2", tacit_identity_sign_key(id), &err), TACIT_OK);
+    assert_int_equal(tacit_checkpoint_cosign(note, &mine, id, 1234567890123, &err), TACIT_OK);
+    assert_int_equal(tacit_checkpoint_cosign(note, &mine, id, 9, &err), TACIT_CONFLICT);
+    assert_int_equal(tacit_checkpoint_cosigned(note, strlen(note), &mine, &time_s, &err), TACIT_OK);
+    assert_int_equal(time_s, 1234567890123);
+    assert_int_equal(tacit_checkpoint_add_cosignature(longer, note, strlen(note), &mine, &err),
+                     TACIT_INTEGRITY);
+    assert_int_equal(tacit_checkpoint_add_cosignature(base, note, strlen(note), &other, &err),
+                     TACIT_INTEGRITY);
+    for (int i = 0; i < 2; i++) { /* the second time changes nothing */
+        assert_int_equal(tacit_checkpoint_add_cosignature(base, note, strlen(note), &mine, &err),
+                         TACIT_OK);
+        assert_string_equal(base, note);
+    }
+    /* A note that is full takes no more, and stays as it is. */
+    char name[TACIT_NOTE_NAME_MAX + 1];
+    tacit_status status = TACIT_OK;
+    for (char c = 'a'; status == TACIT_OK && c <= 'z'; c++) {
+        memset(name, c, TACIT_NOTE_NAME_MAX);
+        name[TACIT_NOTE_NAME_MAX] = '\0';
+        assert_int_equal(tacit_note_key_make(&other, name, mine.key, &err), TACIT_OK);
+        memcpy(base, note, sizeof base);
+        status = tacit_checkpoint_cosign(note, &other, id, 1, &err);
+    }
+    assert_int_equal(status, TACIT_BAD_INPUT);
+    assert_string_equal(base, note);
+    tacit_identity_free(id);
+}
+
 int main(void)
 {
     if (sodium_init() < 0)
         return 1;
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_cosignature_of_others_holds),
+        cmocka_unit_test(test_cosignature_and_signature_are_told_apart),
+        cmocka_unit_test(test_cosigning_and_adding),
         cmocka_unit_test(test_the_published_example_verifies),
         cmocka_unit_test(test_a_second_published_key_parses),
         cmocka_unit_test(test_no_piece_of_a_key_is_a_key),

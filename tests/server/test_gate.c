@@ -120,6 +120,14 @@ static void test_an_export_needs_no_writer(void **state)
     fleet_device_free(&d);
 }
 
+static void test_cosigning_needs_a_witness(void **state)
+{
+    (void)state;
+    tacit_error err;
+    assert_int_equal(FLEET_VERB(&f, NULL, &err, "ledger cosign", "=/dev/null"), TACIT_CONFLICT);
+    assert_non_null(strstr(err.message, "witness_key in server.yaml"));
+}
+
 /* --- naming a device --- */
 
 static void show_device(const char *word, const uint8_t expected[TACIT_DEVICE_BYTES])
@@ -654,6 +662,7 @@ int main(void)
         T(test_revoked_for_ever),
         T(test_devices_by_pseudonym),
         T(test_an_export_needs_no_writer),
+        T(test_cosigning_needs_a_witness),
         T(test_unknown_and_impostor),
         T(test_nonces),
         T(test_methods_and_listeners),

@@ -440,8 +440,8 @@ static void a_plan_waits_for_the_witness(void **state)
         fake_cosigned cosigned;
         tacit_status status;
         const char *words;
-    } rows[] = {{FAKE_NOT_COSIGNED, TACIT_REFUSED, "witness w has cosigned the first 0"},
-                {FAKE_COSIGNED_EARLY, TACIT_REFUSED, "it is taken once"},
+    } rows[] = {{FAKE_NOT_COSIGNED, TACIT_AGAIN, "witness w has cosigned the first 0"},
+                {FAKE_COSIGNED_EARLY, TACIT_AGAIN, "it is taken once"},
                 {FAKE_COSIGNED_BY_STRANGER, TACIT_INTEGRITY, "cosigned checkpoint"},
                 {FAKE_COSIGNED_FORK, TACIT_INTEGRITY, "cosigned checkpoint"},
                 {FAKE_COSIGNED_UNPROVED, TACIT_INTEGRITY, "cosigned checkpoint"}};

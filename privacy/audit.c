@@ -271,9 +271,10 @@ static tacit_status check_parsed(audit_work *w, const tacit_entry *e)
 
 /* --- the walk --- */
 
-/* Entries are opened by several threads, a part of a bundle at a time: that bounds what their
- * messages take. Then each is checked in its turn. */
+/* Entries are opened by several threads, a part of a bundle at a time, then each is checked in its
+ * turn. The limits bound what their messages take, whatever the entries are. */
 #define OPEN_TOGETHER 64
+#define OPEN_BYTES ((size_t)1 << 20)
 
 typedef struct opened {
     tacit_entry entry;
@@ -323,13 +324,23 @@ static tacit_status check_some(audit_work *w, const tacit_span *bytes, size_t co
     return status;
 }
 
+/* How many entries from number `from` of a bundle are opened together; at least one. */
+static size_t part_of(const tacit_export_cursor *c, size_t from)
+{
+    size_t n = 1, bytes = c->entry[from].size;
+    while (n < OPEN_TOGETHER && from + n < c->count && bytes < OPEN_BYTES)
+        bytes += c->entry[from + n++].size;
+    return n;
+}
+
 static tacit_status check_all(audit_work *w, tacit_export_cursor *c, opened *out)
 {
     tacit_status status = tacit_export_next(c, w->err);
     while (status == TACIT_OK && c->count) {
-        for (size_t i = 0; i < c->count && status == TACIT_OK; i += OPEN_TOGETHER)
-            status = check_some(w, c->entry + i,
-                                c->count - i < OPEN_TOGETHER ? c->count - i : OPEN_TOGETHER, out);
+        for (size_t i = 0, n; i < c->count && status == TACIT_OK; i += n) {
+            n = part_of(c, i);
+            status = check_some(w, c->entry + i, n, out);
+        }
         if (status == TACIT_OK)
             status = tacit_export_next(c, w->err);
     }

@@ -78,6 +78,7 @@ typedef struct tacit_listener_setup {
     const char *roots_pem;  /* roots of device certificates; NULL: none is asked for
                              * (enrolment and renewal of expired ones) */
     size_t workers;         /* threads that call the handler; 0: 2 */
+    size_t max_request;     /* bytes; who announces more is hung up on; 0 (and ipc): the most */
     size_t max_connections; /* further ones are closed as they arrive (ipc: wait);
                              * 0: 1,024 (ipc: 64) */
     uint32_t handshake_ms;  /* a connection whose TLS handshake and greeting are not finished is

@@ -65,6 +65,7 @@ struct tacit_listener {
     bool pauses; /* `accepting` sleeps */
     tacit_tls *tls;
     uint32_t handshake_ms, idle_ms;
+    size_t max_request;
 
     pthread_mutex_t lock; /* everything below */
     pthread_cond_t work;
@@ -117,7 +118,7 @@ static connection *connection_new(tacit_listener *l, nng_stream *stream)
         free(c);
         return NULL;
     }
-    if (channel_open(&c->channel, l->tls, true) != TACIT_OK) {
+    if (channel_open(&c->channel, l->tls, true, l->max_request) != TACIT_OK) {
         nng_aio_free(c->aio);
         free(c);
         return NULL;
@@ -529,6 +530,7 @@ tacit_status tacit_listener_start(tacit_listener **out, const tacit_listener_set
     l->ctx = setup->ctx;
     l->handshake_ms = setup->handshake_ms ? setup->handshake_ms : HANDSHAKE_MS;
     l->idle_ms = setup->idle_ms ? setup->idle_ms : IDLE_MS;
+    l->max_request = setup->max_request ? setup->max_request : TACIT_MESSAGE_MAX;
     tacit_status status = link_address_parse(&l->address, setup->url, true, err);
     if (status == TACIT_OK && l->address.is_ipc)
         status = local_server_start(&l->local, l->address.path, setup, err);

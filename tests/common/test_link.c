@@ -601,8 +601,8 @@ static void spin(int rounds)
         continue;
 }
 
-/* nng 1.5.2 stops accepting for ever when its greeting meets a broken pipe. Every way of hanging
- * up, with every delay between a finished sending side and a reset, and a friend gets in. */
+/* Every way of hanging up, with every delay between a finished sending side and a reset, and a
+ * friend gets in. */
 static void hanging_up_never_stops_the_listener(void **state)
 {
     uint8_t hello[2048];

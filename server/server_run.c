@@ -76,6 +76,7 @@ static tacit_status listen_on(server *s, serving *v, uint64_t port, bool mutual,
                                   .workers = s->config.workers,
                                   .max_request = mutual ? 0 : ENROLMENT_MAX,
                                   .max_connections = s->config.max_connections,
+                                  .max_per_address = s->config.max_per_address,
                                   .handler = mutual ? serve_device : serve_enrolment,
                                   .ctx = s};
     return tacit_listener_start(out, &setup, err);

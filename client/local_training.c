@@ -120,20 +120,46 @@ static tacit_status run_batch(training *t, const size_t *drawn, size_t n, size_t
     return status;
 }
 
-static tacit_status run_step(training *t)
+/* Canaries are the units behind those of the data, `first` on. */
+static tacit_status run_canaries(training *t, size_t first, const size_t *drawn, size_t n)
+{
+    tacit_status status = TACIT_OK;
+    for (size_t i = 0; i < n && status == TACIT_OK; i++)
+        status =
+            tacit_dp_add(t->dp, canary_set_gradient(t->job->canaries, drawn[i] - first), t->err);
+    return status;
+}
+
+static tacit_status run_units_of_step(training *t, size_t *n)
 {
     const size_t *drawn;
-    size_t n, taken = 0;
+    size_t all, taken = 0, units = snapshot_units(t->job->snapshot);
+    tacit_status status = tacit_dp_begin_step(t->dp, units + canary_set_units(t->job->canaries),
+                                              &drawn, &all, t->err);
+    if (status != TACIT_OK)
+        return status;
+    *n = all;
+    while (*n && drawn[*n - 1] >= units)
+        --*n;
+    for (size_t i = 0; i < *n && status == TACIT_OK; i += taken)
+        status = run_batch(t, drawn + i, *n - i < UNITS_AT_ONCE ? *n - i : UNITS_AT_ONCE, &taken);
+    if (status == TACIT_OK)
+        status = run_canaries(t, units, drawn + *n, all - *n);
+    return status;
+}
+
+static tacit_status run_step(training *t)
+{
+    size_t n;
     t->loss = 0;
     t->units = t->finite = 0;
-    tacit_status status =
-        tacit_dp_begin_step(t->dp, snapshot_units(t->job->snapshot), &drawn, &n, t->err);
-    for (size_t i = 0; i < n && status == TACIT_OK; i += taken)
-        status = run_batch(t, drawn + i, n - i < UNITS_AT_ONCE ? n - i : UNITS_AT_ONCE, &taken);
+    tacit_status status = run_units_of_step(t, &n);
     if (status == TACIT_OK)
         status = tacit_dp_end_step(t->dp, t->mean, t->err);
     if (status != TACIT_OK)
         return status;
+    if (t->job->canaries)
+        canary_set_observe(t->job->canaries, t->mean);
     tacit_optimizer_step(&t->optimizer, tacit_trainer_values(t->trainer), t->mean, 1);
     t->done++;
     local_log_add(t->job->log, "step %u: %zu units drawn, %zu with a gradient, mean loss %.6g",
@@ -169,13 +195,31 @@ static tacit_status load_parent(training *t)
 static tacit_status resume(training *t)
 {
     const training_job *job = t->job;
+    tacit_buffer beside = {.cap = 0};
     bool found;
-    tacit_status status =
-        training_checkpoint_read(job->checkpoint, job->plan_hash, &t->done,
-                                 tacit_trainer_values(t->trainer), &t->optimizer, &found, t->err);
+    tacit_status status = training_checkpoint_read(job->checkpoint, job->plan_hash, &t->done,
+                                                   tacit_trainer_values(t->trainer), &t->optimizer,
+                                                   &beside, &found, t->err);
+    if (status == TACIT_OK && found)
+        status = canary_set_restore(job->canaries, (tacit_span){beside.data, beside.size},
+                                    job->checkpoint, t->err);
     if (status == TACIT_OK && t->done > job->mechanism->steps)
         status = tacit_fail(t->err, TACIT_INTEGRITY, "%s: it has more steps than the plan",
                             job->checkpoint);
+    tacit_buffer_free(&beside);
+    return status;
+}
+
+static tacit_status keep(training *t)
+{
+    const training_job *job = t->job;
+    tacit_buffer beside = {.cap = 0};
+    tacit_status status = canary_set_save(job->canaries, &beside, t->err);
+    if (status == TACIT_OK)
+        status = training_checkpoint_write(job->checkpoint, job->plan_hash, t->done,
+                                           tacit_trainer_values(t->trainer), &t->optimizer,
+                                           (tacit_span){beside.data, beside.size}, t->err);
+    tacit_buffer_free(&beside);
     return status;
 }
 
@@ -213,9 +257,7 @@ static tacit_status run_steps(training *t)
                               t->done, steps);
         status = run_step(t);
         if (status == TACIT_OK)
-            status =
-                training_checkpoint_write(job->checkpoint, job->plan_hash, t->done,
-                                          tacit_trainer_values(t->trainer), &t->optimizer, t->err);
+            status = keep(t);
         if (status == TACIT_OK && job->progress)
             job->progress(job->ctx, t->done, steps);
         if (status == TACIT_OK)

@@ -32,6 +32,7 @@ static const step_faults known_faults[] = {
 };
 
 static const step_faults *step_fault = &known_faults[0];
+static size_t step_units_seen; /* that the last step sampled from */
 
 /* False for a word that is no fault's. */
 static inline bool step_fault_set(const char *name)
@@ -72,6 +73,7 @@ void __wrap_tacit_sampler_draw(tacit_drbg *g, uint64_t q_num, size_t n_units, si
 void __wrap_tacit_sampler_draw(tacit_drbg *g, uint64_t q_num, size_t n_units, size_t *drawn,
                                size_t *n_drawn)
 {
+    step_units_seen = n_units;
     __real_tacit_sampler_draw(g, step_fault->all_drawn ? TACIT_Q_ONE : q_num, n_units, drawn,
                               n_drawn);
 }

@@ -4,7 +4,8 @@
 
 static const tacit_command commands[] = {
     {"epsilon", "the epsilon of a list of mechanisms", cmd_epsilon},
-    {"calibrate", "the smallest noise multiplier within a budget", cmd_calibrate},
+    {"calibrate", "the smallest noise multiplier, or the most steps, within a budget",
+     cmd_calibrate},
     {"verify", "an exported log, checked without its server", cmd_verify},
     {NULL, NULL, NULL},
 };

@@ -275,12 +275,20 @@ static unsigned __int128 saturating_multiply(unsigned __int128 a, uint64_t count
     return over && count > 0 ? INFINITE : product;
 }
 
-static double largest_fractional_order(void)
+/* A list of orders, ascending. */
+typedef struct order_list {
+    const double *order;
+    size_t n;
+} order_list;
+
+static const order_list account_orders = {tacit_rdp_orders, TACIT_RDP_ORDERS};
+
+static double largest_fractional_order(const order_list *l)
 {
     double largest = 0;
-    for (size_t i = 0; i < TACIT_RDP_ORDERS; i++)
-        if (!is_integer(tacit_rdp_orders[i]))
-            largest = tacit_rdp_orders[i];
+    for (size_t i = 0; i < l->n; i++)
+        if (!is_integer(l->order[i]))
+            largest = l->order[i];
     return largest;
 }
 
@@ -294,8 +302,9 @@ static double event_sensitivity(const tacit_event *event, tacit_rdp_mode mode)
     return mode == TACIT_RDP_COMPAT ? 1 : 2;
 }
 
-tacit_status tacit_rdp_add(tacit_rdp *account, const tacit_event *event, tacit_rdp_mode mode,
-                           tacit_error *err)
+/* rho[i] of l->order[i] += an event. */
+static tacit_status add_event(unsigned __int128 *rho, const order_list *l, const tacit_event *event,
+                              tacit_rdp_mode mode, tacit_error *err)
 {
     tacit_status status = tacit_event_validate(event, err);
     if (status != TACIT_OK)
@@ -308,17 +317,23 @@ tacit_status tacit_rdp_add(tacit_rdp *account, const tacit_event *event, tacit_r
                           event->q);
     run *r = malloc(sizeof *r);
     if (!r || !run_init(r, event->sigma / sensitivity, event->q, mode, INTEGER_ORDER_MAX,
-                        largest_fractional_order())) {
+                        largest_fractional_order(l))) {
         free(r);
         return tacit_fail(err, TACIT_NO_MEMORY, "rdp accountant: no memory");
     }
-    for (size_t i = 0; i < TACIT_RDP_ORDERS; i++) {
-        unsigned __int128 rho = to_fixed(run_rho(r, tacit_rdp_orders[i]));
-        account->rho[i] = saturating_add(account->rho[i], saturating_multiply(rho, event->count));
+    for (size_t i = 0; i < l->n; i++) {
+        unsigned __int128 one = to_fixed(run_rho(r, l->order[i]));
+        rho[i] = saturating_add(rho[i], saturating_multiply(one, event->count));
     }
     free(r->quad.node);
     free(r);
     return TACIT_OK;
+}
+
+tacit_status tacit_rdp_add(tacit_rdp *account, const tacit_event *event, tacit_rdp_mode mode,
+                           tacit_error *err)
+{
+    return add_event(account->rho, &account_orders, event, mode, err);
 }
 
 void tacit_rdp_join(tacit_rdp *account, const tacit_rdp *other)
@@ -358,19 +373,61 @@ double tacit_rdp_epsilon_at(const tacit_rdp *account, size_t order_index, double
                                 from_fixed(account->rho[order_index]), delta);
 }
 
-double tacit_rdp_epsilon(const tacit_rdp *account, double delta, double *order)
+static double least_epsilon(const unsigned __int128 *rho, const order_list *l, double delta,
+                            double *order)
 {
     double best = INFINITY, at = 0;
-    for (size_t i = 0; i < TACIT_RDP_ORDERS; i++) {
-        double epsilon = tacit_rdp_epsilon_at(account, i, delta);
+    for (size_t i = 0; i < l->n; i++) {
+        double epsilon = tacit_rdp_to_epsilon(l->order[i], from_fixed(rho[i]), delta);
         if (epsilon < best) {
             best = epsilon;
-            at = tacit_rdp_orders[i];
+            at = l->order[i];
         }
     }
     if (order)
         *order = at;
     return best;
+}
+
+double tacit_rdp_epsilon(const tacit_rdp *account, double delta, double *order)
+{
+    return least_epsilon(account->rho, &account_orders, delta, order);
+}
+
+static tacit_status check_orders(const order_list *l, tacit_error *err)
+{
+    for (size_t i = 0; i < l->n; i++)
+        if (!(l->order[i] > 1.01 && l->order[i] <= INTEGER_ORDER_MAX &&
+              (i == 0 || l->order[i] > l->order[i - 1])))
+            return tacit_fail(err, TACIT_BAD_INPUT,
+                              "rdp accountant: expected ascending orders above 1.01 and at most "
+                              "%d, found %g in place %zu",
+                              INTEGER_ORDER_MAX, l->order[i], i + 1);
+    if (l->n > 0 && l->n <= TACIT_RDP_ORDERS_MAX)
+        return TACIT_OK;
+    return tacit_fail(err, TACIT_BAD_INPUT, "rdp accountant: expected 1 to %d orders, found %zu",
+                      TACIT_RDP_ORDERS_MAX, l->n);
+}
+
+tacit_status tacit_rdp_epsilon_over(const double *orders, size_t n_orders,
+                                    const tacit_event *events, size_t n, tacit_rdp_mode mode,
+                                    double delta, double *epsilon, double *order, tacit_error *err)
+{
+    const order_list l = {orders, n_orders};
+    tacit_status status;
+    unsigned __int128 *rho = NULL;
+    TACIT_TRY(check_orders(&l, err), out);
+    rho = calloc(n_orders, sizeof *rho);
+    if (!rho) {
+        status = tacit_fail(err, TACIT_NO_MEMORY, "rdp accountant: no memory");
+        goto out;
+    }
+    for (size_t i = 0; i < n; i++)
+        TACIT_TRY(add_event(rho, &l, &events[i], mode, err), out);
+    *epsilon = least_epsilon(rho, &l, delta, order);
+out:
+    free(rho);
+    return status;
 }
 
 static double log_delta_at(double order, double rho, double epsilon)

@@ -34,11 +34,6 @@ static tacit_status check_events(const tacit_event *events, size_t n, tacit_erro
         if (events[i].neighbours != events[0].neighbours)
             return tacit_fail(err, TACIT_BAD_INPUT,
                               "pld accountant: all events must have the same neighbours");
-        if (events[i].sigma < TACIT_PLD_SIGMA_MIN)
-            return tacit_fail(err, TACIT_REFUSED,
-                              "pld accountant: expected noise multipliers of at least %g, found "
-                              "%g; use rdp",
-                              TACIT_PLD_SIGMA_MIN, events[i].sigma);
     }
     return TACIT_OK;
 }

@@ -29,8 +29,6 @@
 
 #include <stddef.h>
 
-#define TACIT_PLD_SIGMA_MIN 0.05
-
 /* How losses are placed; 0 for a field, or NULL for all, is the default described above.
  * {.interval = 1e-4} is dp-accounting's grid (Gaussians are placed on it then, too). */
 typedef struct tacit_pld_grid {
@@ -42,8 +40,7 @@ typedef struct tacit_pld_grid {
 #define TACIT_PLD_TAIL_MAX 0.25
 
 /* Epsilon at delta in (0, 1); +inf when the infinite loss alone exceeds delta. TACIT_REFUSED for
- * what it cannot take: noise multipliers below TACIT_PLD_SIGMA_MIN, or a grid larger than memory
- * allows. */
+ * an interval whose grid is larger than memory allows. */
 tacit_status tacit_pld_epsilon(const tacit_event *events, size_t n, double delta,
                                const tacit_pld_grid *grid, double *epsilon,
                                tacit_error *err) TACIT_MUST_CHECK;

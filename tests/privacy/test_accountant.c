@@ -58,7 +58,7 @@ static void test_delta_outside_its_range_is_refused(void **state)
     for (int n = 0; n < 4; n++)
         for (int i = 0; i < 5; i++)
             assert_int_equal(
-                tacit_accountant_epsilon(find(names[n]), &e, 1, bad[i], &epsilon, NULL, &err),
+                tacit_accountant_epsilon(find(names[n]), NULL, &e, 1, bad[i], &epsilon, NULL, &err),
                 TACIT_BAD_INPUT);
 }
 
@@ -72,10 +72,11 @@ static void test_no_accountant_is_below_the_exact_value(void **state)
             tacit_event e = {TACIT_ADD_REMOVE, sigma, 1, 7};
             double exact, rdp;
             assert_int_equal(
-                tacit_accountant_epsilon(find("analytic"), &e, 1, delta, &exact, NULL, &err),
+                tacit_accountant_epsilon(find("analytic"), NULL, &e, 1, delta, &exact, NULL, &err),
                 TACIT_OK);
-            assert_int_equal(tacit_accountant_epsilon(find("rdp"), &e, 1, delta, &rdp, NULL, &err),
-                             TACIT_OK);
+            assert_int_equal(
+                tacit_accountant_epsilon(find("rdp"), NULL, &e, 1, delta, &rdp, NULL, &err),
+                TACIT_OK);
             assert_true(rdp >= exact);
         }
 }
@@ -89,7 +90,7 @@ static void test_neighbours_may_not_be_mixed(void **state)
     double epsilon;
     for (int n = 0; n < 4; n++)
         assert_int_equal(
-            tacit_accountant_epsilon(find(names[n]), mixed, 2, 1e-5, &epsilon, NULL, &err),
+            tacit_accountant_epsilon(find(names[n]), NULL, mixed, 2, 1e-5, &epsilon, NULL, &err),
             TACIT_BAD_INPUT);
 }
 
@@ -100,21 +101,24 @@ static void test_calibration_is_tight_from_above(void **state)
     double sigma, exact, epsilon;
     tacit_event e = {TACIT_ADD_REMOVE, 0, 1, 9};
     const tacit_accountant *a = find("analytic");
-    assert_int_equal(tacit_accountant_calibrate(a, &e, 2, 1e-6, &sigma, &err), TACIT_OK);
+    assert_int_equal(tacit_accountant_calibrate(a, NULL, &e, 2, 1e-6, &sigma, &err), TACIT_OK);
     assert_int_equal(tacit_gaussian_calibrate(&exact, 2, 1e-6, 9, &err), TACIT_OK);
     assert_true(fabs(sigma / exact - 1) < 2e-9);
     e.sigma = sigma;
-    assert_int_equal(tacit_accountant_epsilon(a, &e, 1, 1e-6, &epsilon, NULL, &err), TACIT_OK);
+    assert_int_equal(tacit_accountant_epsilon(a, NULL, &e, 1, 1e-6, &epsilon, NULL, &err),
+                     TACIT_OK);
     assert_true(epsilon <= 2 && epsilon > 2 - 1e-7);
-    assert_int_equal(tacit_accountant_calibrate(a, &e, 0, 1e-6, &sigma, &err), TACIT_BAD_INPUT);
-    assert_int_equal(tacit_accountant_calibrate(find("rdp"), &e, 1e-9, 1e-12, &sigma, &err),
+    assert_int_equal(tacit_accountant_calibrate(a, NULL, &e, 0, 1e-6, &sigma, &err),
+                     TACIT_BAD_INPUT);
+    assert_int_equal(tacit_accountant_calibrate(find("rdp"), NULL, &e, 1e-9, 1e-12, &sigma, &err),
                      TACIT_BAD_INPUT);
     e.neighbours = TACIT_REPLACE_ONE;
-    assert_int_equal(tacit_accountant_calibrate(a, &e, 2, 1e-6, &sigma, &err), TACIT_OK);
+    assert_int_equal(tacit_accountant_calibrate(a, NULL, &e, 2, 1e-6, &sigma, &err), TACIT_OK);
     assert_true(fabs(sigma / exact - 2) < 4e-9);
     /* Published: one query at q = 0.01 for epsilon 1. */
     e = (tacit_event){TACIT_ADD_REMOVE, 0, 0.01, 1};
-    assert_int_equal(tacit_accountant_calibrate(find("pld"), &e, 1, 1e-5, &sigma, &err), TACIT_OK);
+    assert_int_equal(tacit_accountant_calibrate(find("pld"), NULL, &e, 1, 1e-5, &sigma, &err),
+                     TACIT_OK);
     assert_true(fabs(sigma - 0.67379294682) < 1e-5);
 }
 

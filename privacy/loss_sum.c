@@ -197,16 +197,18 @@ static double saddle_tilt(const loss_sum *s, const loss_query *q, double most)
 
 /* Less than the saddle point's tilt t: the law then reaches less far up (rare large losses weigh
  * less), at the price of a factor e^((K(u) - u y) - (K(t) - t y)), y = K'(t), between its mass and
- * what is read off around y. u is at least t / 2, and such that the factor is at most e^7: 12 of 16
- * digits are left. */
+ * what is read off around y, by which the transforms' rounding grows as well. u is at least t / 2,
+ * and such that the factor is at most e^7, and less where the runs leave no such room in ROUNDING.
+ */
 static double choose_tilt(const loss_sum *s, const loss_query *q, double most)
 {
     double tilt = saddle_tilt(s, q, most), low = tilt / 2, high = tilt;
+    double most_price = fmin(7, fmax(0, log(ROUNDING / (s->runs * 0x1p-50))));
     cumulant at = coarse_cumulant(s, tilt);
     for (int i = 0; i < 12; i++) {
         double u = i == 0 ? low : (low + high) / 2;
         double price = coarse_cumulant(s, u).value - at.value + (tilt - u) * at.slope;
-        *(price > 7 ? &low : &high) = u;
+        *(price > most_price ? &low : &high) = u;
         if (high == low)
             break;
     }

@@ -13,8 +13,7 @@
 #define LOG_OUTSIDE (-36.0) /* log of the share that may lie outside the window */
 #define COARSE 4096
 
-/* How much too high delta is read, relative. A frequency of the tilted law, off by some u = 2^-53
- * times log2 of the size, is raised to the power of the runs: that many times as much. */
+/* How much too high delta is read, relative, for what the masses of the grids are off. */
 #define ROUNDING 1e-9
 #define ROUNDING_PER_RUN 0x1p-46
 
@@ -371,8 +370,23 @@ static void signal_fini(signal *s)
     free(s->im);
 }
 
-/* total->re and ->im receive the tilted laws of *s and of *other (which may be NULL), at grid index
- * modulo size. */
+/* One loss alone: nothing to convolve, and nothing to round. */
+static bool is_single(const loss_sum *s)
+{
+    return s->n == 1 && s->term[0].count == 1;
+}
+
+/* `to` receives the tilted laws of the i-th terms of *s and of *other (which may be NULL). */
+static void place_terms(signal *to, size_t size, const loss_sum *s, const loss_sum *other, size_t i)
+{
+    for (size_t j = 0; j < size; j++)
+        to->re[j] = to->im[j] = 0;
+    add_tilted(to->re, size, &s->term[i], s->tilt);
+    if (other)
+        add_tilted(to->im, size, &other->term[i], other->tilt);
+}
+
+/* total->re and ->im receive the tilted laws of *s and of *other, at grid index modulo size. */
 static tacit_status convolve(const loss_sum *s, const loss_sum *other, size_t size, signal *total,
                              tacit_error *err)
 {
@@ -384,11 +398,7 @@ static tacit_status convolve(const loss_sum *s, const loss_sum *other, size_t si
     for (size_t j = 0; j < size; j++) /* the transform of a spike at 0, in both */
         total->re[j] = total->im[j] = 1;
     for (size_t i = 0; i < s->n; i++) {
-        for (size_t j = 0; j < size; j++)
-            one.re[j] = one.im[j] = 0;
-        add_tilted(one.re, size, &s->term[i], s->tilt);
-        if (other)
-            add_tilted(one.im, size, &other->term[i], other->tilt);
+        place_terms(&one, size, s, other, i);
         tacit_fft_forward(fft, one.re, one.im);
         multiply_power(total, &one, size, s->term[i].count);
     }
@@ -417,10 +427,22 @@ static void reading_pass(reading *r, double mass, double step)
     r->tail = (r->tail + mass) * shrink;
 }
 
+/* What any mass of the law may be too low by. A transform is off by some u log2 of the size of its
+ * norm, u = 2^-53, raised to the power of the runs by that many times as much; it spreads evenly.
+ */
+static double law_noise(const loss_sum *s, const double *law, size_t size)
+{
+    double squares = 0, n = (double)size;
+    for (size_t k = 0; k < size; k++)
+        squares += law[k] * law[k];
+    return is_single(s) ? 0 : 4 * 0x1p-53 * log2(n) * (1 + s->runs) * sqrt(squares / n);
+}
+
 static double read_answer(const loss_sum *s, const double *law, size_t size, const loss_query *q)
 {
     reading r = {0, 0, 0};
-    double step = s->term[0].grid.step, y = 0, high = 1 + ROUNDING + ROUNDING_PER_RUN * s->runs;
+    double step = s->term[0].grid.step, y = 0, noise = law_noise(s, law, size);
+    double high = 1 + ROUNDING + ROUNDING_PER_RUN * s->runs;
     double base = -expm1(s->log_finite) + s->outside, delta = q->delta / high;
     if (q->for_epsilon && !(base < delta))
         return INFINITY;
@@ -433,8 +455,8 @@ static double read_answer(const loss_sum *s, const double *law, size_t size, con
             return fmin(1, (base + r.excess - expm1(q->epsilon - y) * r.tail) * high);
         if (q->for_epsilon && y <= 0)
             return 0;
-        double mass = law[(uint64_t)index & (size - 1)];
-        reading_pass(&r, mass > 0 ? mass * exp(s->log_scale - s->tilt * y) : 0, step);
+        double mass = fmax(0, law[(uint64_t)index & (size - 1)]) + noise;
+        reading_pass(&r, mass * exp(s->log_scale - s->tilt * y), step);
     }
     return q->for_epsilon ? fmax(0, y) : fmin(1, base + r.above); /* both from above */
 }
@@ -453,7 +475,10 @@ tacit_status loss_sum_solve(const loss_sum *s, const loss_sum *other, double poi
     while ((double)size < points)
         size *= 2;
     TACIT_TRY(signal_init(&total, size, err), out);
-    TACIT_TRY(convolve(s, other, size, &total, err), out);
+    if (is_single(s))
+        place_terms(&total, size, s, other, 0);
+    else
+        TACIT_TRY(convolve(s, other, size, &total, err), out);
     *answer = read_answer(s, total.re, size, q);
     if (other)
         *answer = fmax(*answer, read_answer(other, total.im, size, q));

@@ -3,8 +3,8 @@
  * to the accountants.
  *
  * Add the grids, aim at what is sought, solve. What is computed is never below the exact value for
- * the grids: delta is read too high by a relative 1e-9 and 2^-46 for each loss added, which is more
- * than the transforms are off. */
+ * the grids: every mass is raised by what the transforms may be off, and delta by a relative 1e-9
+ * and 2^-46 for each loss added, for what the grids' own masses may be off. */
 #ifndef TACIT_PRIVACY_LOSS_SUM_H
 #define TACIT_PRIVACY_LOSS_SUM_H
 

@@ -138,14 +138,15 @@ static double quadrature_log_a(const quadrature *quad, double sigma, double a)
     return shift > 0 ? log(sum) + shift : log1p(sum);
 }
 
-/* log A is convex in a and 0 at a = 1: the chord between integer orders is an upper bound. It
- * serves noise multipliers under QUADRATURE_SIGMA_MIN, whose epsilon is in the hundreds. */
-static double chord_log_a(const integer_terms *t, double a)
+/* log A is convex in a and 0 at a = 1: the chord between integer orders is an upper bound, and so
+ * is the value at q = 1. They serve noise multipliers under QUADRATURE_SIGMA_MIN, whose epsilon is
+ * in the hundreds. */
+static double chord_log_a(const integer_terms *t, double sigma, double a)
 {
     double below = floor(a), share = a - below;
     double low = below < 2 ? 0 : integer_log_a(t, (int)below);
     double high = integer_log_a(t, (int)below + 1);
-    return low + share * (high - low);
+    return fmin(low + share * (high - low), a * (a - 1) / (2 * sigma * sigma));
 }
 
 /* --- The reference's values. Its series is that of Mironov, Talwar and Zhang 2019, section 3.3,
@@ -227,7 +228,7 @@ static double run_rho(const run *r, double order)
     else if (r->quad.node)
         log_a = quadrature_log_a(&r->quad, r->sigma, order);
     else if (order < INTEGER_ORDER_MAX)
-        log_a = chord_log_a(&r->terms, order);
+        log_a = chord_log_a(&r->terms, r->sigma, order);
     else
         log_a = INFINITY;
     return log_a / (order - 1);

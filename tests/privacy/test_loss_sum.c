@@ -61,7 +61,7 @@ static void test_binomial_sums(void **state)
             double epsilon = n * step * tanh(step / 2) + spread;
             const loss_query q = {.epsilon = epsilon};
             long double exact = binomial_delta(step, p, counts[i], epsilon);
-            double oracle = 1e-12 + 1e-18 * n * log(n), room = 2 * (1e-9 + 0x1p-46 * n);
+            double oracle = 1e-12 + 1e-18 * n * log(n), room = 2 * (1e-9 + 0x1p-44 * n);
             double found = ask(coin(step, p, 0), counts[i], &q);
             if (!(found >= exact * (1 - oracle) && found <= exact * (1 + room + oracle) + 1e-20L))
                 fail_msg("%g losses, epsilon %g: expected %.17Lg, found %.17g, off by %Lg", n,

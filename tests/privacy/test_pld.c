@@ -279,6 +279,27 @@ static void check_against(const tacit_event *e, double step, const naive_law *a,
     }
 }
 
+/* Rare large losses: the law has two humps, and the epsilon sought lies in the valley between them,
+ * where what a transform leaves is large beside the masses. */
+static void test_valleys_are_not_undercharged(void **state)
+{
+    (void)state;
+    tacit_error err;
+    const double q = 1e-4, step = 0.01;
+    for (int n = 1; n <= 3; n++) {
+        const tacit_event e = {TACIT_ADD_REMOVE, 1, q, (uint64_t)n};
+        naive_law remove = naive_compose(LOSS_REMOVE, 1, q, n, step);
+        for (double epsilon = 0.015; epsilon < 0.4; epsilon *= 1.3) {
+            double found, expected = naive_delta(&remove, epsilon);
+            assert_int_equal(tacit_pld_delta(&e, 1, epsilon, AT(step), &found, &err), TACIT_OK);
+            if (!(found >= expected && found <= expected * (1 + 1e-2)))
+                fail_msg("%d runs, epsilon %g: expected %.17g, found %.17g", n, epsilon, expected,
+                         found);
+        }
+        free(remove.mass);
+    }
+}
+
 static void test_composition_against_naive_convolution(void **state)
 {
     (void)state;
@@ -582,6 +603,7 @@ int main(void)
         cmocka_unit_test(test_grid_keeps_delta_at_its_points),
         cmocka_unit_test(test_coarse_grids_are_the_published_ones),
         cmocka_unit_test(test_composition_against_naive_convolution),
+        cmocka_unit_test(test_valleys_are_not_undercharged),
         cmocka_unit_test(test_epsilon_and_delta_are_inverse),
         cmocka_unit_test(test_tails_follow_delta),
         cmocka_unit_test(test_golden_rows_at_the_reference_step),

@@ -119,6 +119,8 @@ static double node_excess(const node *p, double a, double shift)
         return exp(a * p->log1p_u + log_weight) -
                exp(log_linear + log1p(exp(-log_linear)) + log_weight);
     }
+    if (a * p->log1p_u > 40) /* the power alone may overflow */
+        return exp(a * p->log1p_u + log_weight) - (1 + au) * exp(log_weight);
     if (fabs(au) >= 0.1)
         return (expm1(a * p->log1p_u) - au) * exp(log_weight);
     double term = a * (a - 1) / 2 * p->u * p->u, sum = 0;
@@ -129,10 +131,19 @@ static double node_excess(const node *p, double a, double shift)
     return sum * exp(log_weight);
 }
 
-static double quadrature_log_a(const quadrature *quad, double sigma, double a)
+/* What keeps the largest term of A in range: its logarithm, less 600. 0 where none is large, as at
+ * all orders of a small rho, whose digits lie in A - 1. */
+static double node_shift(const quadrature *quad, double a)
 {
-    /* A is at most e^(a (a - 1) / (2 s^2)), its value at q = 1: the shift keeps it in range. */
-    double shift = fmax(0, a * (a - 1) / (2 * sigma * sigma) - 600), sum = 0;
+    double largest = 0;
+    for (size_t k = 0; k < quad->n; k++)
+        largest = fmax(largest, a * quad->node[k].log1p_u + quad->node[k].log_weight);
+    return fmax(0, largest - 600);
+}
+
+static double quadrature_log_a(const quadrature *quad, double a)
+{
+    double shift = node_shift(quad, a), sum = 0;
     for (size_t k = 0; k < quad->n; k++)
         sum += node_excess(&quad->node[k], a, shift);
     return shift > 0 ? log(sum) + shift : log1p(sum);
@@ -226,7 +237,7 @@ static double run_rho(const run *r, double order)
     else if (r->mode == TACIT_RDP_COMPAT)
         log_a = compat_log_a(r->sigma, r->q, order);
     else if (r->quad.node)
-        log_a = quadrature_log_a(&r->quad, r->sigma, order);
+        log_a = quadrature_log_a(&r->quad, order);
     else if (order < INTEGER_ORDER_MAX)
         log_a = chord_log_a(&r->terms, r->sigma, order);
     else
@@ -255,7 +266,7 @@ double tacit_rdp_one(double order, double sigma, double q, tacit_rdp_mode mode)
 static unsigned __int128 to_fixed(double rho)
 {
     double raised = ldexp(rho * (1 + RHO_MARGIN), 64);
-    return raised < 0x1p126 ? (unsigned __int128)raised + 1 : INFINITE;
+    return raised >= 0 && raised < 0x1p126 ? (unsigned __int128)raised + 1 : INFINITE;
 }
 
 static double from_fixed(unsigned __int128 rho)

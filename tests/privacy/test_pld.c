@@ -412,10 +412,10 @@ static double reference_epsilon(const golden_row *row)
     return golden_number(row, EPS_PLD);
 }
 
-/* What the reference's rounding leaves of its values: 1e-6 demanded at delta 1e-5, 1e-5 at 1e-8. */
+/* What the reference's rounding leaves of its values. */
 static double reference_rounding(double delta)
 {
-    return delta > 3e-7 ? 3e-7 : 3e-6;
+    return delta > 3e-6 ? 3e-7 : delta > 3e-7 ? 1e-6 : 1e-5;
 }
 
 /* At the reference's step: its values. */

@@ -75,7 +75,7 @@ static tacit_status calibrate(const making *m, size_t values, double *z, tacit_e
                           "%zu values and %u steps; ask for less epsilon",
                           r->epsilon, r->delta, values, r->steps);
     if (status == TACIT_OK)
-        status = tacit_accountant_calibrate(rdp, NULL, &event, r->epsilon, delta, z, err);
+        status = tacit_accountant_calibrate(rdp, &event, r->epsilon, delta, z, err);
     return status;
 }
 

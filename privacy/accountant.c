@@ -9,14 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct tacit_accountant {
-    const char *name;
-    bool has_orders, has_grid; /* which options it takes */
-    tacit_status (*epsilon)(const tacit_accountant_options *options, const tacit_event *events,
-                            size_t n, double delta, double *epsilon, double *order,
-                            tacit_error *err);
-};
-
 static tacit_status rdp_epsilon(const tacit_accountant_options *o, const tacit_event *events,
                                 size_t n, double delta, tacit_rdp_mode mode, double *epsilon,
                                 double *order, tacit_error *err)
@@ -58,10 +50,10 @@ static tacit_status pld_epsilon(const tacit_accountant_options *o, const tacit_e
 }
 
 static const tacit_accountant accountants[] = {
-    {"pld", false, true, pld_epsilon},
-    {"rdp", true, false, true_epsilon},
-    {"rdp-compat", true, false, compat_epsilon},
-    {"analytic", false, false, analytic_epsilon},
+    {"pld", false, true, pld_epsilon, {NULL, 0, {0, 0}}},
+    {"rdp", true, false, true_epsilon, {NULL, 0, {0, 0}}},
+    {"rdp-compat", true, false, compat_epsilon, {NULL, 0, {0, 0}}},
+    {"analytic", false, false, analytic_epsilon, {NULL, 0, {0, 0}}},
 };
 
 #define ACCOUNTANTS (sizeof accountants / sizeof accountants[0])
@@ -92,9 +84,8 @@ static tacit_status refuse_option(const tacit_accountant *a, const char *what, c
                       a->name, what, of);
 }
 
-tacit_status tacit_accountant_check_options(const tacit_accountant *a,
-                                            const tacit_accountant_options *options,
-                                            tacit_error *err)
+static tacit_status check_options(const tacit_accountant *a,
+                                  const tacit_accountant_options *options, tacit_error *err)
 {
     if (options->n_orders > 0 && !a->has_orders)
         return refuse_option(a, "orders", "rdp", err);
@@ -103,6 +94,14 @@ tacit_status tacit_accountant_check_options(const tacit_accountant *a,
     if (options->grid.tail != 0 && !a->has_grid)
         return refuse_option(a, "tail", "pld", err);
     return TACIT_OK;
+}
+
+tacit_status tacit_accountant_with(tacit_accountant *out, const tacit_accountant *a,
+                                   const tacit_accountant_options *options, tacit_error *err)
+{
+    *out = *a;
+    out->options = *options;
+    return check_options(a, options, err);
 }
 
 static tacit_status check_question(const tacit_event *events, size_t n, double delta,
@@ -137,23 +136,19 @@ static tacit_status drawing_events(tacit_event *out, size_t *n_out, const tacit_
     return TACIT_OK;
 }
 
-tacit_status tacit_accountant_epsilon(const tacit_accountant *a,
-                                      const tacit_accountant_options *options,
-                                      const tacit_event *events, size_t n, double delta,
-                                      double *epsilon, double *order, tacit_error *err)
+tacit_status tacit_accountant_epsilon(const tacit_accountant *a, const tacit_event *events,
+                                      size_t n, double delta, double *epsilon, double *order,
+                                      tacit_error *err)
 {
-    static const tacit_accountant_options defaults = {0};
     tacit_status status;
     double at = 0;
     size_t n_drawing = 0;
     tacit_event *drawing = calloc(n + 1, sizeof *drawing);
     if (!drawing)
         return tacit_fail(err, TACIT_NO_MEMORY, "accountant: no memory for %zu events", n);
-    options = options ? options : &defaults;
-    TACIT_TRY(tacit_accountant_check_options(a, options, err), out);
     TACIT_TRY(check_question(events, n, delta, err), out);
     TACIT_TRY(drawing_events(drawing, &n_drawing, events, n, err), out);
-    status = a->epsilon(options, drawing, n_drawing, delta, epsilon, &at, err);
+    status = a->epsilon(&a->options, drawing, n_drawing, delta, epsilon, &at, err);
     if (order)
         *order = at;
 out:
@@ -175,17 +170,16 @@ static tacit_status check_target(double epsilon, tacit_error *err)
                       "calibration: expected a finite epsilon above 0, found %g", epsilon);
 }
 
-tacit_status tacit_accountant_calibrate(const tacit_accountant *a,
-                                        const tacit_accountant_options *options,
-                                        const tacit_event *shape, double epsilon, double delta,
-                                        double *sigma, tacit_error *err)
+tacit_status tacit_accountant_calibrate(const tacit_accountant *a, const tacit_event *shape,
+                                        double epsilon, double delta, double *sigma,
+                                        tacit_error *err)
 {
     tacit_status status;
     tacit_event event = *shape;
     double low = SIGMA_LEAST, high = 1, cost;
     TACIT_TRY(check_target(epsilon, err), out);
     event.sigma = high;
-    TACIT_TRY(tacit_accountant_epsilon(a, options, &event, 1, delta, &cost, NULL, err), out);
+    TACIT_TRY(tacit_accountant_epsilon(a, &event, 1, delta, &cost, NULL, err), out);
     while (cost > epsilon) {
         low = high;
         high *= 2;
@@ -195,11 +189,11 @@ tacit_status tacit_accountant_calibrate(const tacit_accountant *a,
                               "%g; ask for a larger epsilon or delta, or fewer steps",
                               SIGMA_MOST, epsilon, delta);
         event.sigma = high;
-        TACIT_TRY(tacit_accountant_epsilon(a, options, &event, 1, delta, &cost, NULL, err), out);
+        TACIT_TRY(tacit_accountant_epsilon(a, &event, 1, delta, &cost, NULL, err), out);
     }
     while (high - low > 1e-9 * high) {
         event.sigma = (low + high) / 2;
-        TACIT_TRY(tacit_accountant_epsilon(a, options, &event, 1, delta, &cost, NULL, err), out);
+        TACIT_TRY(tacit_accountant_epsilon(a, &event, 1, delta, &cost, NULL, err), out);
         *(cost > epsilon ? &low : &high) = event.sigma;
     }
     *sigma = high;
@@ -208,10 +202,9 @@ out:
 }
 
 /* Doubles the count until it costs too much, then halves the gap. */
-tacit_status tacit_accountant_calibrate_count(const tacit_accountant *a,
-                                              const tacit_accountant_options *options,
-                                              const tacit_event *shape, double epsilon,
-                                              double delta, uint64_t *count, tacit_error *err)
+tacit_status tacit_accountant_calibrate_count(const tacit_accountant *a, const tacit_event *shape,
+                                              double epsilon, double delta, uint64_t *count,
+                                              tacit_error *err)
 {
     tacit_status status;
     tacit_event event = *shape;
@@ -220,7 +213,7 @@ tacit_status tacit_accountant_calibrate_count(const tacit_accountant *a,
     TACIT_TRY(check_target(epsilon, err), out);
     event.count = 1;
     while (high - low > 1) {
-        TACIT_TRY(tacit_accountant_epsilon(a, options, &event, 1, delta, &cost, NULL, err), out);
+        TACIT_TRY(tacit_accountant_epsilon(a, &event, 1, delta, &cost, NULL, err), out);
         *(cost > epsilon ? &high : &low) = event.count;
         event.count = high > COUNT_MOST && low <= COUNT_MOST / 2 ? 2 * low : low + (high - low) / 2;
     }

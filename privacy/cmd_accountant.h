@@ -8,7 +8,7 @@
 /* What stands on the command line; accountant_choice_defaults before parsing. */
 typedef struct accountant_choice {
     const char *accountant_word, *neighbours_word, *orders_word;
-    const tacit_accountant *accountant;
+    tacit_accountant accountant; /* with its options */
     tacit_neighbours neighbours;
     tacit_accountant_options options;
     double orders[TACIT_ORDERS_PARSED];

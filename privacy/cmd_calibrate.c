@@ -19,10 +19,10 @@ static tacit_status find_missing(calibration *c, bool steps_given, tacit_error *
 {
     const accountant_choice *by = &c->choice;
     if (steps_given)
-        return tacit_accountant_calibrate(by->accountant, &by->options, &c->event, c->epsilon,
-                                          c->delta, &c->event.sigma, err);
-    return tacit_accountant_calibrate_count(by->accountant, &by->options, &c->event, c->epsilon,
-                                            c->delta, &c->event.count, err);
+        return tacit_accountant_calibrate(&by->accountant, &c->event, c->epsilon, c->delta,
+                                          &c->event.sigma, err);
+    return tacit_accountant_calibrate_count(&by->accountant, &c->event, c->epsilon, c->delta,
+                                            &c->event.count, err);
 }
 
 static tacit_status calibrate(calibration *c, bool steps_given, tacit_error *err)
@@ -32,8 +32,8 @@ static tacit_status calibrate(calibration *c, bool steps_given, tacit_error *err
     TACIT_TRY(tacit_b_for_noise_multiplier(&c->b, c->event.sigma, err), out);
     tacit_event run = c->event;
     c->executed = run.sigma = tacit_noise_multiplier(c->b);
-    status = tacit_accountant_epsilon(c->choice.accountant, &c->choice.options, &run, 1, c->delta,
-                                      &c->cost, NULL, err);
+    status =
+        tacit_accountant_epsilon(&c->choice.accountant, &run, 1, c->delta, &c->cost, NULL, err);
 out:
     return status;
 }

@@ -52,9 +52,9 @@ tacit_status cmd_epsilon(int argc, char **argv, tacit_error *err)
     TACIT_TRY(accountant_choice_read(&c, err), out);
     for (size_t i = 0; i < texts.count; i++)
         TACIT_TRY(tacit_event_parse(&events[i], texts.item[i], c.neighbours, err), out);
-    TACIT_TRY(tacit_accountant_epsilon(c.accountant, &c.options, events, texts.count, delta,
-                                       &epsilon, &order, err),
-              out);
+    TACIT_TRY(
+        tacit_accountant_epsilon(&c.accountant, events, texts.count, delta, &epsilon, &order, err),
+        out);
     (json ? print_json : print_people)(&c, delta, epsilon, order);
 out:
     return status;

@@ -28,16 +28,17 @@ static const measured rows[] = {{"rdp", "rdp", 0}, {"pld", "pld", 0}, {"pld at 1
 static tacit_status measure(const measured *row, const char *text, double delta, tacit_error *err)
 {
     tacit_status status;
-    const tacit_accountant *a;
+    const tacit_accountant *plain;
+    tacit_accountant a;
     const tacit_accountant_options options = {.grid = {.interval = row->interval}};
     tacit_event event;
     double best = 1e9, epsilon = 0;
-    TACIT_TRY(tacit_accountant_find(&a, row->accountant, err), out);
+    TACIT_TRY(tacit_accountant_find(&plain, row->accountant, err), out);
+    TACIT_TRY(tacit_accountant_with(&a, plain, &options, err), out);
     TACIT_TRY(tacit_event_parse(&event, text, TACIT_ADD_REMOVE, err), out);
     for (int i = 0; i < RUNS; i++) {
         double start = processor_seconds();
-        TACIT_TRY(tacit_accountant_epsilon(a, &options, &event, 1, delta, &epsilon, NULL, err),
-                  out);
+        TACIT_TRY(tacit_accountant_epsilon(&a, &event, 1, delta, &epsilon, NULL, err), out);
         double taken = processor_seconds() - start;
         best = taken < best ? taken : best;
     }

@@ -58,7 +58,7 @@ static void test_delta_outside_its_range_is_refused(void **state)
     for (int n = 0; n < 4; n++)
         for (int i = 0; i < 5; i++)
             assert_int_equal(
-                tacit_accountant_epsilon(find(names[n]), NULL, &e, 1, bad[i], &epsilon, NULL, &err),
+                tacit_accountant_epsilon(find(names[n]), &e, 1, bad[i], &epsilon, NULL, &err),
                 TACIT_BAD_INPUT);
 }
 
@@ -72,11 +72,10 @@ static void test_no_accountant_is_below_the_exact_value(void **state)
             tacit_event e = {TACIT_ADD_REMOVE, sigma, 1, 7};
             double exact, rdp;
             assert_int_equal(
-                tacit_accountant_epsilon(find("analytic"), NULL, &e, 1, delta, &exact, NULL, &err),
+                tacit_accountant_epsilon(find("analytic"), &e, 1, delta, &exact, NULL, &err),
                 TACIT_OK);
-            assert_int_equal(
-                tacit_accountant_epsilon(find("rdp"), NULL, &e, 1, delta, &rdp, NULL, &err),
-                TACIT_OK);
+            assert_int_equal(tacit_accountant_epsilon(find("rdp"), &e, 1, delta, &rdp, NULL, &err),
+                             TACIT_OK);
             assert_true(rdp >= exact);
         }
 }
@@ -90,7 +89,7 @@ static void test_neighbours_may_not_be_mixed(void **state)
     double epsilon;
     for (int n = 0; n < 4; n++)
         assert_int_equal(
-            tacit_accountant_epsilon(find(names[n]), NULL, mixed, 2, 1e-5, &epsilon, NULL, &err),
+            tacit_accountant_epsilon(find(names[n]), mixed, 2, 1e-5, &epsilon, NULL, &err),
             TACIT_BAD_INPUT);
 }
 
@@ -101,24 +100,21 @@ static void test_calibration_is_tight_from_above(void **state)
     double sigma, exact, epsilon;
     tacit_event e = {TACIT_ADD_REMOVE, 0, 1, 9};
     const tacit_accountant *a = find("analytic");
-    assert_int_equal(tacit_accountant_calibrate(a, NULL, &e, 2, 1e-6, &sigma, &err), TACIT_OK);
+    assert_int_equal(tacit_accountant_calibrate(a, &e, 2, 1e-6, &sigma, &err), TACIT_OK);
     assert_int_equal(tacit_gaussian_calibrate(&exact, 2, 1e-6, 9, &err), TACIT_OK);
     assert_true(fabs(sigma / exact - 1) < 2e-9);
     e.sigma = sigma;
-    assert_int_equal(tacit_accountant_epsilon(a, NULL, &e, 1, 1e-6, &epsilon, NULL, &err),
-                     TACIT_OK);
+    assert_int_equal(tacit_accountant_epsilon(a, &e, 1, 1e-6, &epsilon, NULL, &err), TACIT_OK);
     assert_true(epsilon <= 2 && epsilon > 2 - 1e-7);
-    assert_int_equal(tacit_accountant_calibrate(a, NULL, &e, 0, 1e-6, &sigma, &err),
-                     TACIT_BAD_INPUT);
-    assert_int_equal(tacit_accountant_calibrate(find("rdp"), NULL, &e, 1e-9, 1e-12, &sigma, &err),
+    assert_int_equal(tacit_accountant_calibrate(a, &e, 0, 1e-6, &sigma, &err), TACIT_BAD_INPUT);
+    assert_int_equal(tacit_accountant_calibrate(find("rdp"), &e, 1e-9, 1e-12, &sigma, &err),
                      TACIT_BAD_INPUT);
     e.neighbours = TACIT_REPLACE_ONE;
-    assert_int_equal(tacit_accountant_calibrate(a, NULL, &e, 2, 1e-6, &sigma, &err), TACIT_OK);
+    assert_int_equal(tacit_accountant_calibrate(a, &e, 2, 1e-6, &sigma, &err), TACIT_OK);
     assert_true(fabs(sigma / exact - 2) < 4e-9);
     /* Published: one query at q = 0.01 for epsilon 1. */
     e = (tacit_event){TACIT_ADD_REMOVE, 0, 0.01, 1};
-    assert_int_equal(tacit_accountant_calibrate(find("pld"), NULL, &e, 1, 1e-5, &sigma, &err),
-                     TACIT_OK);
+    assert_int_equal(tacit_accountant_calibrate(find("pld"), &e, 1, 1e-5, &sigma, &err), TACIT_OK);
     assert_true(fabs(sigma - 0.67379294682) < 1e-5);
 }
 
@@ -133,30 +129,27 @@ static void test_most_steps(void **state)
         tacit_event e = {TACIT_ADD_REMOVE, 3, n == 3 ? 1 : 0.1, 0};
         uint64_t count;
         double epsilon, more;
-        assert_int_equal(tacit_accountant_calibrate_count(a, NULL, &e, 4, 1e-5, &count, &err),
-                         TACIT_OK);
+        assert_int_equal(tacit_accountant_calibrate_count(a, &e, 4, 1e-5, &count, &err), TACIT_OK);
         e.count = count;
-        assert_int_equal(tacit_accountant_epsilon(a, NULL, &e, 1, 1e-5, &epsilon, NULL, &err),
-                         TACIT_OK);
+        assert_int_equal(tacit_accountant_epsilon(a, &e, 1, 1e-5, &epsilon, NULL, &err), TACIT_OK);
         e.count = count + 1;
-        assert_int_equal(tacit_accountant_epsilon(a, NULL, &e, 1, 1e-5, &more, NULL, &err),
-                         TACIT_OK);
+        assert_int_equal(tacit_accountant_epsilon(a, &e, 1, 1e-5, &more, NULL, &err), TACIT_OK);
         assert_true(epsilon <= 4 && more > 4);
     }
     /* The plain Gaussian in closed form: mu = sqrt(count) / sigma. */
     tacit_event e = {TACIT_ADD_REMOVE, 100, 1, 0};
     uint64_t count;
-    assert_int_equal(tacit_accountant_calibrate_count(find("analytic"), NULL, &e,
+    assert_int_equal(tacit_accountant_calibrate_count(find("analytic"), &e,
                                                       tacit_gaussian_epsilon(1e-6, 2 + 1e-9), 1e-6,
                                                       &count, &err),
                      TACIT_OK);
     assert_int_equal(count, 40000);
     e.sigma = 0.5;
-    assert_int_equal(tacit_accountant_calibrate_count(find("rdp"), NULL, &e, 1, 1e-5, &count, &err),
+    assert_int_equal(tacit_accountant_calibrate_count(find("rdp"), &e, 1, 1e-5, &count, &err),
                      TACIT_BAD_INPUT);
     assert_non_null(strstr(err.message, "one step costs"));
     e.q = 0;
-    assert_int_equal(tacit_accountant_calibrate_count(find("rdp"), NULL, &e, 1, 1e-5, &count, &err),
+    assert_int_equal(tacit_accountant_calibrate_count(find("rdp"), &e, 1, 1e-5, &count, &err),
                      TACIT_BAD_INPUT);
     assert_non_null(strstr(err.message, "there is no most"));
 }
@@ -174,15 +167,13 @@ static void test_nothing_drawn_costs_nothing(void **state)
     for (int n = 0; n < 4; n++) {
         double zero = -1, all, alone;
         const tacit_accountant *a = find(names[n]);
-        assert_int_equal(tacit_accountant_epsilon(a, NULL, with, 1, 1e-5, &zero, NULL, &err),
-                         TACIT_OK);
+        assert_int_equal(tacit_accountant_epsilon(a, with, 1, 1e-5, &zero, NULL, &err), TACIT_OK);
         assert_true(zero == 0);
-        assert_int_equal(tacit_accountant_epsilon(a, NULL, with, 3, 1e-5, &all, NULL, &err),
-                         TACIT_OK);
-        assert_int_equal(tacit_accountant_epsilon(a, NULL, with + 1, 1, 1e-5, &alone, NULL, &err),
+        assert_int_equal(tacit_accountant_epsilon(a, with, 3, 1e-5, &all, NULL, &err), TACIT_OK);
+        assert_int_equal(tacit_accountant_epsilon(a, with + 1, 1, 1e-5, &alone, NULL, &err),
                          TACIT_OK);
         assert_true(all == alone && all > 0);
-        assert_int_equal(tacit_accountant_epsilon(a, NULL, &bad, 1, 1e-5, &zero, NULL, &err),
+        assert_int_equal(tacit_accountant_epsilon(a, &bad, 1, 1e-5, &zero, NULL, &err),
                          TACIT_BAD_INPUT);
     }
     /* A mechanism of q = 0 is refused all the same: no account holds one. */
@@ -201,6 +192,17 @@ static void test_nothing_drawn_costs_nothing(void **state)
     assert_int_equal(tacit_event_validate(&e, &err), TACIT_BAD_INPUT);
 }
 
+static double with_options(const char *name, const tacit_accountant_options *options,
+                           const tacit_event *e, double *order)
+{
+    tacit_error err;
+    tacit_accountant a;
+    double epsilon;
+    assert_int_equal(tacit_accountant_with(&a, find(name), options, &err), TACIT_OK);
+    assert_int_equal(tacit_accountant_epsilon(&a, e, 1, 1e-5, &epsilon, order, &err), TACIT_OK);
+    return epsilon;
+}
+
 static void test_options_reach_their_accountant(void **state)
 {
     (void)state;
@@ -210,30 +212,26 @@ static void test_options_reach_their_accountant(void **state)
     const tacit_accountant_options few = {.orders = orders, .n_orders = 2};
     const tacit_accountant_options coarse = {.grid = {.interval = 1e-2}};
     const tacit_accountant_options cut = {.grid = {.tail = 1e-9}};
+    tacit_accountant refused;
     double by_default, found, order;
-    assert_int_equal(
-        tacit_accountant_epsilon(find("rdp"), NULL, &e, 1, 1e-5, &by_default, NULL, &err),
-        TACIT_OK);
-    assert_int_equal(tacit_accountant_epsilon(find("rdp"), &few, &e, 1, 1e-5, &found, &order, &err),
+    assert_int_equal(tacit_accountant_epsilon(find("rdp"), &e, 1, 1e-5, &by_default, NULL, &err),
                      TACIT_OK);
+    found = with_options("rdp", &few, &e, &order);
     assert_true(found > by_default && order == 8);
-    assert_int_equal(
-        tacit_accountant_epsilon(find("pld"), NULL, &e, 1, 1e-5, &by_default, NULL, &err),
-        TACIT_OK);
-    assert_int_equal(
-        tacit_accountant_epsilon(find("pld"), &coarse, &e, 1, 1e-5, &found, NULL, &err), TACIT_OK);
-    assert_true(found > 1.5 * by_default); /* tiny q on a coarse grid is over-charged */
-    assert_int_equal(tacit_accountant_epsilon(find("pld"), &cut, &e, 1, 1e-5, &found, NULL, &err),
+    assert_int_equal(tacit_accountant_epsilon(find("pld"), &e, 1, 1e-5, &by_default, NULL, &err),
                      TACIT_OK);
+    found = with_options("pld", &coarse, &e, NULL);
+    assert_true(found > 1.5 * by_default); /* tiny q on a coarse grid is over-charged */
+    found = with_options("pld", &cut, &e, NULL);
     assert_true(found > by_default && found < 1.5 * by_default);
     const struct {
         const char *name;
         const tacit_accountant_options *options;
     } wrong[] = {{"pld", &few}, {"rdp", &coarse}, {"rdp-compat", &cut}, {"analytic", &few}};
     for (int i = 0; i < 4; i++)
-        assert_int_equal(tacit_accountant_epsilon(find(wrong[i].name), wrong[i].options, &e, 1,
-                                                  1e-5, &found, NULL, &err),
-                         TACIT_USAGE);
+        assert_int_equal(
+            tacit_accountant_with(&refused, find(wrong[i].name), wrong[i].options, &err),
+            TACIT_USAGE);
 }
 
 static void test_orders_are_parsed_strictly(void **state)

@@ -92,8 +92,8 @@ static size_t fill(surface *s, const char *name, tacit_neighbours neighbours,
         *at(s, p) = NAN;
         if (!wanted(p))
             continue;
-        tacit_status status = tacit_accountant_epsilon(find(name), NULL, &e, 1, deltas[p.delta],
-                                                       &epsilon, NULL, &err);
+        tacit_status status =
+            tacit_accountant_epsilon(find(name), &e, 1, deltas[p.delta], &epsilon, NULL, &err);
         if (status == TACIT_REFUSED && strlen(err.message) > 20)
             continue;
         assert_int_equal(status, TACIT_OK);
@@ -273,9 +273,9 @@ static void test_beyond_the_edges(void **state)
         for (int n = 0; n < 4; n++) {
             tacit_error err;
             double epsilon = -1;
-            assert_int_equal(tacit_accountant_epsilon(find(names[n]), NULL, &bad[i], 1, 1e-5,
-                                                      &epsilon, NULL, &err),
-                             TACIT_BAD_INPUT);
+            assert_int_equal(
+                tacit_accountant_epsilon(find(names[n]), &bad[i], 1, 1e-5, &epsilon, NULL, &err),
+                TACIT_BAD_INPUT);
             assert_true(epsilon == -1);
         }
 }

@@ -498,13 +498,15 @@ static void test_golden_calibrations(void **state)
 {
     (void)state;
     const tacit_accountant *a;
-    const tacit_accountant_options reference = {.grid = {1e-4, 0}};
+    tacit_accountant reference;
+    const tacit_accountant_options options = {.grid = {1e-4, 0}};
     tacit_error err;
     FILE *file = golden_open("dp_accounting.csv");
     golden_row row;
     int index = 0, checked = 0, stride = golden_stride(5);
     assert_non_null(file);
     assert_int_equal(tacit_accountant_find(&a, "pld", &err), TACIT_OK);
+    assert_int_equal(tacit_accountant_with(&reference, a, &options, &err), TACIT_OK);
     while (golden_next(file, &row)) {
         double expected = golden_number(&row, SIGMA_PLD), sigma, least;
         if (strcmp(row.cell[KIND], "calibration") != 0 || index++ % stride != 0)
@@ -512,11 +514,10 @@ static void test_golden_calibrations(void **state)
         double target = golden_number(&row, TARGET_EPS), delta = golden_number(&row, DELTA);
         tacit_event e[GOLDEN_EVENTS];
         assert_int_equal(golden_events(&row, e, 1), 1);
-        assert_int_equal(
-            tacit_accountant_calibrate(a, &reference, &e[0], target, delta, &sigma, &err),
-            TACIT_OK);
+        assert_int_equal(tacit_accountant_calibrate(&reference, &e[0], target, delta, &sigma, &err),
+                         TACIT_OK);
         assert_close(row.cell[CASE_ID], sigma, expected, 0, 1.1e-6);
-        assert_int_equal(tacit_accountant_calibrate(a, NULL, &e[0], target, delta, &least, &err),
+        assert_int_equal(tacit_accountant_calibrate(a, &e[0], target, delta, &least, &err),
                          TACIT_OK);
         assert_true(least <= sigma * (1 + 1e-8));
         checked++;

@@ -88,8 +88,7 @@ static double calibrated(tacit_rdp_mode mode, const tacit_event *shape, double e
     double sigma;
     assert_int_equal(tacit_accountant_find(&a, mode == TACIT_RDP_TRUE ? "rdp" : "rdp-compat", &err),
                      TACIT_OK);
-    assert_int_equal(tacit_accountant_calibrate(a, NULL, shape, epsilon, delta, &sigma, &err),
-                     TACIT_OK);
+    assert_int_equal(tacit_accountant_calibrate(a, shape, epsilon, delta, &sigma, &err), TACIT_OK);
     return sigma;
 }
 

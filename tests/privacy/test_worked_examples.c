@@ -30,7 +30,7 @@ static double cost(const char *accountant, const tacit_event *events, size_t n, 
     tacit_error err;
     double epsilon;
     assert_int_equal(
-        tacit_accountant_epsilon(find(accountant), NULL, events, n, delta, &epsilon, NULL, &err),
+        tacit_accountant_epsilon(find(accountant), events, n, delta, &epsilon, NULL, &err),
         TACIT_OK);
     return epsilon;
 }
@@ -110,7 +110,7 @@ static void test_lineages_on_the_same_records_add_up(void **state)
     tacit_error err;
     tacit_event e = {TACIT_ADD_REMOVE, 0, 0.1, 350};
     const double together[] = {8, 11.8, 17.8, 27.6};
-    assert_int_equal(tacit_accountant_calibrate(find("rdp"), NULL, &e, 8, 1e-5, &e.sigma, &err),
+    assert_int_equal(tacit_accountant_calibrate(find("rdp"), &e, 8, 1e-5, &e.sigma, &err),
                      TACIT_OK);
     assert_near(e.sigma, 1.43394, 1e-5);
     for (int i = 0; i < 4; i++, e.count *= 2)
@@ -182,15 +182,15 @@ static void test_pld_is_no_filter(void **state)
     assert_near(both_delta(2.16, better_delta), 1e-5, 1e-7);
     /* RDP at one order covers the choice, whatever it depends on. */
     const double order[] = {4};
-    const tacit_accountant_options fixed = {.orders = order, .n_orders = 1};
+    const tacit_accountant_options options = {.orders = order, .n_orders = 1};
+    tacit_accountant fixed;
     tacit_error err;
     double first, second;
-    assert_int_equal(
-        tacit_accountant_epsilon(find("rdp"), &fixed, plain, 2, 1e-5, &first, NULL, &err),
-        TACIT_OK);
-    assert_int_equal(
-        tacit_accountant_epsilon(find("rdp"), &fixed, rare, 2, 1e-5, &second, NULL, &err),
-        TACIT_OK);
+    assert_int_equal(tacit_accountant_with(&fixed, find("rdp"), &options, &err), TACIT_OK);
+    assert_int_equal(tacit_accountant_epsilon(&fixed, plain, 2, 1e-5, &first, NULL, &err),
+                     TACIT_OK);
+    assert_int_equal(tacit_accountant_epsilon(&fixed, rare, 2, 1e-5, &second, NULL, &err),
+                     TACIT_OK);
     assert_true(both_delta(fmax(first, second), better_delta) < 1e-5);
 }
 

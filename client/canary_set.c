@@ -1,6 +1,7 @@
 #include "client/canary_set.h"
 
 #include "privacy/drbg.h"
+#include "privacy/release.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -75,6 +76,10 @@ tacit_status canary_set_new(canary_set **out, size_t count, const tacit_mechanis
 {
     tacit_status status;
     *out = NULL;
+    if (tacit_mechanism_releases_whole(m))
+        return tacit_fail(err, TACIT_USAGE,
+                          "canaries: expected unit record or subject, found device: it is one unit "
+                          "and has no others beside it");
     canary_set *c = calloc(1, sizeof *c);
     if (!c)
         return tacit_fail(err, TACIT_NO_MEMORY, "canaries: no memory");

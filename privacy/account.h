@@ -70,6 +70,7 @@ typedef struct tacit_reserve_request {
     tacit_span schedule;   /* Schedule bytes that the plan follows */
     bool local;            /* no server: the entry carries no round id */
     bool insecure;         /* a test-only seed is set */
+    double lineage_cap;    /* sub-cap of a lineage that has none of its own; 0: the cap */
 } tacit_reserve_request;
 
 /* An entry that was stored durably. `entry` is malloc'ed, the caller's; tacit_reservation_free. */
@@ -139,6 +140,32 @@ tacit_status tacit_account_lost_entry(tacit_account *account,
                                       const uint8_t device[TACIT_DEVICE_BYTES], uint64_t sequence,
                                       const uint8_t *head, tacit_reservation *out,
                                       tacit_error *err) TACIT_MUST_CHECK;
+
+/* An own entry that the log has and this store lacks, with what a reserve refers to. */
+typedef struct tacit_missed_entry {
+    tacit_span entry;          /* SignedEntry bytes */
+    tacit_span plan, schedule; /* of a reserve with a round; else empty */
+} tacit_missed_entry;
+
+/* Takes the entries that this store lacks because it was restored from an older copy: `missed`
+ * continue the own chain, oldest first, and the newest one is known to be in the log. Afterwards
+ * the account holds the union of what either knew. Everything is charged as it was signed, whatever
+ * the caps say; reserves among them that nothing ended are abandoned here, since what was computed
+ * under them is not known. TACIT_INTEGRITY when they do not continue the chain, are not signed by
+ * this device, or do not add up: nothing is taken then. */
+tacit_status tacit_account_merge(tacit_account *account, const tacit_missed_entry *missed, size_t n,
+                                 tacit_error *err) TACIT_MUST_CHECK;
+
+/* A lineage and what it may take, for people. */
+typedef struct tacit_lineage_share {
+    uint8_t lineage[16];
+    double epsilon_cap;
+    bool reserved; /* a round of it was reserved: the sub-cap stays */
+} tacit_lineage_share;
+
+/* The sub-caps of all lineages: malloc'ed, the caller's. */
+tacit_status tacit_account_lineages(tacit_account *account, tacit_lineage_share **out, size_t *n,
+                                    tacit_error *err) TACIT_MUST_CHECK;
 
 /* Own entries in order, for a log that lacks them: entry `sequence` (from 1); TACIT_NOT_FOUND
  * after the last. */

@@ -1,4 +1,5 @@
 #include "privacy/audit_internal.h"
+#include "privacy/window.h"
 
 #include <math.h>
 #include <string.h>
@@ -220,6 +221,33 @@ static bool is_local(const Tacit__Reserve *r)
     return r->round_id.len == 0;
 }
 
+/* What the windows of a policy say to one more reserve of the device: TACIT_REFUSED, or a failure
+ * of this machine. */
+static tacit_status window_allowed(audit_work *w, const audit_device *d, const tacit_policy *policy,
+                                   const Tacit__Reserve *r, tacit_error *reason)
+{
+    tacit_window window = {0};
+    tacit_status status = TACIT_OK;
+    if (policy->window_reserves == 0 || r->kind == TACIT_MECHANISM_NONE)
+        return TACIT_OK;
+    for (size_t at = d->newest_reserve;
+         status == TACIT_OK && at && window.count < tacit_window_back(policy);
+         at = w->reserves[at - 1].previous) {
+        tacit_span bytes = w->log->entries[w->reserves[at - 1].entry];
+        tacit_error malformed; /* charged as what it is elsewhere */
+        status = tacit_window_push_entry(&window, bytes.data, bytes.size, &malformed);
+        status = status == TACIT_BAD_INPUT ? TACIT_OK : status;
+    }
+    tacit_window_reverse(&window);
+    size_t from = window.count;
+    if (status == TACIT_OK)
+        status = tacit_window_push_reserve(&window, r, reason);
+    if (status == TACIT_OK)
+        status = tacit_window_check(policy, &window, from, "the reserve", reason);
+    tacit_window_free(&window);
+    return status;
+}
+
 static bool allows(const tacit_policy *policy, const Tacit__Reserve *r, const Tacit__Plan *plan)
 {
     tacit_error reason;
@@ -234,8 +262,15 @@ static bool allows(const tacit_policy *policy, const Tacit__Reserve *r, const Ta
 static tacit_status find_terms(audit_work *w, const Tacit__Reserve *r, const Tacit__Plan *plan,
                                const audit_device *d, tacit_policy *terms, bool *outdated)
 {
+    tacit_error reason;
     *terms = d->policy;
-    *outdated = !allows(&d->policy, r, plan) && allows(&d->widest, r, plan);
+    *outdated = false;
+    tacit_status now = window_allowed(w, d, &d->policy, r, &reason),
+                 ever = window_allowed(w, d, &d->widest, r, &reason);
+    if (now == TACIT_NO_MEMORY || ever == TACIT_NO_MEMORY)
+        return tacit_fail(w->err, TACIT_NO_MEMORY, "audit: no memory for a window");
+    *outdated = (now == TACIT_REFUSED || !allows(&d->policy, r, plan)) && ever != TACIT_REFUSED &&
+                allows(&d->widest, r, plan);
     if (!*outdated)
         return TACIT_OK;
     *terms = d->widest;
@@ -381,6 +416,15 @@ static tacit_status check_terms(audit_work *w, const Tacit__Reserve *r, audit_de
     return status;
 }
 
+static tacit_status check_window(audit_work *w, const Tacit__Reserve *r, const audit_device *d,
+                                 const tacit_policy *terms)
+{
+    tacit_error reason;
+    return window_allowed(w, d, terms, r, &reason) == TACIT_REFUSED
+               ? audit_note(w, "window_exceeded", "%s", reason.message)
+               : TACIT_OK;
+}
+
 static tacit_status take_reserve(audit_work *w, const tacit_entry *e, size_t device, size_t plan,
                                  bool outdated)
 {
@@ -395,9 +439,11 @@ static tacit_status take_reserve(audit_work *w, const tacit_entry *e, size_t dev
         return status;
     w->reserves[w->reserve_count++] = (audit_reserve){.entry = w->at,
                                                       .device = device,
+                                                      .previous = w->devices[device].newest_reserve,
                                                       .plan = plan,
                                                       .local = is_local(e->entry->reserve),
                                                       .outdated = outdated};
+    w->devices[device].newest_reserve = w->reserve_count;
     w->devices[device].reserves++;
     pair_key(key, device, e->entry->reserve->plan_hash);
     status = audit_map_add(&w->reserved, key, sizeof key, device, &added, w->err);
@@ -445,6 +491,8 @@ static tacit_status audit_reserve_entry(audit_work *w, const tacit_entry *e, siz
         status = reserve_plan(w, r, p, &terms);
     if (status == TACIT_OK)
         status = check_terms(w, r, d, &terms);
+    if (status == TACIT_OK)
+        status = check_window(w, r, d, &terms);
     if (status == TACIT_OK)
         status = take_reserve(w, e, device, plan, outdated);
     if (status != TACIT_OK)

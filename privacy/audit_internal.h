@@ -50,6 +50,7 @@ typedef struct audit_device {
     bool private_reserve;  /* there was one */
     tacit_privacy_unit unit;
     uint64_t sequence, reserves, spends, accepted;
+    size_t newest_reserve; /* its place in audit_work.reserves, counted from 1; 0: none */
     uint8_t head[TACIT_HASH_BYTES];
 } audit_device;
 
@@ -70,7 +71,8 @@ typedef struct audit_plan {
 typedef struct audit_reserve {
     uint64_t entry;
     size_t device;
-    size_t plan; /* AUDIT_NONE for local training and where it is not logged */
+    size_t previous; /* the device's reserve before, as audit_device.newest_reserve */
+    size_t plan;     /* AUDIT_NONE for local training and where it is not logged */
     bool local, outdated;
     uint8_t digest[TACIT_HASH_BYTES];
     bool spent, abandoned, decided, accepted;

@@ -2,6 +2,7 @@
 
 #include "common/clock.h"
 #include "common/digest.h"
+#include "privacy/window.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -533,6 +534,42 @@ static tacit_status reserve_allowed(const tacit_policy *policy, const Tacit__Res
                 : refuse_claim(tacit_policy_check_reserve(policy, r, err), err);
 }
 
+/* Whether the windows of a policy allow one more reserve behind those that the log has. */
+static tacit_status window_allowed(tacit_ledger *ledger, const ledger_account *a,
+                                   const tacit_policy *policy, const tacit_event *event,
+                                   uint64_t values, tacit_error *err)
+{
+    tacit_statement *s;
+    tacit_window window = {0};
+    bool row = true;
+    if (policy->window_reserves == 0)
+        return TACIT_OK;
+    tacit_status status = tacit_statement_begin(
+        ledger->db, &s,
+        "SELECT e.bytes FROM ledger_reserve r JOIN ledger_entry e ON e.idx = r.idx"
+        " WHERE r.identity_key = $1 ORDER BY r.idx DESC",
+        err);
+    if (status != TACIT_OK)
+        return status;
+    tacit_bind_blob(s, 1, a->identity_key, TACIT_SIGN_KEY_BYTES);
+    while (status == TACIT_OK && window.count < tacit_window_back(policy)) {
+        status = tacit_statement_step(s, &row, err);
+        if (status != TACIT_OK || !row)
+            break;
+        tacit_span bytes = tacit_column_blob(s, 0);
+        status = tacit_window_push_entry(&window, bytes.data, bytes.size, err);
+    }
+    tacit_statement_end(s);
+    tacit_window_reverse(&window);
+    size_t from = window.count;
+    if (status == TACIT_OK)
+        status = tacit_window_push(&window, event, values, err);
+    if (status == TACIT_OK)
+        status = tacit_window_check(policy, &window, from, "ledger: the reserve", err);
+    tacit_window_free(&window);
+    return status;
+}
+
 /* The most, term by term, that a policy of this account ever allowed. Every row of ledger_policy
  * was in force from its entry on. */
 static tacit_status widest_policy(tacit_ledger *ledger, const ledger_account *a, tacit_policy *out,
@@ -558,6 +595,18 @@ static tacit_status widest_policy(tacit_ledger *ledger, const ledger_account *a,
     return status;
 }
 
+static tacit_status terms_allow(tacit_ledger *ledger, const ledger_account *a,
+                                const tacit_policy *policy, const Tacit__Reserve *r,
+                                const Tacit__Plan *plan, tacit_error *err)
+{
+    tacit_event event;
+    tacit_status status = reserve_allowed(policy, r, plan, err);
+    if (status != TACIT_OK || r->kind == TACIT_MECHANISM_NONE)
+        return status;
+    status = tacit_budget_event(&event, r, err);
+    return status == TACIT_OK ? window_allowed(ledger, a, policy, &event, r->values, err) : status;
+}
+
 /* A device signs a reserve before it asks. What the policy in force refuses was signed in good
  * faith when an earlier policy allowed it; what none ever allowed was not. */
 static tacit_status judge_terms(tacit_ledger *ledger, const Tacit__Reserve *r,
@@ -567,13 +616,13 @@ static tacit_status judge_terms(tacit_ledger *ledger, const Tacit__Reserve *r,
     tacit_policy widest;
     tacit_error none;
     *outdated = false;
-    tacit_status status = reserve_allowed(&a->policy, r, plan, err);
+    tacit_status status = terms_allow(ledger, a, &a->policy, r, plan, err);
     if (status != TACIT_REFUSED)
         return status;
     tacit_status found = widest_policy(ledger, a, &widest, &none);
     if (found != TACIT_OK)
         return tacit_fail(err, found, "%s", none.message);
-    *outdated = reserve_allowed(&widest, r, plan, &none) == TACIT_OK;
+    *outdated = terms_allow(ledger, a, &widest, r, plan, &none) == TACIT_OK;
     return *outdated ? TACIT_OK : status;
 }
 
@@ -862,6 +911,98 @@ tacit_status ledger_apply(tacit_ledger *ledger, const tacit_entry *e, uint64_t i
 }
 
 /* --- questions --- */
+
+tacit_status tacit_ledger_price_make(tacit_ledger_price *out, const Tacit__Schedule *schedule,
+                                     size_t index, uint64_t values, tacit_error *err)
+{
+    tacit_mechanism m;
+    bool unprotected;
+    *out = (tacit_ledger_price){.lineage = schedule->lineage.data, .values = values};
+    tacit_status status = tacit_mechanism_from_message(&m, schedule->rounds[index]->mechanism, err);
+    if (status == TACIT_OK)
+        status = tacit_budget_add_schedule(&out->whole, schedule, schedule->n_rounds, values,
+                                           &unprotected, err);
+    out->unprotected = status == TACIT_OK && m.kind == TACIT_MECHANISM_NONE;
+    if (status != TACIT_OK || out->unprotected)
+        return status;
+    status = tacit_event_from_mechanism(&out->event, &m, 1, err);
+    return status == TACIT_OK ? tacit_budget_add(&out->round, &out->event, values, false, err)
+                              : status;
+}
+
+tacit_status tacit_ledger_affords(tacit_ledger *ledger, const uint8_t device[TACIT_DEVICE_BYTES],
+                                  const tacit_ledger_price *price, bool *affords, tacit_error *err)
+{
+    ledger_account a;
+    bool begun;
+    tacit_error reason;
+    *affords = false;
+    tacit_status status =
+        account_by_device(ledger, tacit_field_of(device, TACIT_DEVICE_BYTES), &a, err);
+    if (status != TACIT_OK || a.budget.lost)
+        return status;
+    *affords = price->unprotected;
+    if (price->unprotected)
+        return TACIT_OK;
+    const tacit_span key[] = {{a.identity_key, TACIT_SIGN_KEY_BYTES}, {price->lineage, 16}};
+    status = exists_blobs(
+        ledger, "SELECT 1 FROM ledger_reserve WHERE identity_key = $1 AND lineage = $2 LIMIT 1",
+        key, 2, &begun, err);
+    if (status == TACIT_OK)
+        status = tacit_budget_join(&a.budget, begun ? &price->round : &price->whole, err);
+    if (status != TACIT_OK || !(tacit_budget_epsilon(&a.budget) <= a.policy.epsilon_cap))
+        return status;
+    status = window_allowed(ledger, &a, &a.policy, &price->event, price->values, &reason);
+    *affords = status == TACIT_OK;
+    if (status != TACIT_OK && status != TACIT_REFUSED)
+        return tacit_fail(err, status, "%s", reason.message);
+    return TACIT_OK;
+}
+
+static tacit_status bytes_by_hash(tacit_ledger *ledger, const char *sql, tacit_span hash,
+                                  uint8_t **bytes, size_t *size, tacit_error *err)
+{
+    tacit_statement *s;
+    bool row = false;
+    tacit_status status = tacit_statement_begin(ledger->db, &s, sql, err);
+    if (status != TACIT_OK)
+        return status;
+    tacit_bind_blob(s, 1, hash.data, hash.size);
+    status = tacit_statement_step(s, &row, err);
+    if (status == TACIT_OK && !row)
+        status = tacit_fail(err, TACIT_NOT_FOUND, "ledger: it is not logged");
+    if (status == TACIT_OK) {
+        tacit_span found = tacit_column_blob(s, 0);
+        *size = found.size;
+        *bytes = malloc(found.size + 1);
+        if (!*bytes)
+            status = tacit_fail(err, TACIT_NO_MEMORY, "ledger: no memory for %zu bytes", *size);
+        else
+            memcpy(*bytes, found.data, found.size);
+    }
+    tacit_statement_end(s);
+    return status;
+}
+
+tacit_status tacit_ledger_planned(tacit_ledger *ledger, const uint8_t plan_hash[TACIT_HASH_BYTES],
+                                  uint8_t **plan, size_t *plan_size, uint8_t **schedule,
+                                  size_t *schedule_size, tacit_error *err)
+{
+    const tacit_span hash = {plan_hash, TACIT_HASH_BYTES};
+    *plan = *schedule = NULL;
+    tacit_status status = bytes_by_hash(ledger, "SELECT bytes FROM ledger_plan WHERE hash = $1",
+                                        hash, plan, plan_size, err);
+    if (status == TACIT_OK)
+        status = bytes_by_hash(ledger,
+                               "SELECT s.bytes FROM ledger_plan p JOIN ledger_schedule s USING"
+                               " (lineage) WHERE p.hash = $1",
+                               hash, schedule, schedule_size, err);
+    if (status != TACIT_OK) {
+        free(*plan);
+        *plan = NULL;
+    }
+    return status;
+}
 
 tacit_status tacit_ledger_device_get(tacit_ledger *ledger, const uint8_t device[TACIT_DEVICE_BYTES],
                                      tacit_ledger_device *out, tacit_error *err)

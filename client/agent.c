@@ -155,12 +155,25 @@ done:
     return status;
 }
 
+/* For 'status': losing it costs nothing. NULL: a plan was taken. */
+static void note_refusal(agent *a, const char *reason)
+{
+    tacit_database *db = a->client->db;
+    if (tacit_database_begin(db, NULL) != TACIT_OK)
+        return;
+    if (client_refusal_put(db, reason, tacit_clock_wall_ms(), NULL) != TACIT_OK ||
+        tacit_database_commit(db, NULL) != TACIT_OK)
+        tacit_database_rollback(db);
+}
+
 static tacit_status consider_plan(agent *a, const client_checkin *in, agent_outcome *outcome,
                                   tacit_error *err)
 {
     uint8_t hash[TACIT_DIGEST_BYTES];
     tacit_status status = accept_plan(a, in, err);
     *outcome = AGENT_WORKED;
+    if (status == TACIT_OK)
+        note_refusal(a, NULL);
     if (status != TACIT_REFUSED && status != TACIT_BAD_INPUT)
         return status;
     *outcome = AGENT_REFUSED;
@@ -169,6 +182,7 @@ static tacit_status consider_plan(agent *a, const client_checkin *in, agent_outc
         tacit_log_warn("plan refused: %s", err->message);
         if (a->setup->json)
             agent_event_refused(err->message);
+        note_refusal(a, err->message);
     }
     memcpy(a->refused_plan, hash, sizeof hash);
     return TACIT_OK;

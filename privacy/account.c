@@ -434,6 +434,33 @@ tacit_status tacit_account_find(tacit_account *account, const uint8_t plan_hash[
     return status == TACIT_OK ? reservation_load(account, row.leaf, 0, out, err) : status;
 }
 
+tacit_status tacit_account_is_ended(tacit_account *account,
+                                    const uint8_t reserve_hash[TACIT_HASH_BYTES], bool *ended,
+                                    tacit_error *err)
+{
+    account_reserve_row row;
+    bool found;
+    tacit_status status = account_reserve_by_leaf(account->db, reserve_hash, &row, &found, err);
+    if (status == TACIT_OK && !found)
+        status = tacit_fail(err, TACIT_NOT_FOUND, "account: no such reserve");
+    *ended = status == TACIT_OK && (row.spent || row.abandoned);
+    return status;
+}
+
+tacit_status tacit_account_window(tacit_account *account, double *epsilon, tacit_error *err)
+{
+    account_terms terms;
+    tacit_window window = {0};
+    *epsilon = 0;
+    tacit_status status = account_terms_need(account, &terms, err);
+    if (status == TACIT_OK)
+        status = account_window_tail(account->db, tacit_window_back(&terms.policy), &window, err);
+    if (status == TACIT_OK && window.count)
+        status = tacit_window_worst(epsilon, &terms.policy, &window, window.count - 1, err);
+    tacit_window_free(&window);
+    return status;
+}
+
 /* --- reserve --- */
 
 void account_work_free(account_work *w)

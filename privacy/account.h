@@ -100,6 +100,16 @@ tacit_status tacit_account_reserve(tacit_account *account, const tacit_reserve_r
 tacit_status tacit_account_find(tacit_account *account, const uint8_t plan_hash[TACIT_HASH_BYTES],
                                 tacit_reservation *out, tacit_error *err) TACIT_MUST_CHECK;
 
+/* Whether a reserve has its spend or abandon; TACIT_NOT_FOUND when it is no own one. */
+tacit_status tacit_account_is_ended(tacit_account *account,
+                                    const uint8_t reserve_hash[TACIT_HASH_BYTES], bool *ended,
+                                    tacit_error *err) TACIT_MUST_CHECK;
+
+/* What the newest window_reserves - 1 private reserves cost, read as the window is: the next one
+ * comes on top. 0 without a window. */
+tacit_status tacit_account_window(tacit_account *account, double *epsilon,
+                                  tacit_error *err) TACIT_MUST_CHECK;
+
 /* The log's newest checkpoint with the proof that it follows the last one held. TACIT_INTEGRITY
  * when the signature or the proof fails or it is older: then nothing may be trained. The first
  * checkpoint is taken as it is (trust on first use, right after enrolment). */

@@ -115,7 +115,7 @@ tacit_status tacit_ledger_device_get(tacit_ledger *ledger, const uint8_t device[
  * budget of its whole schedule, before the device's first reserve of it, then `round`. False for an
  * account that is lost. Windows are judged as if the round were reserved now. */
 typedef struct tacit_ledger_price {
-    const uint8_t *lineage; /* 16 bytes */
+    uint8_t lineage[16];
     tacit_budget whole, round;
     tacit_event event; /* of the round; unused where it is of mechanism none */
     uint64_t values;

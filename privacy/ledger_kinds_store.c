@@ -917,7 +917,8 @@ tacit_status tacit_ledger_price_make(tacit_ledger_price *out, const Tacit__Sched
 {
     tacit_mechanism m;
     bool unprotected;
-    *out = (tacit_ledger_price){.lineage = schedule->lineage.data, .values = values};
+    *out = (tacit_ledger_price){.values = values};
+    memcpy(out->lineage, schedule->lineage.data, sizeof out->lineage);
     tacit_status status = tacit_mechanism_from_message(&m, schedule->rounds[index]->mechanism, err);
     if (status == TACIT_OK)
         status = tacit_budget_add_schedule(&out->whole, schedule, schedule->n_rounds, values,

@@ -918,6 +918,22 @@ tacit_status tacit_account_checkpoint(tacit_account *account, tacit_span note,
     return account_change_end(account->db, own, status, err);
 }
 
+tacit_status tacit_account_leave_log(tacit_account *account, tacit_error *err)
+{
+    account_terms terms;
+    bool own;
+    tacit_status status = account_change_begin(account->db, &own, err);
+    if (status != TACIT_OK)
+        return status;
+    status = account_terms_need(account, &terms, err);
+    if (status == TACIT_OK && terms.sequence)
+        status = tacit_fail(err, TACIT_CONFLICT, "account: its chain of %llu entries is in a log",
+                            (unsigned long long)terms.sequence);
+    if (status == TACIT_OK)
+        status = account_checkpoint_clear(account->db, err);
+    return account_change_end(account->db, own, status, err);
+}
+
 tacit_status tacit_account_last_checkpoint(tacit_account *account, char **note, uint64_t *size,
                                            tacit_error *err)
 {

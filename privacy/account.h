@@ -116,6 +116,9 @@ tacit_status tacit_account_window(tacit_account *account, double *epsilon,
 tacit_status tacit_account_checkpoint(tacit_account *account, tacit_span note,
                                       const tacit_proof *consistency, const tacit_note_key *log,
                                       tacit_error *err) TACIT_MUST_CHECK;
+/* Forgets the checkpoints of a log that this account was never used in, so that it can join another
+ * one. TACIT_CONFLICT when it has own entries: its chain stays where it is. */
+tacit_status tacit_account_leave_log(tacit_account *account, tacit_error *err) TACIT_MUST_CHECK;
 /* The last verified note: malloc'ed, NUL-terminated; TACIT_NOT_FOUND before the first. */
 tacit_status tacit_account_last_checkpoint(tacit_account *account, char **note, uint64_t *size,
                                            tacit_error *err) TACIT_MUST_CHECK;

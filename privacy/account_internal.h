@@ -132,6 +132,8 @@ tacit_status account_checkpoint_read(tacit_database *db, uint64_t size, bool new
 tacit_status account_checkpoint_insert(tacit_database *db, const tacit_checkpoint *checkpoint,
                                        tacit_span note, tacit_error *err) TACIT_MUST_CHECK;
 
+tacit_status account_checkpoint_clear(tacit_database *db, tacit_error *err) TACIT_MUST_CHECK;
+
 /* The newest `most` private reserves, in the account's order, into an empty window. */
 tacit_status account_window_tail(tacit_database *db, size_t most, tacit_window *out,
                                  tacit_error *err) TACIT_MUST_CHECK;

@@ -500,6 +500,11 @@ tacit_status account_checkpoint_insert(tacit_database *db, const tacit_checkpoin
     return tacit_statement_finish(s, err);
 }
 
+tacit_status account_checkpoint_clear(tacit_database *db, tacit_error *err)
+{
+    return tacit_database_run(db, "DELETE FROM account_checkpoint", err);
+}
+
 tacit_status account_counts(tacit_database *db, uint64_t counts[4], tacit_error *err)
 {
     tacit_statement *s;

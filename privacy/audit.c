@@ -348,6 +348,8 @@ static void work_free(audit_work *w)
         tacit_message_free(w->plans[i].plan);
     tacit_merkle_memory_free(&w->tree);
     free(w->log_keys);
+    for (size_t i = 0; i < w->device_count; i++)
+        free(w->devices[i].runs);
     free(w->devices);
     free(w->schedules);
     free(w->plans);

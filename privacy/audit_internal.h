@@ -9,6 +9,7 @@
 #include "common/message.h"
 #include "privacy/budget.h"
 #include "privacy/entry.h"
+#include "privacy/window.h"
 
 #include <sodium.h>
 
@@ -38,6 +39,12 @@ tacit_status audit_grow(void *array_pointer, size_t *capacity, size_t count, siz
 
 /* --- what the walk knows --- */
 
+/* Private reserves in a row that cost the same, for windows. */
+typedef struct audit_run {
+    tacit_window_item item;
+    size_t times;
+} audit_run;
+
 typedef struct audit_device {
     uint8_t identity_key[TACIT_SIGN_KEY_BYTES], policy_key[TACIT_SIGN_KEY_BYTES];
     uint8_t name[TACIT_DEVICE_BYTES]; /* newest pseudonym */
@@ -50,7 +57,8 @@ typedef struct audit_device {
     bool private_reserve;  /* there was one */
     tacit_privacy_unit unit;
     uint64_t sequence, reserves, spends, accepted;
-    size_t newest_reserve; /* its place in audit_work.reserves, counted from 1; 0: none */
+    audit_run *runs; /* its private reserves in order, equal neighbours together */
+    size_t run_count, run_capacity;
     uint8_t head[TACIT_HASH_BYTES];
 } audit_device;
 
@@ -71,8 +79,7 @@ typedef struct audit_plan {
 typedef struct audit_reserve {
     uint64_t entry;
     size_t device;
-    size_t previous; /* the device's reserve before, as audit_device.newest_reserve */
-    size_t plan;     /* AUDIT_NONE for local training and where it is not logged */
+    size_t plan; /* AUDIT_NONE for local training and where it is not logged */
     bool local, outdated;
     uint8_t digest[TACIT_HASH_BYTES];
     bool spent, abandoned, decided, accepted;

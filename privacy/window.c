@@ -71,7 +71,7 @@ typedef struct window_cost {
     uint64_t noise_values;
 } window_cost;
 
-static bool same_item(const tacit_window_item *a, const tacit_window_item *b)
+bool tacit_window_same(const tacit_window_item *a, const tacit_window_item *b)
 {
     return a->values == b->values && a->event.neighbours == b->event.neighbours &&
            a->event.sigma == b->event.sigma && a->event.q == b->event.q &&
@@ -84,7 +84,7 @@ static tacit_status cost_items(window_cost *cost, const tacit_window *w, size_t 
                                tacit_error *err)
 {
     for (size_t i = 0; i < w->count; i++) {
-        if (i && same_item(&w->item[i], &w->item[i - 1])) {
+        if (i && tacit_window_same(&w->item[i], &w->item[i - 1])) {
             cost[i] = cost[i - 1];
             continue;
         }

@@ -56,8 +56,8 @@ static tacit_status log_declared(gate_call *call, const Tacit__DeclarePolicyRequ
     return tacit_ledger_record(call->server->ledger, &entry, index, NULL, err);
 }
 
-/* The ledger asks for the signature where the policy allows more; here it is the device's word in
- * any case, or that of its policy key, which the ledger knows. */
+/* The ledger asks for a signature where the policy allows more; what a device declares is its own
+ * word in any case. */
 static tacit_status check_signature(const gate_call *call, const Tacit__DeclarePolicyRequest *r,
                                     tacit_error *err)
 {

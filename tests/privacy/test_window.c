@@ -349,6 +349,53 @@ static void test_the_log_holds_the_window(void **state)
     end(&f);
 }
 
+static void log_window(fixture *f, tacit_database *db, tacit_ledger *ledger)
+{
+    char word[] = "operator";
+    tacit_policy policy = f->w.policy;
+    Tacit__PolicyChanged change = TACIT__POLICY_CHANGED__INIT;
+    Tacit__Entry entry = TACIT__ENTRY__INIT;
+    uint8_t *bytes;
+    size_t size;
+    policy.window_epsilon = just_for(2);
+    policy.window_reserves = 3;
+    OK(tacit_policy_pack(&policy, &bytes, &size, &f->err));
+    change.who = change.role = change.meaning = change.reason = word;
+    change.policy = tacit_field_of(bytes, size);
+    entry.device = tacit_field_of(f->w.device[0].name, TACIT_DEVICE_BYTES);
+    entry.body_case = TACIT__ENTRY__BODY_POLICY_CHANGED;
+    entry.policy_changed = &change;
+    OK(tacit_database_begin(db, &f->err));
+    OK(tacit_ledger_record(ledger, &entry, NULL, NULL, &f->err));
+    OK(tacit_database_commit(db, &f->err));
+    free(bytes);
+}
+
+/* Signed before the window was there: charged, and of no use to its round. */
+static void test_a_reserve_before_its_window_is_outdated(void **state)
+{
+    (void)state;
+    fixture f;
+    tacit_database *db;
+    tacit_ledger *ledger;
+    begin(&f, 0, 0);
+    log_begin(&f, &db, &ledger);
+    for (int round = 0; round < WORLD_ROUNDS; round++) {
+        tacit_reservation r;
+        tacit_ledger_reserve logged;
+        OK(reserve(&f, round, &r));
+        if (round == 2)
+            log_window(&f, db, ledger);
+        OK(log_take(&f, db, ledger, &r));
+        OK(tacit_ledger_reserve_get(ledger, r.hash, &logged, &f.err));
+        assert_int_equal(logged.outdated, round == 2);
+        tacit_reservation_free(&r);
+    }
+    tacit_ledger_close(ledger);
+    tacit_database_close(db);
+    end(&f);
+}
+
 /* --- the auditor --- */
 
 static double audit_epsilon;
@@ -398,6 +445,50 @@ static void test_the_auditor_finds_a_full_window(void **state)
     expect_findings(just_for(1) / 2, 1, WORLD_ROUNDS);
 }
 
+static bool tightened_alone; /* and no update follows */
+
+/* Device 1 gets a window before its third reserve is logged, which was signed without one. */
+static bool tightened(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (AT(RESERVE, 2, 1)) {
+        tacit_policy kept = w->policy;
+        w->policy.window_epsilon = just_for(2);
+        w->policy.window_reserves = 3;
+        push_policy(w, 1, kept.epsilon_cap, kept.delta, NULL);
+        w->policy = kept;
+    }
+    if (tightened_alone && AT(AGGREGATE, 2, -1))
+        leave_out(w, e->aggregate, 2);
+    return !(tightened_alone && (AT(SPEND, 2, 1) || AT(UPDATE, 2, 1)));
+}
+
+static void test_the_auditor_tells_what_was_signed_before_a_window(void **state)
+{
+    (void)state;
+    for (int alone = 0; alone < 2; alone++) {
+        world w;
+        exported x;
+        tacit_audit audit;
+        tightened_alone = alone != 0;
+        world_init(&w);
+        w.hook = tightened;
+        world_plan_all(&w);
+        world_log(&w);
+        export_of(&w, &x);
+        run(&x, NULL, &audit);
+        if (audit.violation_count != (alone ? 0 : 1))
+            print_all("tightened", &audit);
+        assert_int_equal(audit.violation_count, alone ? 0 : 1);
+        if (!alone)
+            assert_string_equal(audit.violations[0].kind, "outdated_accepted");
+        assert_int_equal(audit.note_count, 1);
+        assert_string_equal(audit.notes[0].kind, "outdated_reserve");
+        tacit_audit_free(&audit);
+        export_done(&x);
+        world_free(&w);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -407,7 +498,9 @@ int main(void)
         cmocka_unit_test(test_windows_look_back_over_lineages_and_at_no_clock),
         cmocka_unit_test(test_a_tightened_window_refuses_the_next_round),
         cmocka_unit_test(test_the_log_holds_the_window),
+        cmocka_unit_test(test_a_reserve_before_its_window_is_outdated),
         cmocka_unit_test(test_the_auditor_finds_a_full_window),
+        cmocka_unit_test(test_the_auditor_tells_what_was_signed_before_a_window),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

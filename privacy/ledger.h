@@ -111,23 +111,34 @@ typedef struct tacit_ledger_device {
 tacit_status tacit_ledger_device_get(tacit_ledger *ledger, const uint8_t device[TACIT_DEVICE_BYTES],
                                      tacit_ledger_device *out, tacit_error *err) TACIT_MUST_CHECK;
 
-/* Whether a device's account, as the log has it, holds what a lineage asks of it next: `whole`, the
- * budget of its whole schedule, before the device's first reserve of it, then `round`. False for an
- * account that is lost. Windows are judged as if the round were reserved now. */
+/* What a lineage asks of an account next: the next round, or, before a device's first reserve of
+ * it, its whole schedule. One price serves many devices; it keeps what it has computed of others.
+ */
+#define TACIT_LEDGER_KNOWN 32
 typedef struct tacit_ledger_price {
     uint8_t lineage[16];
     tacit_budget whole, round;
     tacit_event event; /* of the round; unused where it is of mechanism none */
     uint64_t values;
     bool unprotected; /* mechanism none: it costs nothing here */
+    struct {
+        uint8_t lineage[16];
+        tacit_budget whole;
+    } known[TACIT_LEDGER_KNOWN]; /* other lineages' schedules */
+    size_t known_count;
 } tacit_ledger_price;
 
 /* Of round `index` of a schedule, on `values` trainable values. */
 tacit_status tacit_ledger_price_make(tacit_ledger_price *out, const Tacit__Schedule *schedule,
                                      size_t index, uint64_t values,
                                      tacit_error *err) TACIT_MUST_CHECK;
+
+/* Whether a device's account, as the log has it, holds that, by the rules by which the account
+ * itself admits it: events and whole schedules within the cap, the lineages each whole and alone
+ * within it together, a first schedule that another one may follow, windows. False for a lost
+ * account. Only the sub-caps of its owner are not known here. */
 tacit_status tacit_ledger_affords(tacit_ledger *ledger, const uint8_t device[TACIT_DEVICE_BYTES],
-                                  const tacit_ledger_price *price, bool *affords,
+                                  tacit_ledger_price *price, bool *affords,
                                   tacit_error *err) TACIT_MUST_CHECK;
 
 /* The bytes of a logged plan and of its schedule: malloc'ed, the caller's. TACIT_NOT_FOUND. */

@@ -535,7 +535,8 @@ static tacit_status reserve_allowed(const tacit_policy *policy, const Tacit__Res
 }
 
 /* Whether the windows of a policy allow one more reserve behind those that the log has. */
-static tacit_status window_allowed(tacit_ledger *ledger, const ledger_account *a,
+tacit_status ledger_window_allowed(tacit_ledger *ledger,
+                                   const uint8_t identity_key[TACIT_SIGN_KEY_BYTES],
                                    const tacit_policy *policy, const tacit_event *event,
                                    uint64_t values, tacit_error *err)
 {
@@ -551,7 +552,7 @@ static tacit_status window_allowed(tacit_ledger *ledger, const ledger_account *a
         err);
     if (status != TACIT_OK)
         return status;
-    tacit_bind_blob(s, 1, a->identity_key, TACIT_SIGN_KEY_BYTES);
+    tacit_bind_blob(s, 1, identity_key, TACIT_SIGN_KEY_BYTES);
     while (status == TACIT_OK && window.count < tacit_window_back(policy)) {
         status = tacit_statement_step(s, &row, err);
         if (status != TACIT_OK || !row)
@@ -604,7 +605,9 @@ static tacit_status terms_allow(tacit_ledger *ledger, const ledger_account *a,
     if (status != TACIT_OK || r->kind == TACIT_MECHANISM_NONE)
         return status;
     status = tacit_budget_event(&event, r, err);
-    return status == TACIT_OK ? window_allowed(ledger, a, policy, &event, r->values, err) : status;
+    return status == TACIT_OK
+               ? ledger_window_allowed(ledger, a->identity_key, policy, &event, r->values, err)
+               : status;
 }
 
 /* A device signs a reserve before it asks. What the policy in force refuses was signed in good
@@ -912,97 +915,17 @@ tacit_status ledger_apply(tacit_ledger *ledger, const tacit_entry *e, uint64_t i
 
 /* --- questions --- */
 
-tacit_status tacit_ledger_price_make(tacit_ledger_price *out, const Tacit__Schedule *schedule,
-                                     size_t index, uint64_t values, tacit_error *err)
-{
-    tacit_mechanism m;
-    bool unprotected;
-    *out = (tacit_ledger_price){.values = values};
-    memcpy(out->lineage, schedule->lineage.data, sizeof out->lineage);
-    tacit_status status = tacit_mechanism_from_message(&m, schedule->rounds[index]->mechanism, err);
-    if (status == TACIT_OK)
-        status = tacit_budget_add_schedule(&out->whole, schedule, schedule->n_rounds, values,
-                                           &unprotected, err);
-    out->unprotected = status == TACIT_OK && m.kind == TACIT_MECHANISM_NONE;
-    if (status != TACIT_OK || out->unprotected)
-        return status;
-    status = tacit_event_from_mechanism(&out->event, &m, 1, err);
-    return status == TACIT_OK ? tacit_budget_add(&out->round, &out->event, values, false, err)
-                              : status;
-}
-
-tacit_status tacit_ledger_affords(tacit_ledger *ledger, const uint8_t device[TACIT_DEVICE_BYTES],
-                                  const tacit_ledger_price *price, bool *affords, tacit_error *err)
+tacit_status ledger_budget_get(tacit_ledger *ledger, const uint8_t device[TACIT_DEVICE_BYTES],
+                               ledger_budget *out, tacit_error *err)
 {
     ledger_account a;
-    bool begun;
-    tacit_error reason;
-    *affords = false;
     tacit_status status =
         account_by_device(ledger, tacit_field_of(device, TACIT_DEVICE_BYTES), &a, err);
-    if (status != TACIT_OK || a.budget.lost)
-        return status;
-    *affords = price->unprotected;
-    if (price->unprotected)
-        return TACIT_OK;
-    const tacit_span key[] = {{a.identity_key, TACIT_SIGN_KEY_BYTES}, {price->lineage, 16}};
-    status = exists_blobs(
-        ledger, "SELECT 1 FROM ledger_reserve WHERE identity_key = $1 AND lineage = $2 LIMIT 1",
-        key, 2, &begun, err);
-    if (status == TACIT_OK)
-        status = tacit_budget_join(&a.budget, begun ? &price->round : &price->whole, err);
-    if (status != TACIT_OK || !(tacit_budget_epsilon(&a.budget) <= a.policy.epsilon_cap))
-        return status;
-    status = window_allowed(ledger, &a, &a.policy, &price->event, price->values, &reason);
-    *affords = status == TACIT_OK;
-    if (status != TACIT_OK && status != TACIT_REFUSED)
-        return tacit_fail(err, status, "%s", reason.message);
-    return TACIT_OK;
-}
-
-static tacit_status bytes_by_hash(tacit_ledger *ledger, const char *sql, tacit_span hash,
-                                  uint8_t **bytes, size_t *size, tacit_error *err)
-{
-    tacit_statement *s;
-    bool row = false;
-    tacit_status status = tacit_statement_begin(ledger->db, &s, sql, err);
     if (status != TACIT_OK)
         return status;
-    tacit_bind_blob(s, 1, hash.data, hash.size);
-    status = tacit_statement_step(s, &row, err);
-    if (status == TACIT_OK && !row)
-        status = tacit_fail(err, TACIT_NOT_FOUND, "ledger: it is not logged");
-    if (status == TACIT_OK) {
-        tacit_span found = tacit_column_blob(s, 0);
-        *size = found.size;
-        *bytes = malloc(found.size + 1);
-        if (!*bytes)
-            status = tacit_fail(err, TACIT_NO_MEMORY, "ledger: no memory for %zu bytes", *size);
-        else
-            memcpy(*bytes, found.data, found.size);
-    }
-    tacit_statement_end(s);
-    return status;
-}
-
-tacit_status tacit_ledger_planned(tacit_ledger *ledger, const uint8_t plan_hash[TACIT_HASH_BYTES],
-                                  uint8_t **plan, size_t *plan_size, uint8_t **schedule,
-                                  size_t *schedule_size, tacit_error *err)
-{
-    const tacit_span hash = {plan_hash, TACIT_HASH_BYTES};
-    *plan = *schedule = NULL;
-    tacit_status status = bytes_by_hash(ledger, "SELECT bytes FROM ledger_plan WHERE hash = $1",
-                                        hash, plan, plan_size, err);
-    if (status == TACIT_OK)
-        status = bytes_by_hash(ledger,
-                               "SELECT s.bytes FROM ledger_plan p JOIN ledger_schedule s USING"
-                               " (lineage) WHERE p.hash = $1",
-                               hash, schedule, schedule_size, err);
-    if (status != TACIT_OK) {
-        free(*plan);
-        *plan = NULL;
-    }
-    return status;
+    *out = (ledger_budget){.budget = a.budget, .policy = a.policy};
+    memcpy(out->identity_key, a.identity_key, sizeof out->identity_key);
+    return TACIT_OK;
 }
 
 tacit_status tacit_ledger_device_get(tacit_ledger *ledger, const uint8_t device[TACIT_DEVICE_BYTES],

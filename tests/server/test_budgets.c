@@ -191,6 +191,41 @@ static void test_a_lineage_that_fits_exhausts_nobody(void **state)
     assert_string_equal(state_in("device list", "two"), "active");
 }
 
+/* A lineage holds its whole schedule, run or not, and lineages add up: the account refuses a second
+ * one for that although what was reserved and the second together are far from the cap, and the
+ * server sees it by the same rule. */
+static void test_lineages_that_do_not_fit_together(void **state)
+{
+    (void)state;
+    fleet_task task;
+    tacit_lineage_share *share;
+    tacit_account_status now;
+    size_t n;
+    char cap[32];
+    json_decref(FLEET_ASK(&f, START));
+    fleet_work(&f);
+    fleet_serve_round(&one, 0.25);
+    json_decref(FLEET_ASK(&f, "round cancel"));
+    fleet_must(tacit_account_lineages(one.account, &share, &n, &one.err), &one.err, "lineages");
+    assert_int_equal(n, 1);
+    double whole = share[0].epsilon_cap;
+    free(share);
+    fleet_must(tacit_account_status_get(one.account, &now, &one.err), &one.err, "status");
+    assert_true(now.epsilon + whole < 1.9 * whole);
+    snprintf(cap, sizeof cap, "%.17g", 1.9 * whole);
+    lower(cap);
+    json_decref(FLEET_ASK(&f, START));
+    fleet_work(&f);
+    assert_string_equal(state_in("device list", "one"), "exhausted");
+    assert_false(is_offered(&one));
+    fleet_take(&two, &task);
+    one.policy.epsilon_cap = 1.9 * whole;
+    fleet_must(tacit_account_set_policy(one.account, &one.policy, &one.err), &one.err, "policy");
+    assert_int_equal(fleet_reserve_locally(&one, &task), TACIT_REFUSED);
+    assert_non_null(strstr(one.err.message, "the schedules of others hold"));
+    fleet_task_free(&task);
+}
+
 /* --- own entries --- */
 
 static tacit_status own_entry(fleet_device *d, const uint8_t *leaf, Tacit__OwnEntryReply **reply)
@@ -251,6 +286,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_device_raises_its_cap_again, setup, teardown),
         cmocka_unit_test_setup_teardown(test_exhausted_devices_are_left_alone, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_lineage_that_fits_exhausts_nobody, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_lineages_that_do_not_fit_together, setup, teardown),
         cmocka_unit_test_setup_teardown(test_own_entries_at_any_counter, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

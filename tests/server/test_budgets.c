@@ -14,6 +14,9 @@
         "record", "cohort", "1", "quorum", "1", "deadline-seconds", "600", "pad-seconds", "0",     \
         "norm-bound", "32"
 
+/* At the scale that the order of a cap of 8 suits. */
+#define DEAR START, "noise-multiplier", "1.8", "steps", "3"
+
 static fleet f;
 static fleet_device one, two;
 
@@ -202,7 +205,7 @@ static void test_lineages_that_do_not_fit_together(void **state)
     tacit_account_status now;
     size_t n;
     char cap[32];
-    json_decref(FLEET_ASK(&f, START));
+    json_decref(FLEET_ASK(&f, DEAR));
     fleet_work(&f);
     fleet_serve_round(&one, 0.25);
     json_decref(FLEET_ASK(&f, "round cancel"));
@@ -214,7 +217,7 @@ static void test_lineages_that_do_not_fit_together(void **state)
     assert_true(now.epsilon + whole < 1.9 * whole);
     snprintf(cap, sizeof cap, "%.17g", 1.9 * whole);
     lower(cap);
-    json_decref(FLEET_ASK(&f, START));
+    json_decref(FLEET_ASK(&f, DEAR));
     fleet_work(&f);
     assert_string_equal(state_in("device list", "one"), "exhausted");
     assert_false(is_offered(&one));

@@ -208,8 +208,10 @@ static tacit_status store(recovering *r, tacit_error *err)
     if (status != TACIT_OK)
         return status;
     TACIT_TRY(tacit_account_merge(c->account, r->missed, r->count, err), done);
-    TACIT_TRY(end_round(c, false, err), done);
-    TACIT_TRY(end_round(c, true, err), done);
+    if (r->count) /* else the folder is the newest, and its round goes on */
+        TACIT_TRY(end_round(c, false, err), done);
+    if (r->count)
+        TACIT_TRY(end_round(c, true, err), done);
     TACIT_TRY(client_counter_raise(c->db, r->counter, err), done);
     TACIT_TRY(tacit_database_commit(c->db, err), done);
 done:

@@ -345,32 +345,11 @@ static void mechanism_none_is_the_naive_mean(void **state)
     check_plain_step(tiny.model, NULL);
 }
 
-/* A copy of the model whose embedding of 'Z' is not a number; nothing else is touched. */
 static tacit_model *load_poisoned(void)
 {
     tacit_model *m;
     tacit_error err;
-    gguf_writer *w = gguf_writer_new();
-    gguf_file *file;
-    uint8_t *data;
-    size_t size;
-    const uint64_t ne[] = {32, TINY_VOCAB};
-    tiny_put_text_model(w);
-    reference_put(w, 900, "output.weight", 2, ne, TACIT_TYPE_Q8_0, 2, 0); /* untied: 'Z' as input */
-    tiny_put_vocabulary(w);
-    OK(gguf_write_memory(w, &data, &size, &err));
-    gguf_writer_free(w);
-    OK(gguf_open_memory(&file, data, size, "poisoned", &err));
-    const gguf_tensor *t = gguf_tensor_find(file, "token_embd.weight");
-    uint8_t *row = data + (t->data - data) + 'Z' * t->row_bytes;
-    row[0] = 0x00;
-    row[1] = 0x7e; /* the half-precision scale of the row's block */
-    gguf_close(file);
-    FILE *f = fopen(poisoned_path, "wb");
-    assert_non_null(f);
-    assert_int_equal(fwrite(data, 1, size, f), size);
-    fclose(f);
-    free(data);
+    tiny_write_poisoned(poisoned_path);
     OK(tacit_model_load(&m, poisoned_path, NULL, 0, NULL, &err));
     return m;
 }

@@ -48,6 +48,7 @@ static tacit_status whole_checkpoint(audit_work *w)
     /* Under the key that is trusted, whatever the entries say. */
     if (tacit_checkpoint_verify(c, note.data, note.size, &w->log->log_key, &reason) != TACIT_OK)
         return audit_note_at(w, TACIT_AUDIT_NO_ENTRY, "bad_checkpoint", "%s", reason.message);
+    w->seen[AUDIT_SEEN_CHECKPOINT]++;
     if (c->size > w->log->count)
         return audit_note_at(w, TACIT_AUDIT_NO_ENTRY, "incomplete_export",
                              "the checkpoint covers %llu entries, the export has %zu",
@@ -123,6 +124,7 @@ static tacit_status whole_receipts(audit_work *w)
         if (status != TACIT_OK)
             return status;
         w->out->receipts++;
+        w->seen[AUDIT_SEEN_RECEIPT]++;
     }
     return TACIT_OK;
 }

@@ -133,6 +133,8 @@ extern const tacit_audit_kind tacit_audit_kinds[];
 
 /* The name of the one check that a kind of violation fails; NULL for a word that is no kind. */
 const char *tacit_audit_check_of(const char *kind);
+/* The kinds that fail a check, ending with NULL; NULL for a name that is none. */
+const char *const *tacit_audit_check_kinds(const char *check);
 
 /* "pass", "fail", "skipped". */
 const char *tacit_audit_outcome_name(tacit_audit_outcome outcome);

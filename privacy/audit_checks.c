@@ -23,7 +23,7 @@ const char *const tacit_audit_limits[] = {
 #define SEEN(what) (UINT64_C(1) << AUDIT_SEEN_##what)
 #define KIND(kind) (UINT64_C(1) << TACIT__ENTRY__BODY_##kind)
 
-#define VIOLATIONS_MAX 5
+#define VIOLATIONS_MAX 6 /* with a NULL at the end */
 
 typedef struct check_row {
     const char *name, *holds;
@@ -322,6 +322,14 @@ static const check_row *row_of(const char *kind)
         for (size_t k = 0; k < VIOLATIONS_MAX && rows[i].violations[k]; k++)
             if (strcmp(rows[i].violations[k], kind) == 0)
                 return &rows[i];
+    return NULL;
+}
+
+const char *const *tacit_audit_check_kinds(const char *check)
+{
+    for (size_t i = 0; i < ROWS; i++)
+        if (strcmp(rows[i].name, check) == 0)
+            return rows[i].violations;
     return NULL;
 }
 

@@ -1,8 +1,8 @@
 /* tacit-audit report: an audit as a page, a table and JSON. */
 #include "common/file.h"
 #include "privacy/audit_commands.h"
-#include "privacy/audit_input.h"
 #include "privacy/audit_json.h"
+#include "privacy/cmd_audit.h"
 #include "privacy/report.h"
 
 #include <stdio.h>
@@ -60,7 +60,7 @@ static tacit_status print_json(const report *r, json_t *schedules, tacit_error *
 static tacit_status write_all(const audit_input *in, const outputs *out, tacit_error *err)
 {
     report r;
-    tacit_status status = report_open(&r, &in->audit, in->schedules, out->date, err);
+    tacit_status status = report_open(&r, &in->audit, out->date, err);
     if (status != TACIT_OK)
         return status;
     if (out->html)

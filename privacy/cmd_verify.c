@@ -2,8 +2,8 @@
 #include "common/options.h"
 #include "common/text.h"
 #include "privacy/audit_commands.h"
-#include "privacy/audit_input.h"
 #include "privacy/audit_json.h"
+#include "privacy/cmd_audit.h"
 #include "privacy/verify_schedules.h"
 
 #include <math.h>

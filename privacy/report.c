@@ -58,10 +58,9 @@ static void group_points(report *r)
     r->first[0] = 0;
 }
 
-tacit_status report_open(report *r, const tacit_audit *audit, const json_t *schedules,
-                         const char *date, tacit_error *err)
+tacit_status report_open(report *r, const tacit_audit *audit, const char *date, tacit_error *err)
 {
-    *r = (report){.audit = audit, .schedules = schedules, .date = date};
+    *r = (report){.audit = audit, .date = date};
     r->by_share = calloc(audit->device_count + 1, sizeof *r->by_share);
     r->first = calloc(audit->device_count + 2, sizeof *r->first);
     r->of_device = calloc(audit->point_count + 1, sizeof *r->of_device);

@@ -7,8 +7,6 @@
 #include "privacy/audit.h"
 #include "privacy/markup.h"
 
-#include <jansson.h>
-
 /* Most rows that the page shows; the others are in the CSV and the JSON, and the page says so. */
 #define REPORT_DEVICES_MAX 50
 #define REPORT_ROUNDS_MAX 5000
@@ -16,15 +14,14 @@
 
 typedef struct report {
     const tacit_audit *audit;
-    const json_t *schedules; /* schedule_list of the export */
-    const char *date;        /* as the auditor gave it, or NULL */
+    const char *date; /* as the auditor gave it, or NULL */
 
     size_t *by_share;          /* devices, the largest share of its cap first */
     size_t *first, *of_device; /* points of device d: of_device[first[d] .. first[d + 1]) */
 } report;
 
-tacit_status report_open(report *r, const tacit_audit *audit, const json_t *schedules,
-                         const char *date, tacit_error *err) TACIT_MUST_CHECK;
+tacit_status report_open(report *r, const tacit_audit *audit, const char *date,
+                         tacit_error *err) TACIT_MUST_CHECK;
 void report_close(report *r);
 
 /* What an account spent of its cap: 1 is all of it, +inf where nothing finite is known. */

@@ -11,7 +11,7 @@ static const char style[] =
     ":root{color-scheme:light}"
     "*{box-sizing:border-box}"
     "body{margin:0;background:#fff;color:#1b1f24;font:16px/1.5 system-ui,sans-serif}"
-    "main{max-width:72rem;margin:0 auto;padding:1rem}"
+    "main{max-width:78rem;margin:0 auto;padding:1rem}"
     "h1{font-size:1.6rem;line-height:1.25;margin:.5rem 0;overflow-wrap:anywhere}"
     "h2{font-size:1.2rem;margin:2.2rem 0 .6rem;border-bottom:1px solid #8c959f;"
     "padding-bottom:.2rem}"
@@ -24,7 +24,8 @@ static const char style[] =
     "padding:.4rem .9rem .4rem 2rem}"
     ".note{color:#4b5563;font-size:.9rem}"
     "dl{margin:0}dt{font-weight:600;margin-top:.8rem}dd{margin:0}"
-    ".facts{display:grid;grid-template-columns:max-content 1fr;gap:.1rem 1rem;margin-top:.8rem}"
+    ".facts{display:grid;grid-template-columns:fit-content(45%) 1fr;gap:.1rem "
+    "1rem;margin-top:.8rem}"
     ".facts dt{margin:0;font-weight:400;color:#4b5563}.facts dd{overflow-wrap:anywhere}"
     ".charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(19rem,1fr));gap:1.5rem}"
     "figure{margin:0}figcaption{font-weight:600}"
@@ -41,17 +42,17 @@ static const char style[] =
     ".scroll{overflow-x:auto;margin:.6rem 0}"
     "table{border-collapse:collapse;width:100%;font-size:.88rem}"
     "caption{text-align:left;font-weight:600;padding:.3rem 0}"
-    "th,td{text-align:left;vertical-align:top;padding:.3rem .6rem .3rem 0;"
+    "th,td{text-align:left;vertical-align:top;padding:.3rem .5rem .3rem 0;"
     "border-bottom:1px solid #d5d9df}"
     "thead th{border-bottom:2px solid #8c959f;vertical-align:bottom}"
     "tbody th{font-weight:400}"
-    "td{min-width:3.5rem}"
-    "td code,th code{display:inline-block;min-width:9rem;max-width:17rem}"
-    ".number{text-align:right;font-variant-numeric:tabular-nums}"
+    "td code,th code{white-space:nowrap}"
+    "td .long,th .long{white-space:normal;display:inline-block;min-width:9rem;max-width:17rem}"
+    "th.number,td.number{text-align:right;font-variant-numeric:tabular-nums}"
     ".outcome{font-weight:600}.pass .outcome{color:#1a7f37}.fail .outcome{color:#b42318}"
     ".skipped .outcome{color:#7a5200}"
     "@media print{body{font-size:10pt}main{max-width:none;padding:0}"
-    ".scroll{overflow:visible}table{font-size:7pt}td code,th code{min-width:0;max-width:11em}"
+    ".scroll{overflow:visible}table{font-size:7pt}td .long,th .long{min-width:0;max-width:11em}"
     "tr,figure,.verdict{break-inside:avoid}h2{break-after:avoid}thead{display:table-header-group}"
     "@page{size:A4 landscape;margin:12mm}}";
 
@@ -200,8 +201,8 @@ void report_page(markup *m, const report *r)
     if (a->note_count)
         markup_raw(m, "<h2>Notes, which are no violations</h2>\n");
     report_list(m, "Notes", a->notes, a->note_count);
-    statement(m, r);
     spending(m, r);
+    statement(m, r);
     markup_raw(m, "<h2>Rounds</h2>\n");
     report_table_rounds(m, r);
     markup_raw(m, "<h2>Publications</h2>\n");

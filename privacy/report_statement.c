@@ -193,8 +193,8 @@ static void mechanism(const report *r, const facts *f, char *out)
         "summed, discrete Gaussian noise on the same grid. ");
     if (f->sigma.any)
         say(out,
-            "Noise multipliers %s (standard deviation over the clip norm), sampling rates %s, "
-            "steps a round %s; each round's own numbers are in the table of rounds. ",
+            "Noise multiplier (standard deviation over the clip norm): %s. Sampling rate: %s. "
+            "Steps of a round: %s. Each round's own numbers are in the table of rounds. ",
             range_text(f->sigma, sigma), range_text(f->q, q), range_text(f->steps, steps));
     if (f->without_noise)
         say(out, "Rounds of mechanism none, without clipping or noise: %llu.",
@@ -242,7 +242,7 @@ static void security(const report *r, const facts *f, char *out)
 {
     say(out,
         "Entries are signed (Ed25519) and stand in a Merkle tree (RFC 6962) under a signed "
-        "checkpoint of %llu entries. Held against it: %llu receipts of devices. Checks skipped: "
+        "checkpoint of %llu entries. Receipts of devices held against it: %llu. Checks skipped: "
         "%llu, each with its reason below. %s What is stored on devices, who may log in to the "
         "server, and how keys are kept is outside a log.",
         (unsigned long long)r->audit->checkpoint.size, (unsigned long long)r->audit->receipts,

@@ -9,14 +9,19 @@
 
 /* --- cells --- */
 
+#define NUMBER "#" /* begins the head of a column of numbers */
+
 static void table_begin(markup *m, const char *caption, const char *const heads[], size_t n)
 {
     markup_format(m,
                   "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"%s\"><table>"
                   "<caption>%s</caption><thead><tr>",
                   caption, caption);
-    for (size_t i = 0; i < n; i++)
-        markup_format(m, "<th scope=\"col\">%s</th>", heads[i]);
+    for (size_t i = 0; i < n; i++) {
+        bool number = *heads[i] == NUMBER[0];
+        markup_format(m, "<th scope=\"col\"%s>%s</th>", number ? " class=\"number\"" : "",
+                      heads[i] + number);
+    }
     markup_raw(m, "</tr></thead><tbody>");
 }
 
@@ -58,7 +63,15 @@ static void cell_hex(markup *m, const uint8_t *bytes, size_t size)
 {
     char text[2 * TACIT_HASH_BYTES + 1];
     tacit_hex(text, bytes, size);
-    markup_format(m, "<td><code>%s</code></td>", text);
+    markup_format(m, "<td><code%s>%s</code></td>", size > 8 ? " class=\"long\"" : "", text);
+}
+
+/* True when there is nothing to show, which is said. */
+static bool is_empty(markup *m, size_t n)
+{
+    if (!n)
+        markup_raw(m, "<p>None.</p>\n");
+    return !n;
 }
 
 static void left_out(markup *m, size_t shown, size_t all, const char *what, const char *where)
@@ -85,7 +98,8 @@ static const char *meaning_of(const char *kind)
 
 void report_list(markup *m, const char *caption, const tacit_violation *list, size_t count)
 {
-    static const char *const heads[] = {"Kind", "Entry", "What was found", "Meaning", "Check"};
+    static const char *const heads[] = {"Kind", NUMBER "Entry", "What was found", "Meaning",
+                                        "Check"};
     size_t shown = at_most(count, REPORT_LIST_MAX);
     if (!count)
         return;
@@ -156,7 +170,7 @@ static void device_row(markup *m, const report *r, size_t device)
     const tacit_audit_device *d = &r->audit->devices[device];
     char name[2 * TACIT_DEVICE_BYTES + 1];
     tacit_hex(name, d->device, TACIT_DEVICE_BYTES);
-    markup_format(m, "<tr><th scope=\"row\"><code>%s</code></th><td>", name);
+    markup_format(m, "<tr><th scope=\"row\"><code class=\"long\">%s</code></th><td>", name);
     report_chart_device(m, r, device);
     markup_raw(m, "</td>");
     cell_number(m, d->epsilon);
@@ -169,7 +183,7 @@ static void device_row(markup *m, const report *r, size_t device)
         markup_format(m, "<td class=\"number\">%s on %u devices</td>",
                       markup_number(d->epsilon_subject, text), d->devices_per_subject);
     } else {
-        markup_raw(m, "<td>one device</td>");
+        cell_number(m, d->epsilon_subject);
     }
     cell_count(m, d->reserves);
     cell_count(m, d->accepted);
@@ -180,10 +194,20 @@ static void device_row(markup *m, const report *r, size_t device)
 
 void report_table_devices(markup *m, const report *r)
 {
-    static const char *const heads[] = {"Pseudonym", "Curve",    "Epsilon spent", "Cap",
-                                        "Left",      "Delta",    "Unit",          "Subject",
-                                        "Reserves",  "Accepted", "Marks"};
+    static const char *const heads[] = {"Pseudonym",
+                                        "Curve",
+                                        NUMBER "Epsilon spent",
+                                        NUMBER "Cap",
+                                        NUMBER "Left",
+                                        NUMBER "Delta",
+                                        "Unit",
+                                        NUMBER "Epsilon of a subject",
+                                        NUMBER "Reserves",
+                                        NUMBER "Accepted",
+                                        "Marks"};
     size_t shown = at_most(r->audit->device_count, REPORT_DEVICES_MAX);
+    if (is_empty(m, shown))
+        return;
     TABLE_BEGIN(m, "Devices, the largest share of its cap first", heads);
     for (size_t i = 0; i < shown; i++)
         device_row(m, r, r->by_share[i]);
@@ -210,17 +234,18 @@ static void round_row(markup *m, const tacit_audit_round *r)
     markup_format(m, "<tr><th scope=\"row\">%u of <code>%s</code></th>", r->index + 1, lineage);
     cell_count(m, r->entry);
     cell(m, tacit_mechanism_kind_name(k->kind));
-    cell(m, tacit_privacy_unit_name(k->unit));
-    cell(m, tacit_neighbours_name(k->neighbours));
+    markup_format(m, "<td>%s, %s</td>", tacit_privacy_unit_name(k->unit),
+                  tacit_neighbours_name(k->neighbours));
     cell_number(m, tacit_noise_multiplier(k->b));
     cell_number(m, tacit_sampling_rate(k->q_num));
     cell_count(m, k->steps);
     cell_number(m, k->clip_norm);
     cell_number(m, r->delta);
-    markup_format(m, "<td class=\"number\">%u / %u</td>", r->cohort, r->quorum);
-    markup_format(m, "<td class=\"number\">%llu / %llu / %llu</td>",
-                  (unsigned long long)r->reserved, (unsigned long long)r->accepted,
-                  (unsigned long long)r->rejected);
+    cell_count(m, r->cohort);
+    cell_count(m, r->quorum);
+    cell_count(m, r->reserved);
+    cell_count(m, r->accepted);
+    cell_count(m, r->rejected);
     cell_number(m, r->epsilon_server);
     cell_number(m, r->epsilon_published);
     cell(m, ending_of(r));
@@ -230,21 +255,25 @@ static void round_row(markup *m, const tacit_audit_round *r)
 void report_table_rounds(markup *m, const report *r)
 {
     static const char *const heads[] = {"Round",
-                                        "Entry",
+                                        NUMBER "Entry",
                                         "Mechanism",
-                                        "Unit",
-                                        "Neighbours",
-                                        "Sigma",
-                                        "q",
-                                        "Steps",
-                                        "Clip norm",
-                                        "Delta",
-                                        "Cohort / quorum",
-                                        "Reserved / accepted / rejected",
-                                        "Epsilon, server",
-                                        "Epsilon, published",
+                                        "Unit, neighbours",
+                                        NUMBER "Sigma",
+                                        NUMBER "q",
+                                        NUMBER "Steps",
+                                        NUMBER "Clip",
+                                        NUMBER "Delta",
+                                        NUMBER "Cohort",
+                                        NUMBER "Quorum",
+                                        NUMBER "Reserved",
+                                        NUMBER "Accepted",
+                                        NUMBER "Rejected",
+                                        NUMBER "Epsilon, server",
+                                        NUMBER "Epsilon, published",
                                         "Ended"};
     size_t n = (size_t)r->audit->rounds, shown = at_most(n, REPORT_ROUNDS_MAX);
+    if (is_empty(m, n))
+        return;
     TABLE_BEGIN(m, "Rounds, with mechanism and parameters", heads);
     for (size_t i = n - shown; i < n; i++)
         round_row(m, &r->audit->round_list[i]);
@@ -257,16 +286,18 @@ void report_table_rounds(markup *m, const report *r)
 void report_table_publications(markup *m, const report *r)
 {
     static const char *const heads[] = {"Version",
-                                        "Parent",
-                                        "Entry",
+                                        NUMBER "Parent",
+                                        NUMBER "Entry",
                                         "Lineage",
-                                        "Epsilon against the server",
-                                        "Epsilon of the published adapter",
-                                        "Delta",
+                                        NUMBER "Epsilon against the server",
+                                        NUMBER "Epsilon of the published adapter",
+                                        NUMBER "Delta",
                                         "Rule",
-                                        "Accuracy, as the server states it",
+                                        NUMBER "Accuracy, as the server states it",
                                         "File (SHA-256)"};
     size_t n = r->audit->publication_count, shown = at_most(n, REPORT_ROUNDS_MAX);
+    if (is_empty(m, n))
+        return;
     TABLE_BEGIN(m, "Published adapters, both views recomputed", heads);
     for (size_t i = n - shown; i < n; i++) {
         const tacit_audit_publication *p = &r->audit->publications[i];
@@ -301,9 +332,11 @@ static void cell_time(markup *m, uint64_t time_ms)
 
 void report_table_events(markup *m, const report *r)
 {
-    static const char *const heads[] = {"Entry", "Time (UTC, the signer's clock)", "Event",
+    static const char *const heads[] = {NUMBER "Entry", "Time (UTC, the signer's clock)", "Event",
                                         "Device", "What the entry says"};
     size_t n = r->audit->event_count, shown = at_most(n, REPORT_LIST_MAX);
+    if (is_empty(m, n))
+        return;
     TABLE_BEGIN(m, "Revocations, changes of policy, rollbacks, starts, failed rounds", heads);
     for (size_t i = n - shown; i < n; i++) {
         const tacit_audit_event *e = &r->audit->events[i];

@@ -1,6 +1,6 @@
 /* What the commands that audit an export have in common: their options, the audit, the verdict. */
-#ifndef TACIT_PRIVACY_AUDIT_INPUT_H
-#define TACIT_PRIVACY_AUDIT_INPUT_H
+#ifndef TACIT_PRIVACY_CMD_AUDIT_H
+#define TACIT_PRIVACY_CMD_AUDIT_H
 
 #include "common/options.h"
 #include "privacy/audit.h"

@@ -1,4 +1,4 @@
-#include "privacy/audit_input.h"
+#include "privacy/cmd_audit.h"
 
 #include "common/file.h"
 #include "privacy/receipt.h"

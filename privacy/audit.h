@@ -99,7 +99,7 @@ typedef struct tacit_audit {
     size_t publication_count;
     tacit_audit_check *checks; /* every row of the table, in its order */
     size_t check_count;
-    tacit_audit_point *points; /* in the order of the log */
+    tacit_audit_point *points; /* in the order of the log, where options keep them */
     size_t point_count;
     tacit_audit_round *round_list; /* `rounds` of them, in the order of the log */
     tacit_audit_event *events;
@@ -115,6 +115,7 @@ typedef struct tacit_audit_options {
     const char *const *receipt_names;
     size_t receipt_count;
     const tacit_note_key *log_key; /* pinned by the auditor; NULL: the export's own */
+    bool keep_points;              /* for curves: some 24 bytes for each reserve */
 } tacit_audit_options;
 
 /* Runs every check. TACIT_OK with violations is the normal outcome of a bad log; other statuses

@@ -12,6 +12,8 @@
 
 tacit_status audit_keep_point(audit_work *w, size_t device, double epsilon)
 {
+    if (!w->options->keep_points)
+        return TACIT_OK;
     tacit_status status = audit_grow(&w->out->points, &w->point_capacity, w->out->point_count,
                                      sizeof *w->out->points, w->err);
     if (status == TACIT_OK)

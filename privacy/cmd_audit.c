@@ -55,6 +55,7 @@ tacit_status audit_input_run(audit_input *in, const char *folder, tacit_error *e
         goto done;
     }
     const tacit_audit_options options = {.allow_non_private = in->allow_non_private,
+                                         .keep_points = in->keep_points,
                                          .receipts = files.span,
                                          .receipt_names = in->receipts.item,
                                          .receipt_count = files.count,

@@ -11,6 +11,7 @@ typedef struct audit_input {
     tacit_option_list receipts; /* from the command line, as are the next two */
     const char *log_key;
     bool allow_non_private;
+    bool keep_points; /* as in tacit_audit_options */
 
     tacit_audit audit;
     json_t *schedules; /* schedule_list of the export */

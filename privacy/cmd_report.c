@@ -70,7 +70,7 @@ static tacit_status write_all(const audit_input *in, const outputs *out, tacit_e
     if (status == TACIT_OK && out->json)
         status = print_json(&r, in->schedules, err);
     if (status == TACIT_OK && !out->json)
-        printf("%zu violations, %zu devices, %llu rounds\n", in->audit.violation_count,
+        printf("violations: %zu, devices: %zu, rounds: %llu\n", in->audit.violation_count,
                in->audit.device_count, (unsigned long long)in->audit.rounds);
     report_close(&r);
     return status;
@@ -78,7 +78,7 @@ static tacit_status write_all(const audit_input *in, const outputs *out, tacit_e
 
 tacit_status cmd_report(int argc, char **argv, tacit_error *err)
 {
-    audit_input in = {.log_key = NULL};
+    audit_input in = {.keep_points = true};
     outputs out = {.html = NULL};
     const char *folder = NULL;
     size_t positionals = 0;

@@ -23,6 +23,8 @@ typedef struct subject {
     report r;
 } subject;
 
+static const tacit_audit_options with_points = {.keep_points = true};
+
 static void audited(subject *s, void (*more)(world *))
 {
     *s = (subject){.r = {0}};
@@ -31,7 +33,7 @@ static void audited(subject *s, void (*more)(world *))
     if (more)
         more(&s->w);
     export_of(&s->w, &s->x);
-    run(&s->x, NULL, &s->audit);
+    run(&s->x, &with_points, &s->audit);
     OK(report_open(&s->r, &s->audit, NULL, &s->w.err));
 }
 
@@ -275,7 +277,7 @@ static void test_the_same_audit_gives_the_same_bytes(void **state)
     tacit_audit again;
     report other;
     audited(&s, NULL);
-    run(&s.x, NULL, &again);
+    run(&s.x, &with_points, &again);
     OK(report_open(&other, &again, NULL, &s.w.err));
     char *one = page_of(&s.r), *two = page_of(&other);
     assert_string_equal(one, two);

@@ -40,9 +40,9 @@ static const char style[] =
     ".bar{fill:#0b57b0}.over{fill:#b42318}"
     "svg.small{width:7.5rem;height:1.75rem}"
     ".scroll{overflow-x:auto;margin:.6rem 0}"
-    "table{border-collapse:collapse;width:100%;font-size:.88rem}"
-    "caption{text-align:left;font-weight:600;padding:.3rem 0}"
-    "th,td{text-align:left;vertical-align:top;padding:.3rem .5rem .3rem 0;"
+    "table{border-collapse:collapse;width:100%;font-size:.86rem}"
+    "caption{text-align:left;font-weight:600;padding:.3rem .35rem}"
+    "th,td{text-align:left;vertical-align:top;padding:.3rem .35rem;"
     "border-bottom:1px solid #d5d9df}"
     "thead th{border-bottom:2px solid #8c959f;vertical-align:bottom}"
     "tbody th{font-weight:400}"
@@ -53,7 +53,8 @@ static const char style[] =
     ".skipped .outcome{color:#7a5200}"
     "@media print{body{font-size:10pt}main{max-width:none;padding:0}"
     ".scroll{overflow:visible}table{font-size:7pt}td .long,th .long{min-width:0;max-width:11em}"
-    "tr,figure,.verdict{break-inside:avoid}h2{break-after:avoid}thead{display:table-header-group}"
+    "tr,figure,.verdict{break-inside:avoid}h2,caption,thead{break-after:avoid}thead{display:table-"
+    "header-group}"
     "@page{size:A4 landscape;margin:12mm}}";
 
 /* --- head --- */

@@ -29,6 +29,7 @@ typedef struct facts {
     double epsilon, epsilon_subject, delta_sum;
     uint32_t devices_per_subject;
     uint64_t by_unit[TACIT_UNIT_DEVICE + 1];
+    bool summed_noise; /* a published epsilon is below that against the server */
     uint64_t over_cap, lost, non_private, insecure, skipped;
     uint64_t add_remove, replace_one, without_noise; /* rounds */
 } facts;
@@ -74,6 +75,9 @@ static facts gather(const tacit_audit *a)
     facts f = {.skipped = 0};
     gather_devices(&f, a);
     gather_rounds(&f, a);
+    for (size_t i = 0; i < a->publication_count; i++)
+        f.summed_noise = f.summed_noise ||
+                         a->publications[i].epsilon_published < a->publications[i].epsilon_server;
     for (size_t i = 0; i < a->check_count; i++)
         f.skipped += a->checks[i].outcome == TACIT_AUDIT_SKIPPED;
     return f;
@@ -218,24 +222,28 @@ static void accounting(const report *r, const facts *f, char *out)
 static void trust(const report *r, const facts *f, char *out)
 {
     (void)r;
-    (void)f;
     say(out,
         "Local: noise is added on the device before anything leaves it, so neither the server, its "
         "operator nor whoever reads the network or a published adapter is trusted with data. "
         "Trusted are the device's own software and its source of randomness, and the owner's word "
         "for which records are one subject. The server is not trusted to keep the log: devices "
         "sign and chain their entries, and their receipts show what it once promised.");
+    if (f->without_noise)
+        say(out, " In rounds without noise the server is trusted with whatever an update reveals.");
 }
 
 static void protected_from(const report *r, const facts *f, char *out)
 {
     (void)r;
-    (void)f;
     say(out,
         "The server and its operator learn about one unit at most what the epsilon of its device "
         "allows; recipients of an adapter at most the published epsilon of its version (both are "
         "in the table of publications, with the rule that gave them). Not hidden are facts common "
         "to many units, when a device took part, and that it takes part at all.");
+    if (f->summed_noise)
+        say(out, " Where the published epsilon is the lower one it counts on the noise of the "
+                 "other devices in the sum, and so on the server not to pass off devices of its "
+                 "own as theirs.");
 }
 
 static void security(const report *r, const facts *f, char *out)
@@ -281,9 +289,10 @@ static void utility(const report *r, const facts *f, char *out)
     (void)f;
     if (last && isfinite(last->accuracy))
         say(out,
-            "The server states an accuracy of %.4g for version %llu on its own held-out data; an "
-            "auditor cannot check that. ",
-            last->accuracy, (unsigned long long)last->version);
+            "For the newest publication, version %llu, the server states an accuracy of %.4g on "
+            "its "
+            "own held-out data; an auditor cannot check that. ",
+            (unsigned long long)last->version, last->accuracy);
     say(out, "Noise and clipping can cost rare groups more accuracy than common ones; a log says "
              "nothing about that.");
 }

@@ -40,6 +40,15 @@ static void cell(markup *m, const char *text)
     markup_raw(m, "</td>");
 }
 
+/* A word of ours, which may be broken behind an underscore. */
+static void cell_word(markup *m, const char *word)
+{
+    markup_raw(m, "<td>");
+    for (const char *c = word; *c; c++)
+        markup_format(m, *c == '_' ? "%c<wbr>" : "%c", *c);
+    markup_raw(m, "</td>");
+}
+
 static void cell_number(markup *m, double v)
 {
     char text[MARKUP_NUMBER];
@@ -233,7 +242,7 @@ static void round_row(markup *m, const tacit_audit_round *r)
     tacit_hex(lineage, r->lineage, 4);
     markup_format(m, "<tr><th scope=\"row\">%u of <code>%s</code></th>", r->index + 1, lineage);
     cell_count(m, r->entry);
-    cell(m, tacit_mechanism_kind_name(k->kind));
+    cell_word(m, tacit_mechanism_kind_name(k->kind));
     markup_format(m, "<td>%s, %s</td>", tacit_privacy_unit_name(k->unit),
                   tacit_neighbours_name(k->neighbours));
     cell_number(m, tacit_noise_multiplier(k->b));
@@ -343,7 +352,7 @@ void report_table_events(markup *m, const report *r)
         markup_raw(m, "<tr>");
         cell_count(m, e->entry);
         cell_time(m, e->time_ms);
-        cell(m, e->kind);
+        cell_word(m, e->kind);
         if (e->has_device)
             cell_hex(m, e->device, TACIT_DEVICE_BYTES);
         else

@@ -101,7 +101,7 @@ static const char *const tags[] = {
     "html",   "head",       "meta",  "title",   "style", "body",  "main", "h1",
     "h2",     "p",          "dl",    "dt",      "dd",    "ul",    "li",   "div",
     "figure", "figcaption", "table", "caption", "thead", "tbody", "tr",   "th",
-    "td",     "code",       "svg",   "path",    "rect",  "text",  "desc"};
+    "td",     "code",       "svg",   "path",    "rect",  "text",  "desc", "wbr"};
 static const char *const attributes[] = {
     "lang",     "charset", "http-equiv", "content",         "name", "class",   "scope",
     "tabindex", "role",    "aria-label", "aria-labelledby", "id",   "viewBox", "d",
@@ -119,7 +119,7 @@ static bool is_in(const char *const list[], size_t n, const char *word)
 
 static bool is_void(const char *tag)
 {
-    static const char *const list[] = {"meta", "path", "rect"};
+    static const char *const list[] = {"meta", "path", "rect", "wbr"};
     return IS_IN(list, tag);
 }
 
@@ -490,6 +490,8 @@ static void test_the_statement_has_every_field(void **state)
     assert_non_null(strstr(field_of(fields, n, "privacy_parameters"), "caps in force: 8 to 10"));
     assert_non_null(strstr(field_of(fields, n, "unit_of_privacy"), "example: 3 devices"));
     assert_non_null(strstr(field_of(fields, n, "neighbouring_relation"), "Add or remove one"));
+    assert_null(strstr(field_of(fields, n, "trust_model"), "without noise"));
+    assert_null(strstr(field_of(fields, n, "protected_from"), "Where the published epsilon"));
     snprintf(number, sizeof number, "clip norm): %.6g.", 100000 / sqrt(2 * log(2)) / 65536);
     assert_non_null(strstr(field_of(fields, n, "mechanism"), number));
     done(&s);
@@ -515,9 +517,14 @@ static void test_the_longest_statement_is_whole(void **state)
         s.audit.round_list[d].mechanism.steps += (uint32_t)d;
     }
     s.audit.round_list[3].mechanism.kind = TACIT_MECHANISM_NONE;
+    s.audit.publications[0].epsilon_published /= 2;
     size_t n = report_statement(&s.r, fields);
     for (size_t i = 0; i < n; i++)
         assert_true(strlen(fields[i].text) < REPORT_FIELD_TEXT - 1);
+    assert_non_null(
+        strstr(field_of(fields, n, "trust_model"), "In rounds without noise the server"));
+    assert_non_null(
+        strstr(field_of(fields, n, "protected_from"), "the noise of the other devices"));
     assert_non_null(strstr(fields[0].text, "This log has "));
     assert_non_null(strstr(fields[0].text, "Of 3 devices this does not hold"));
     done(&s);

@@ -71,7 +71,7 @@ static const check_row rows[] = {
      {"malformed_entry", "duplicate_entry"},
      NULL},
     {"signatures",
-     "every entry is signed by the key that may sign it",
+     "every entry is signed by the key that may sign it at its index",
      SEEN(ENTRY),
      "entries",
      "the log has no entries",

@@ -66,6 +66,7 @@ typedef struct audit_plan {
     size_t schedule;
     size_t accepted; /* decisions so far */
     uint64_t reserved, rejected;
+    size_t publication; /* its newest in the report; AUDIT_NONE before */
     bool aggregated, published, closed;
 } audit_plan;
 

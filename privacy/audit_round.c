@@ -79,7 +79,8 @@ static tacit_status plan_take(audit_work *w, Tacit__Plan *plan, ProtobufCBinaryD
         tacit_message_free(plan);
         return status;
     }
-    w->plans[w->plan_count] = (audit_plan){.entry = w->at, .plan = plan, .schedule = schedule};
+    w->plans[w->plan_count] =
+        (audit_plan){.entry = w->at, .plan = plan, .schedule = schedule, .publication = AUDIT_NONE};
     tacit_digest(w->plans[w->plan_count].hash, bytes.data, bytes.len);
     return plan_register(w, w->plan_count++);
 }
@@ -352,6 +353,8 @@ static tacit_status check_manifest(audit_work *w, const Tacit__AdapterManifest *
         status = check_version(w, m, p);
     if (status == TACIT_OK)
         status = take_publication(w, m, p);
+    if (status == TACIT_OK)
+        p->publication = w->out->publication_count - 1;
     return status;
 }
 
@@ -429,7 +432,11 @@ static tacit_status report_round(audit_work *w, const audit_plan *p, tacit_audit
     /* It was validated before it was taken. */
     if (tacit_mechanism_from_plan(&out->mechanism, plan, &reason) != TACIT_OK)
         return tacit_fail(w->err, TACIT_FAILED, "audit: %s", reason.message);
-    tacit_status status = recompute_epsilon(w, p, &views);
+    tacit_status status = TACIT_OK;
+    if (p->publication != AUDIT_NONE)
+        views = w->out->publications[p->publication];
+    else
+        status = recompute_epsilon(w, p, &views);
     out->delta = views.delta;
     out->epsilon_server = views.epsilon_server;
     out->epsilon_published = views.epsilon_published;

@@ -196,8 +196,10 @@ static void count_shares(const report *r, uint64_t bins[BINS + 1])
 {
     for (size_t i = 0; i < r->audit->device_count; i++) {
         double share = report_share(&r->audit->devices[i]);
-        size_t bin = share > 1 ? BINS : (size_t)(share * BINS);
-        bins[share <= 1 && bin == BINS ? BINS - 1 : bin]++;
+        size_t bin = (size_t)(fmin(share, 1) * BINS);
+        if (bin == BINS)
+            bin = BINS - 1; /* all of it, and no more */
+        bins[share > 1 ? BINS : bin]++;
     }
 }
 

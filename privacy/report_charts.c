@@ -45,7 +45,7 @@ static void line_end(line *l, double x)
 
 #define WIDTH 440.0
 #define HEIGHT 250.0
-#define LEFT 48.0
+#define LEFT 54.0
 #define RIGHT 430.0
 #define TOP 12.0
 #define BOTTOM 206.0
@@ -64,16 +64,30 @@ static double y_of(const axes *a, double share)
     return BOTTOM - (BOTTOM - TOP) * fmin(share, a->top) / a->top;
 }
 
+/* Four fields of a round width that hold the largest share; the cap need not be among them. */
+static double top_for(double worst)
+{
+    static const double tops[] = {0.02, 0.05, 0.1, 0.2, 0.5, 1};
+    for (size_t i = 0; i < sizeof tops / sizeof tops[0]; i++)
+        if (worst <= tops[i])
+            return tops[i];
+    return SHARE_TOP;
+}
+
 static void grid_lines(markup *m, const axes *a)
 {
-    double step = a->top > 1 ? 0.5 : 0.25;
-    for (double share = 0; share <= a->top + 1e-9; share += step) {
-        double y = y_of(a, share);
+    for (int i = 0; i <= 4; i++) {
+        double share = a->top * i / 4, y = y_of(a, share);
         markup_format(m, "<path class=\"%s\" d=\"M%.1f %.1fH%.1f\"/>", share == 1 ? "cap" : "grid",
                       LEFT, y, RIGHT);
-        markup_format(m, "<text class=\"end\" x=\"%.1f\" y=\"%.1f\">%.0f %%</text>", LEFT - 5,
-                      y + 4, 100 * share);
+        markup_format(m, "<text class=\"end\" x=\"%.1f\" y=\"%.1f\">%g %%</text>", LEFT - 5, y + 4,
+                      100 * share);
     }
+    if (a->top < 1)
+        markup_format(m,
+                      "<text class=\"end\" x=\"%.1f\" y=\"%.1f\">the cap, 100 %%, is above this "
+                      "chart</text>",
+                      RIGHT, TOP + 16);
 }
 
 static void chart_begin(markup *m, const char *id, const char *title, const char *description)
@@ -141,12 +155,12 @@ static void sampled_line(markup *m, const axes *a, const char *class, const doub
 static void draw_curves(markup *m, const report *r, const samples *s)
 {
     const tacit_audit *audit = r->audit;
-    axes a = {(double)audit->entries, 1};
-    if (s->worst[SAMPLES] > 1)
-        a.top = SHARE_TOP;
-    chart_begin(m, "curves", "Share of its cap that each device has spent, over the log",
-                "Step lines over the index of the entry: the device that spent most, the median "
-                "device and, in small fleets, every device; the cap is the line at 100 percent.");
+    const axes a = {(double)audit->entries, top_for(s->worst[SAMPLES])};
+    chart_begin(
+        m, "curves", "Share of its cap that each device has spent, over the log",
+        "Step lines over the index of the entry: the device that spent most, the median "
+        "device and, in small fleets, every device; the cap is a dashed line at 100 percent "
+        "where the axis goes that far.");
     grid_lines(m, &a);
     if (audit->device_count <= LINES_MAX)
         for (size_t d = 0; d < audit->device_count; d++)

@@ -375,6 +375,22 @@ static void test_a_curve_ends_at_what_was_spent(void **state)
     done(&s);
 }
 
+/* How far the axis of the chart of the fleet goes. */
+static void assert_axis(const report *r, const char *top, bool cap)
+{
+    markup m = {.status = TACIT_OK};
+    char label[32];
+    report_chart_curves(&m, r);
+    char *svg = strndup((const char *)m.out.data, m.out.size);
+    snprintf(label, sizeof label, ">%s %%</text>", top);
+    assert_int_equal(times(svg, "class=\"end\""), cap ? 6 : 7);
+    assert_non_null(strstr(svg, label));
+    assert_int_equal(times(svg, "class=\"cap\""), cap ? 1 : 0);
+    assert_int_equal(times(svg, "is above this chart"), cap ? 0 : 1);
+    free(svg);
+    markup_free(&m);
+}
+
 /* A fleet of any size, without a log. */
 static void made_up(tacit_audit *a, report *r, size_t devices, size_t reserves)
 {
@@ -409,6 +425,26 @@ static void made_up_done(tacit_audit *a, report *r)
 {
     report_close(r);
     tacit_audit_free(a);
+}
+
+static void test_the_axis_fits_what_was_spent(void **state)
+{
+    (void)state;
+    static const struct {
+        double cap; /* of devices that spent 4 at most */
+        const char *top;
+        bool has_cap;
+    } cases[] = {{4, "100", true},  {3.9, "200", true}, {8, "50", false},
+                 {100, "5", false}, {1000, "2", false}, {0.1, "200", true}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        tacit_audit a;
+        report r;
+        made_up(&a, &r, 50, 3);
+        for (size_t d = 0; d < 50; d++)
+            a.devices[d].cap = cases[i].cap;
+        assert_axis(&r, cases[i].top, cases[i].has_cap);
+        made_up_done(&a, &r);
+    }
 }
 
 static void test_the_bars_count_every_device(void **state)
@@ -639,6 +675,7 @@ int main(void)
         cmocka_unit_test(test_every_round_and_device_is_told),
         cmocka_unit_test(test_the_events_are_told_with_their_words),
         cmocka_unit_test(test_a_curve_ends_at_what_was_spent),
+        cmocka_unit_test(test_the_axis_fits_what_was_spent),
         cmocka_unit_test(test_the_bars_count_every_device),
         cmocka_unit_test(test_a_large_fleet_fits_a_page),
         cmocka_unit_test(test_the_statement_has_every_field),

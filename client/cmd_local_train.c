@@ -42,9 +42,7 @@ static const train_words defaults = {.unit = "",
                                      .optimizer = "adam",
                                      .mechanism = "gaussian",
                                      .targets = "attn_output,ffn_down",
-                                     .q = 0.05,
                                      .clip = 1,
-                                     .divisor = 32,
                                      .learning_rate = 0.01,
                                      .steps = 100,
                                      .unit_examples = 8,
@@ -67,17 +65,18 @@ static tacit_status parse(train_words *w, int argc, char **argv, bool *help, tac
          "noise instead of --epsilon (1, or the policy's minimum)", 0.01, 27000},
         {"delta", 0, TACIT_OPTION_REAL, &w->delta, false, "D",
          "at most the account's, which is the default", 1e-300, 0.5},
-        {"unit", 0, TACIT_OPTION_TEXT, &w->unit, false, "UNIT", "record or subject (the policy's)",
-         0, 0},
+        {"unit", 0, TACIT_OPTION_TEXT, &w->unit, false, "UNIT",
+         "record, subject or device (the policy's)", 0, 0},
         {"mechanism", 0, TACIT_OPTION_TEXT, &w->mechanism, false, "KIND",
          "gaussian, or none: only where the policy allows it (gaussian)", 0, 0},
-        {"steps", 0, TACIT_OPTION_U64, &w->steps, false, "N", "noised steps (100)", 1, 1000000},
+        {"steps", 0, TACIT_OPTION_U64, &w->steps, false, "N",
+         "noised steps; with unit device, steps before the one noised release (100)", 1, 1000000},
         {"q", 0, TACIT_OPTION_REAL, &w->q, false, "Q",
-         "sampling probability of a unit in a step (0.05)", 1e-9, 1},
-        {"clip", 0, TACIT_OPTION_REAL, &w->clip, false, "C", "L2 bound of one unit's gradient (1)",
-         1e-9, 1e9},
+         "sampling probability of a unit in a step (0.05; unit device: 1)", 1e-9, 1},
+        {"clip", 0, TACIT_OPTION_REAL, &w->clip, false, "C",
+         "L2 bound of one unit's gradient; unit device: of the whole delta (1)", 1e-9, 1e9},
         {"divisor", 0, TACIT_OPTION_REAL, &w->divisor, false, "D",
-         "constant that the noised sum is divided by (32)", 1e-9, 1e12},
+         "constant that the noised sum is divided by (32; unit device: 1)", 1e-9, 1e12},
         {"unit-examples", 0, TACIT_OPTION_U64, &w->unit_examples, false, "N",
          "most examples of one unit in a step (8)", 1, 65536},
         {"learning-rate", 0, TACIT_OPTION_REAL, &w->learning_rate, false, "R", "(0.01)", 1e-12,
@@ -150,9 +149,7 @@ static tacit_status fill_request(local_plan_request *r, const train_words *w,
     *r = (local_plan_request){.epsilon = w->epsilon,
                               .noise_multiplier = w->noise_multiplier,
                               .delta = w->delta > 0 ? w->delta : policy->delta,
-                              .q = w->q,
                               .clip_norm = w->clip,
-                              .divisor = w->divisor,
                               .steps = (uint32_t)w->steps,
                               .unit_examples = (uint32_t)w->unit_examples,
                               .max_tokens = (uint32_t)w->max_tokens,
@@ -166,6 +163,9 @@ static tacit_status fill_request(local_plan_request *r, const train_words *w,
     if (!(r->noise_multiplier > 0))
         r->noise_multiplier = least > 1 ? least : 1;
     tacit_status status = unit_of(w->unit, policy->minimum_unit, &r->unit, err);
+    bool whole = r->unit == TACIT_UNIT_DEVICE;
+    r->q = w->q > 0 ? w->q : whole ? 1 : 0.05;
+    r->divisor = w->divisor > 0 ? w->divisor : whole ? 1 : 32;
     if (status == TACIT_OK)
         status = one_of("mechanism", w->mechanism, "gaussian", "none", &r->non_private, err);
     if (status == TACIT_OK)
@@ -269,13 +269,14 @@ static tacit_status print_result(const local_work *w, tacit_error *err)
 {
     const tacit_mechanism *m = &w->plan.mechanism;
     double cap = w->client->config.policy.epsilon_cap;
+    uint32_t local = w->plan.plan->local_steps, steps = local ? local : m->steps;
     if (!w->words->json) {
         printf("%s: %u steps, noise multiplier %.4g, epsilon of the account now %.4g of %.4g\n",
-               w->words->out, m->steps, tacit_noise_multiplier(m->b), w->epsilon_after, cap);
+               w->words->out, steps, tacit_noise_multiplier(m->b), w->epsilon_after, cap);
         return TACIT_OK;
     }
     json_t *root = json_pack(
-        "{s:s, s:I, s:I, s:f, s:o, s:f, s:s}", "out", w->words->out, "steps", (json_int_t)m->steps,
+        "{s:s, s:I, s:I, s:f, s:o, s:f, s:s}", "out", w->words->out, "steps", (json_int_t)steps,
         "values", (json_int_t)w->plan.plan->trainable_values, "sigma", tacit_noise_multiplier(m->b),
         "epsilon", isfinite(w->epsilon_after) ? json_real(w->epsilon_after) : json_null(),
         "epsilon_cap", cap, "unit", tacit_privacy_unit_name(m->unit));

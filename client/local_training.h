@@ -1,14 +1,25 @@
-/* DP-SGD on the device (DESIGN.md, section 5): joins the engine's gradients of single units with
+/* Training on the device (DESIGN.md, section 5): joins the engine's gradients of single units with
  * privacy's sampling, clipping and noise, and takes exactly the plan's steps whatever the data.
  *
+ * Units record and subject, DP-SGD:
  *   each step:  draw noise and sample   (privacy)
  *               one gradient per drawn unit at the current values   (engine)
  *               clip, add   (privacy);   mean   (privacy)   -> optimizer   (engine)
  *               values, moments and step number to the checkpoint, durably
  *
- * The optimizer starts at zero and sees noised means alone, so everything in the checkpoint is
- * post-processing of released values. A restart continues after the last whole step, with new noise
- * and sampling for the unfinished one. */
+ * There the optimizer starts at zero and sees noised means alone, so everything in the checkpoint
+ * is post-processing of released values.
+ *
+ * Unit device, one release of the whole:
+ *   each local step:  the gradient of at most unit_examples examples, drawn anew   (engine)
+ *                     -> optimizer; values, moments and step number to the checkpoint
+ *   at the end:       the delta, clipped and noised once   (privacy/release.h)
+ * There the checkpoint holds what was learned without noise. Like the snapshot beside it, it is of
+ * the data, never leaves and is gone when the round is sealed. A store without a usable example
+ * takes the same steps with gradients of zero, which leave the values where they are.
+ *
+ * A restart continues after the last whole step, with new noise and sampling for what was not
+ * finished; what an earlier attempt noised was never sent. */
 #ifndef TACIT_CLIENT_LOCAL_TRAINING_H
 #define TACIT_CLIENT_LOCAL_TRAINING_H
 
@@ -22,6 +33,7 @@ typedef struct training_job {
     const tacit_model *model;
     tacit_pool *pool; /* may be NULL */
     const tacit_mechanism *mechanism;
+    uint32_t local_steps; /* of the plan; 0 unless the unit is the device */
     const tacit_trainable_spec *spec;
     const tacit_optimizer_spec *optimizer;
     size_t values;             /* length of the trainable vector that the plan states */
@@ -39,10 +51,12 @@ typedef struct training_job {
     void *ctx;
 } training_job;
 
-/* What training yields: both [values], malloc'ed, the caller's. */
+/* What training yields: each [values], malloc'ed, the caller's. */
 typedef struct training_result {
     float *parent; /* where it started */
     float *trained;
+    int32_t *release; /* unit device with noise, else NULL: trained - parent in units of the grid,
+                       * as they leave; `trained` is then parent + release and nothing more exact */
 } training_result;
 
 /* TACIT_AGAIN when `stop` became true: call again to continue. A checkpoint that is torn or of

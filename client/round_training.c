@@ -93,6 +93,7 @@ tacit_status round_train(client *c, const round_state *r, const checked_plan *pl
     training_job job = {.model = model,
                         .pool = pool,
                         .mechanism = &plan->mechanism,
+                        .local_steps = plan->plan->local_steps,
                         .spec = &plan->spec,
                         .optimizer = &plan->optimizer,
                         .values = plan->plan->trainable_values,
@@ -163,8 +164,12 @@ static tacit_status seal(sealing *s, tacit_error *err)
     int32_t *values = malloc((size_t)plan->trainable_values * sizeof *values);
     if (!values)
         return tacit_fail(err, TACIT_NO_MEMORY, "update: no memory");
-    update_quantize(values, s->result.trained, s->result.parent, plan->trainable_values,
-                    plan->norm_bound, plan->update_scale);
+    if (s->result.release)
+        update_fit(values, s->result.release, plan->trainable_values, plan->norm_bound,
+                   plan->update_scale);
+    else
+        update_quantize(values, s->result.trained, s->result.parent, plan->trainable_values,
+                        plan->norm_bound, plan->update_scale);
     tacit_status status = update_seal(&s->sealed, &terms, values, err);
     sodium_memzero(values, (size_t)plan->trainable_values * sizeof *values);
     free(values);

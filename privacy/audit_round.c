@@ -1,10 +1,12 @@
 #include "privacy/audit_internal.h"
 
 #include "common/digest.h"
+#include "privacy/published.h"
 #include "proto/update.pb-c.h"
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Published numbers are printed and compared by people: they need not agree to the last bit. */
@@ -231,20 +233,44 @@ static bool same_published(double a, double b)
     return fabs(a - b) <= PUBLISHED_TOLERANCE * fmax(fabs(a), fabs(b));
 }
 
-/* Both views, recomputed. Every device scales its noised delta to the norm bound by itself, so the
- * published view is the server's by post-processing; without noise both are infinite. */
+/* The rounds of a schedule that the log sums, each with the updates that it accepts; malloc'ed. */
+static tacit_status summed_rounds(audit_work *w, size_t schedule, tacit_summed_round **out,
+                                  size_t *n)
+{
+    *n = 0;
+    *out = calloc(w->plan_count + 1, sizeof **out);
+    if (!*out)
+        return tacit_fail(w->err, TACIT_NO_MEMORY, "audit: no memory for %zu rounds",
+                          w->plan_count);
+    for (size_t i = 0; i < w->plan_count; i++) {
+        const audit_plan *p = &w->plans[i];
+        if (p->schedule == schedule && p->aggregated)
+            (*out)[(*n)++] = (tacit_summed_round){p->plan->round_index, p->accepted,
+                                                  p->plan->assumed_colluders, p->plan->norm_bound};
+    }
+    return TACIT_OK;
+}
+
+/* Both views, recomputed from what was accepted; without noise both are infinite. */
 static tacit_status recompute_epsilon(audit_work *w, const audit_plan *p,
                                       tacit_audit_publication *out)
 {
     const Tacit__Schedule *s = w->schedules[p->schedule].schedule;
+    tacit_summed_round *summed;
+    tacit_published views;
     tacit_error reason;
+    size_t n;
+    tacit_status status = summed_rounds(w, p->schedule, &summed, &n);
+    if (status != TACIT_OK)
+        return status;
+    if (tacit_published_epsilon(&views, s, p->plan->round_index + 1u, p->plan->trainable_values,
+                                summed, n, &reason) != TACIT_OK)
+        views = (tacit_published){INFINITY, INFINITY, "none"};
+    free(summed);
     out->delta = s->delta;
-    if (tacit_budget_schedule_epsilon(&out->epsilon_server, s, p->plan->round_index + 1u,
-                                      p->plan->trainable_values, &reason) != TACIT_OK)
-        out->epsilon_server = INFINITY;
-    out->epsilon_published = out->epsilon_server;
-    snprintf(out->rule, sizeof out->rule, "%s",
-             isinf(out->epsilon_server) ? "none" : "post-processing");
+    out->epsilon_server = views.epsilon_server;
+    out->epsilon_published = views.epsilon_published;
+    snprintf(out->rule, sizeof out->rule, "%s", views.rule);
     return TACIT_OK;
 }
 

@@ -157,13 +157,14 @@ static json_t *adapter_json(const adapter_row *a, tacit_status *status, tacit_er
         return NULL;
     tacit_hex(lineage, a->lineage, sizeof a->lineage);
     tacit_hex(digest, a->file_digest, sizeof a->file_digest);
-    json_t *json = json_pack("{s:s, s:I, s:I, s:s, s:b, s:o, s:o, s:o, s:o, s:f}", "lineage",
+    json_t *json = json_pack("{s:s, s:I, s:I, s:s, s:b, s:o, s:o, s:o, s:o, s:s, s:f}", "lineage",
                              lineage, "version", (json_int_t)a->version, "parent_version",
                              (json_int_t)a->parent_version, "file_digest", digest, "current",
                              a->current, "accuracy", server_json_number(m->evaluation_accuracy),
                              "loss", server_json_number(m->evaluation_loss), "epsilon_server",
                              server_json_number(m->epsilon_server), "epsilon_published",
-                             server_json_number(m->epsilon_published), "delta", m->delta);
+                             server_json_number(m->epsilon_published), "epsilon_rule",
+                             m->epsilon_rule, "delta", m->delta);
     tacit_message_free(m);
     return json;
 }

@@ -63,6 +63,7 @@ typedef struct tacit_audit_round {
     tacit_mechanism mechanism;
     double delta;
     uint32_t values, cohort, quorum;
+    uint32_t local_steps, assumed_colluders; /* of the device unit, else 0 */
     uint64_t reserved, accepted, rejected;
     bool summed, published, closed;
     /* Of the schedule up to this round, recomputed, in both views. */

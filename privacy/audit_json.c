@@ -122,11 +122,12 @@ static json_t *json_round(const tacit_audit_round *r)
         "q", json_number(tacit_sampling_rate(m->q_num)), "steps", (json_int_t)m->steps, "clip_norm",
         json_number(m->clip_norm), "delta", json_number(r->delta));
     json_t *result =
-        json_pack("{s:I,s:I,s:I,s:I,s:I,s:b,s:b,s:b,s:o,s:o,s:s}", "cohort", (json_int_t)r->cohort,
-                  "quorum", (json_int_t)r->quorum, "reserved", (json_int_t)r->reserved, "accepted",
-                  (json_int_t)r->accepted, "rejected", (json_int_t)r->rejected, "summed", r->summed,
-                  "published", r->published, "closed", r->closed, "epsilon_server",
-                  json_number(r->epsilon_server), "epsilon_published",
+        json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:b,s:b,s:b,s:o,s:o,s:s}", "local_steps",
+                  (json_int_t)r->local_steps, "assumed_colluders", (json_int_t)r->assumed_colluders,
+                  "cohort", (json_int_t)r->cohort, "quorum", (json_int_t)r->quorum, "reserved",
+                  (json_int_t)r->reserved, "accepted", (json_int_t)r->accepted, "rejected",
+                  (json_int_t)r->rejected, "summed", r->summed, "published", r->published, "closed",
+                  r->closed, "epsilon_server", json_number(r->epsilon_server), "epsilon_published",
                   json_number(r->epsilon_published), "epsilon_rule", r->rule);
     json_object_update(round, result);
     json_decref(result);

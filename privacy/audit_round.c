@@ -446,6 +446,8 @@ static tacit_status report_round(audit_work *w, const audit_plan *p, tacit_audit
         .values = plan->trainable_values,
         .cohort = plan->cohort,
         .quorum = plan->quorum,
+        .local_steps = plan->local_steps,
+        .assumed_colluders = plan->assumed_colluders,
         .reserved = p->reserved,
         .accepted = p->accepted,
         .rejected = p->rejected,

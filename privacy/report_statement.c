@@ -31,7 +31,7 @@ typedef struct facts {
     uint64_t by_unit[TACIT_UNIT_DEVICE + 1];
     bool summed_noise; /* a published epsilon is below that against the server */
     uint64_t over_cap, lost, non_private, insecure, skipped;
-    uint64_t add_remove, replace_one, without_noise; /* rounds */
+    uint64_t add_remove, replace_one, whole, without_noise; /* rounds; whole: of the device unit */
 } facts;
 
 static void gather_devices(facts *f, const tacit_audit *a)
@@ -65,6 +65,7 @@ static void gather_rounds(facts *f, const tacit_audit *a)
         widen(&f->sigma, tacit_noise_multiplier(m->b));
         widen(&f->q, tacit_sampling_rate(m->q_num));
         widen(&f->steps, m->steps);
+        f->whole += m->unit == TACIT_UNIT_DEVICE;
         f->add_remove += m->neighbours == TACIT_ADD_REMOVE;
         f->replace_one += m->neighbours == TACIT_REPLACE_ONE;
     }
@@ -191,10 +192,16 @@ static void mechanism(const report *r, const facts *f, char *out)
 {
     char sigma[2 * MARKUP_NUMBER], q[2 * MARKUP_NUMBER], steps[2 * MARKUP_NUMBER];
     (void)r;
-    say(out,
-        "Differentially private stochastic gradient descent on the device: Poisson sampling of "
-        "units, one gradient a unit clipped as a whole in L2 and truncated to an integer grid, "
-        "summed, discrete Gaussian noise on the same grid. ");
+    if (f->whole < f->add_remove + f->replace_one || !f->whole)
+        say(out,
+            "Differentially private stochastic gradient descent on the device: Poisson sampling of "
+            "units, one gradient a unit clipped as a whole in L2 and truncated to an integer grid, "
+            "summed, discrete Gaussian noise on the same grid. ");
+    if (f->whole)
+        say(out,
+            "Rounds of the device unit (%llu): local steps without noise, then the whole change of "
+            "the adapter clipped in L2 and noised once on that grid, without sampling. ",
+            (unsigned long long)f->whole);
     if (f->sigma.any)
         say(out,
             "Noise multiplier (standard deviation over the clip norm): %s. Sampling rate: %s. "
@@ -211,7 +218,8 @@ static void accounting(const report *r, const facts *f, char *out)
     (void)f;
     say(out,
         "Renyi differential privacy (" TACIT_ACCOUNTANT_VERSION
-        ") of the Poisson-subsampled Gaussian, in integer arithmetic rounded up. One schedule, "
+        ") of the Gaussian, Poisson-subsampled where q is below 1, in integer arithmetic rounded "
+        "up. One schedule, "
         "fixed in the log before its first reserve, is read at its best order; from the second on "
         "everything is read at one order fixed when the account was opened, which stays valid for "
         "plans that depend on earlier results. The cost of a round is charged in full before its "
@@ -241,9 +249,10 @@ static void protected_from(const report *r, const facts *f, char *out)
         "in the table of publications, with the rule that gave them). Not hidden are facts common "
         "to many units, when a device took part, and that it takes part at all.");
     if (f->summed_noise)
-        say(out, " Where the published epsilon is the lower one it counts on the noise of the "
-                 "other devices in the sum, and so on the server not to pass off devices of its "
-                 "own as theirs.");
+        say(out,
+            " Where the published epsilon is the lower one it counts on the noise of the "
+            "other devices in the sum, less the colluders that the plan assumes, and so on the "
+            "server not to pass off devices of its own as theirs.");
 }
 
 static void security(const report *r, const facts *f, char *out)

@@ -235,6 +235,16 @@ static const char *ending_of(const tacit_audit_round *r)
     return r->summed ? "summed" : "open";
 }
 
+/* Noised steps; with the device unit there is one, after local steps without noise. */
+static void cell_steps(markup *m, const tacit_audit_round *r)
+{
+    markup_format(m, "<td class=\"number\">%u", r->mechanism.steps);
+    if (r->local_steps)
+        markup_format(m, " after %u local, %u colluders assumed", r->local_steps,
+                      r->assumed_colluders);
+    markup_raw(m, "</td>");
+}
+
 static void round_row(markup *m, const tacit_audit_round *r)
 {
     const tacit_mechanism *k = &r->mechanism;
@@ -247,7 +257,7 @@ static void round_row(markup *m, const tacit_audit_round *r)
                   tacit_neighbours_name(k->neighbours));
     cell_number(m, tacit_noise_multiplier(k->b));
     cell_number(m, tacit_sampling_rate(k->q_num));
-    cell_count(m, k->steps);
+    cell_steps(m, r);
     cell_number(m, k->clip_norm);
     cell_number(m, r->delta);
     cell_count(m, r->cohort);

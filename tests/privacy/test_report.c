@@ -526,6 +526,7 @@ static void test_the_statement_has_every_field(void **state)
     assert_non_null(strstr(field_of(fields, n, "privacy_parameters"), "caps in force: 8 to 10"));
     assert_non_null(strstr(field_of(fields, n, "unit_of_privacy"), "example: 3 devices"));
     assert_non_null(strstr(field_of(fields, n, "neighbouring_relation"), "Add or remove one"));
+    assert_null(strstr(field_of(fields, n, "mechanism"), "device unit"));
     assert_null(strstr(field_of(fields, n, "trust_model"), "without noise"));
     assert_null(strstr(field_of(fields, n, "protected_from"), "Where the published epsilon"));
     snprintf(number, sizeof number, "clip norm): %.6g.", 100000 / sqrt(2 * log(2)) / 65536);
@@ -550,8 +551,10 @@ static void test_the_longest_statement_is_whole(void **state)
         s.audit.round_list[d].mechanism.neighbours = TACIT_REPLACE_ONE;
         s.audit.round_list[d].mechanism.b += d;
         s.audit.round_list[d].mechanism.q_num += d;
+        s.audit.round_list[d].local_steps = 20;
         s.audit.round_list[d].mechanism.steps += (uint32_t)d;
     }
+    s.audit.round_list[1].mechanism.unit = TACIT_UNIT_DEVICE;
     s.audit.round_list[3].mechanism.kind = TACIT_MECHANISM_NONE;
     s.audit.publications[0].epsilon_published /= 2;
     size_t n = report_statement(&s.r, fields);
@@ -561,6 +564,13 @@ static void test_the_longest_statement_is_whole(void **state)
         strstr(field_of(fields, n, "trust_model"), "In rounds without noise the server"));
     assert_non_null(
         strstr(field_of(fields, n, "protected_from"), "the noise of the other devices"));
+    assert_non_null(
+        strstr(field_of(fields, n, "mechanism"), "Rounds of the device unit (1): local"));
+    assert_non_null(strstr(field_of(fields, n, "mechanism"), "Poisson sampling of units"));
+    char *page = page_of(&s.r);
+    read_page(page);
+    assert_int_equal(times(page, " after 20 local, 0 colluders assumed"), 3);
+    free(page);
     assert_non_null(strstr(fields[0].text, "This log has "));
     assert_non_null(strstr(fields[0].text, "Of 3 devices this does not hold"));
     done(&s);

@@ -34,8 +34,8 @@ static tacit_status audit_folder(audit_input *in, const char *folder,
     tacit_status status = tacit_status_of_input(tacit_export_read(&log, folder, err), err);
     if (status != TACIT_OK)
         return status;
-    status = tacit_audit_run(&in->audit, &log, options, err);
-    if (status == TACIT_OK && !(in->schedules = schedule_list(&log))) {
+    status = tacit_status_of_input(tacit_audit_run(&in->audit, &log, options, err), err);
+    if (status == TACIT_OK && !(in->schedules = schedule_list(&in->audit))) {
         tacit_audit_free(&in->audit);
         status = tacit_fail(err, TACIT_NO_MEMORY, "%s: no memory for its schedules", folder);
     }
@@ -47,6 +47,7 @@ tacit_status audit_input_run(audit_input *in, const char *folder, tacit_error *e
 {
     receipt_files files = {.count = 0};
     tacit_note_key pinned;
+    tacit_pool *pool = NULL;
     tacit_status status;
     TACIT_TRY(tacit_status_of_input(receipts_read(&files, &in->receipts, err), err), done);
     if (in->log_key && tacit_note_key_parse(&pinned, in->log_key, err) != TACIT_OK) {
@@ -54,14 +55,17 @@ tacit_status audit_input_run(audit_input *in, const char *folder, tacit_error *e
         status = tacit_fail_context(err, "--log-key");
         goto done;
     }
+    TACIT_TRY(tacit_pool_new(&pool, 0, err), done);
     const tacit_audit_options options = {.allow_non_private = in->allow_non_private,
                                          .keep_points = in->keep_points,
                                          .receipts = files.span,
                                          .receipt_names = in->receipts.item,
                                          .receipt_count = files.count,
-                                         .log_key = in->log_key ? &pinned : NULL};
+                                         .log_key = in->log_key ? &pinned : NULL,
+                                         .pool = pool};
     status = audit_folder(in, folder, &options, err);
 done:
+    tacit_pool_free(pool);
     for (size_t i = 0; i < files.count; i++)
         free(files.data[i]);
     return status;

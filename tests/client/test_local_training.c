@@ -642,6 +642,7 @@ static void finished_training_is_only_read(void **state)
 static void checkpoints_hold_every_bit(void **state)
 {
     enum { N = 37 };
+    static const uint8_t bytes[] = {1, 0, 255, 3, 4, 5, 6};
     float values[N], read_values[N];
     tacit_optimizer a, b;
     tacit_optimizer_spec kinds[] = {
@@ -658,10 +659,16 @@ static void checkpoints_hold_every_bit(void **state)
             values[i] = ldexpf((float)i - 17.3f, (int)i - 140); /* denormals as well */
         values[0] = -0.0f;
         tacit_optimizer_step(&a, values, values, 1);
-        OK(training_checkpoint_write(checkpoint_path, plan_hash, 4, values, &a, &err));
-        OK(training_checkpoint_read(checkpoint_path, plan_hash, &steps, read_values, &b, &found,
-                                    &err));
+        OK(training_checkpoint_write(checkpoint_path, plan_hash, 4, values, &a,
+                                     (tacit_span){bytes, 7 * k}, &err));
+        tacit_buffer beside = {.cap = 0};
+        OK(training_checkpoint_read(checkpoint_path, plan_hash, &steps, read_values, &b, &beside,
+                                    &found, &err));
         assert_true(found);
+        assert_int_equal(beside.size, 7 * k);
+        if (k)
+            assert_memory_equal(beside.data, bytes, 7 * k);
+        tacit_buffer_free(&beside);
         assert_int_equal(steps, 4);
         assert_int_equal(b.step, a.step);
         assert_memory_equal(values, read_values, sizeof values);

@@ -456,7 +456,8 @@ static tacit_status charge(audit_work *w, const tacit_entry *e, size_t device, s
     if (add_event(w, &d->budget, r, first, &reason) != TACIT_OK)
         return audit_note(w, "epsilon_mismatch", "%s", reason.message);
     double epsilon = tacit_budget_epsilon(&d->budget);
-    if (!tacit_budget_same(epsilon, r->epsilon_after))
+    status = audit_keep_point(w, device, epsilon);
+    if (status == TACIT_OK && !tacit_budget_same(epsilon, r->epsilon_after))
         status = audit_note(w, "epsilon_mismatch", "logged %.12g, recomputed %.12g",
                             r->epsilon_after, epsilon);
     if (status == TACIT_OK && !(epsilon <= cap))
@@ -543,6 +544,9 @@ static tacit_status take_reserve(audit_work *w, const tacit_entry *e, size_t dev
         w->plans[plan].reserves = row;
     }
     w->devices[device].reserves++;
+    w->seen[is_local(e->entry->reserve) ? AUDIT_SEEN_LOCAL : AUDIT_SEEN_PLANNED]++;
+    if (plan != AUDIT_NONE)
+        w->plans[plan].reserved++;
     pair_key(key, device, e->entry->reserve->plan_hash);
     status = audit_set_add(&w->reserved, key, &added, w->err);
     if (status == TACIT_OK && !added)
@@ -689,6 +693,6 @@ tacit_status audit_own(audit_work *w, const tacit_entry *e)
     default: /* the account is lost */
         d->lost = true;
         d->highest_cap = fmax(d->highest_cap, e->entry->account_lost->epsilon_counted);
-        return TACIT_OK;
+        return audit_keep_point(w, device, d->highest_cap);
     }
 }

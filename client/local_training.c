@@ -17,7 +17,7 @@ typedef struct training {
     tacit_optimizer optimizer;
     tacit_dp *dp;
     float *parent, *mean;
-    uint32_t done; /* whole steps */
+    training_place place; /* whole steps taken, clip norm of the next one */
     /* Of the step that runs, for the local log. */
     double loss;
     size_t units, finite;
@@ -135,9 +135,11 @@ static tacit_status run_step(training *t)
     if (status != TACIT_OK)
         return status;
     tacit_optimizer_step(&t->optimizer, tacit_trainer_values(t->trainer), t->mean, 1);
-    t->done++;
-    local_log_add(t->job->log, "step %u: %zu units drawn, %zu with a gradient, mean loss %.6g",
-                  t->done, n, t->units, t->finite ? t->loss / (double)t->finite : 0);
+    local_log_add(t->job->log,
+                  "step %u: %zu units drawn, %zu with a gradient, mean loss %.6g, clip %.6g",
+                  t->place.steps_done + 1, n, t->units, t->finite ? t->loss / (double)t->finite : 0,
+                  t->place.clip_norm);
+    t->place = (training_place){t->place.steps_done + 1, tacit_dp_clip_norm(t->dp)};
     return TACIT_OK;
 }
 
@@ -171,11 +173,16 @@ static tacit_status resume(training *t)
     const training_job *job = t->job;
     bool found;
     tacit_status status =
-        training_checkpoint_read(job->checkpoint, job->plan_hash, &t->done,
+        training_checkpoint_read(job->checkpoint, job->plan_hash, &t->place,
                                  tacit_trainer_values(t->trainer), &t->optimizer, &found, t->err);
-    if (status == TACIT_OK && t->done > job->mechanism->steps)
+    if (status == TACIT_OK && t->place.steps_done > job->mechanism->steps)
         status = tacit_fail(t->err, TACIT_INTEGRITY, "%s: it has more steps than the plan",
                             job->checkpoint);
+    if (status == TACIT_OK && job->mechanism->quantile_b == 0 &&
+        t->place.clip_norm != job->mechanism->clip_norm)
+        status =
+            tacit_fail(t->err, TACIT_INTEGRITY, "%s: expected the plan's clip norm %g, found %g",
+                       job->checkpoint, job->mechanism->clip_norm, t->place.clip_norm);
     return status;
 }
 
@@ -198,7 +205,8 @@ done:
 static tacit_status begin_steps(training *t)
 {
     tacit_mechanism left = *t->job->mechanism;
-    left.steps -= t->done;
+    left.steps -= t->place.steps_done;
+    left.clip_norm = t->place.clip_norm;
     return tacit_dp_new(&t->dp, &left, t->job->values, t->job->nonce, t->job->test_seed, t->err);
 }
 
@@ -206,18 +214,18 @@ static tacit_status run_steps(training *t)
 {
     const training_job *job = t->job;
     uint32_t steps = job->mechanism->steps;
-    tacit_status status = t->done < steps ? begin_steps(t) : TACIT_OK;
-    while (status == TACIT_OK && t->done < steps) {
+    tacit_status status = t->place.steps_done < steps ? begin_steps(t) : TACIT_OK;
+    while (status == TACIT_OK && t->place.steps_done < steps) {
         if (job->stop && *job->stop)
             return tacit_fail(t->err, TACIT_AGAIN, "training was interrupted after step %u of %u",
-                              t->done, steps);
+                              t->place.steps_done, steps);
         status = run_step(t);
         if (status == TACIT_OK)
             status =
-                training_checkpoint_write(job->checkpoint, job->plan_hash, t->done,
+                training_checkpoint_write(job->checkpoint, job->plan_hash, t->place,
                                           tacit_trainer_values(t->trainer), &t->optimizer, t->err);
         if (status == TACIT_OK && job->progress)
-            job->progress(job->ctx, t->done, steps);
+            job->progress(job->ctx, t->place.steps_done, steps);
         if (status == TACIT_OK)
             tacit_kill_point("client.mid_training");
     }
@@ -237,7 +245,7 @@ static tacit_status take_result(training *t, training_result *out)
 
 tacit_status local_training_run(const training_job *job, training_result *out, tacit_error *err)
 {
-    training t = {.job = job, .err = err};
+    training t = {.job = job, .place.clip_norm = job->mechanism->clip_norm, .err = err};
     *out = (training_result){0};
     tacit_status status = begin(&t);
     if (status == TACIT_OK)

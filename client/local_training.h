@@ -4,11 +4,12 @@
  *   each step:  draw noise and sample   (privacy)
  *               one gradient per drawn unit at the current values   (engine)
  *               clip, add   (privacy);   mean   (privacy)   -> optimizer   (engine)
- *               values, moments and step number to the checkpoint, durably
+ *               values, moments, step number and clip norm to the checkpoint, durably
  *
- * The optimizer starts at zero and sees noised means alone, so everything in the checkpoint is
- * post-processing of released values. A restart continues after the last whole step, with new noise
- * and sampling for the unfinished one. */
+ * The optimizer starts at zero and sees noised means alone, a clip norm that adapts noised counts
+ * (privacy/dp_step.h), so everything in the checkpoint is post-processing of released values. A
+ * restart continues after the last whole step, with new noise and sampling for the unfinished one.
+ */
 #ifndef TACIT_CLIENT_LOCAL_TRAINING_H
 #define TACIT_CLIENT_LOCAL_TRAINING_H
 

@@ -284,7 +284,8 @@ static tacit_status whole_budget(audit_work *w, const Tacit__Reserve *r, size_t 
     }
     tacit_status status = tacit_budget_event(&event, r, reason);
     if (status == TACIT_OK)
-        status = tacit_budget_add(whole, &event, r->values, true, reason);
+        status = tacit_budget_add(whole, &event, tacit_step_noise_values(r->values, r->quantile_b),
+                                  true, reason);
     return status;
 }
 
@@ -352,7 +353,8 @@ static tacit_status charge(audit_work *w, const tacit_entry *e, size_t device, s
     if (status != TACIT_OK)
         return status;
     if (tacit_budget_event(&event, r, &reason) != TACIT_OK ||
-        tacit_budget_add(&d->budget, &event, r->values, first, &reason) != TACIT_OK)
+        tacit_budget_add(&d->budget, &event, tacit_step_noise_values(r->values, r->quantile_b),
+                         first, &reason) != TACIT_OK)
         return audit_note(w, "epsilon_mismatch", "%s", reason.message);
     double epsilon = tacit_budget_epsilon(&d->budget);
     if (!tacit_budget_same(epsilon, r->epsilon_after))

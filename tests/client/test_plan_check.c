@@ -423,8 +423,8 @@ static void higher_clip_max(Tacit__Plan *p)
 /* Every field of an adaptive clip is the schedule's. */
 static void an_adaptive_clip_is_its_schedules(void **state)
 {
-    static void (*const edits[])(Tacit__Plan *) = {less_count_noise, other_target, other_clip_rate,
-                                                   lower_clip_min,   higher_clip_max, NULL};
+    static void (*const edits[])(Tacit__Plan *) = {
+        less_count_noise, other_target, other_clip_rate, lower_clip_min, higher_clip_max, NULL};
     offered o;
     (void)state;
     make_offer(&o, adapting, adapting_schedule);

@@ -123,8 +123,8 @@ static void test_a_reserve_is_signed_charged_and_stored(void **state)
     assert_int_equal(status_of(f).reserves, WORLD_ROUNDS);
 }
 
-/* The clip norm adapts: a round costs what gradients and count cost together, the reserve says so, and
- * what is stored adds up to it again. */
+/* The clip norm adapts: a round costs what gradients and count cost together, the reserve says so,
+ * and what is stored adds up to it again. */
 static void test_an_adaptive_clip_is_charged(void **state)
 {
     fixture *f = *state;
@@ -1074,6 +1074,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         WITH(test_a_reserve_is_signed_charged_and_stored),
+        WITH(test_an_adaptive_clip_is_charged),
         WITH(test_the_same_plan_spends_once),
         WITH(test_a_schedule_over_the_cap_reserves_nothing),
         WITH(test_a_schedule_at_the_cap_fits),

@@ -142,11 +142,24 @@ static void spoil(Tacit__Reserve *r, Tacit__Entry *e, size_t row)
     case 31:
         e->body_case = TACIT__ENTRY__BODY__NOT_SET;
         break;
+    case 32:
+        r->quantile_b = TACIT_B_MIN - 1;
+        break;
+    case 33:
+        r->quantile_b = TACIT_B_MAX + 1;
+        break;
+    case 34:
+        r->kind = TACIT_MECHANISM_NONE;
+        r->b = 0;
+        r->clip_norm = 0;
+        r->epsilon_after = INFINITY;
+        r->quantile_b = TACIT_B_MIN;
+        break; /* a count with noise, of nothing that is clipped */
     default:
         break;
     }
 }
-enum { SPOILS = 32 };
+enum { SPOILS = 35 };
 
 static void test_every_field_is_validated(void **state)
 {

@@ -159,6 +159,27 @@ static void test_fields_of_the_quantile_are_carried(void **state)
     }
 }
 
+/* A fixed clip norm is the bytes that it was before there were others: encoded by hand. */
+static void test_a_fixed_clip_has_the_same_bytes(void **state)
+{
+    (void)state;
+    static const uint8_t expected[] = {
+        0x08, 0x02, 0x10, 0x01, 0x18, 0x01,                         /* kind, unit, neighbours */
+        0x21, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0xe0, 0x3f,       /* clip_norm 0.5 */
+        0x28, 0xeb, 0xda, 0x04, 0x30, 0xc7, 0xc2, 0xeb, 0xa3, 0x01, /* b, q_num */
+        0x38, 0x14, 0x41, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x48, 0x40, /* steps, divisor */
+        0x48, 0x08,                                                       /* unit_examples */
+    };
+    uint8_t found[sizeof expected + 1];
+    Tacit__Mechanism m = good_message();
+    const tacit_clip_request none = {0};
+    tacit_error err;
+    assert_int_equal(tacit_mechanism_set_noise(&m, 0.5, 1, &none, &err), TACIT_OK);
+    assert_int_equal(tacit__mechanism__get_packed_size(&m), sizeof expected);
+    tacit__mechanism__pack(&m, found);
+    assert_memory_equal(found, expected, sizeof expected);
+}
+
 static void assert_refused(const Tacit__Mechanism *m, const char *field)
 {
     tacit_mechanism out;
@@ -199,7 +220,8 @@ static void test_fields_of_the_quantile_are_checked(void **state)
     assert_refused(&whole, "device unit");
 }
 
-/* All five or none: of the 32 sets of fields, two are a mechanism. With none, only the empty set. */
+/* All five or none: of the 32 sets of fields, two are a mechanism. With none, only the empty set.
+ */
 static void test_half_set_fields_are_refused(void **state)
 {
     (void)state;
@@ -282,7 +304,7 @@ static void test_noise_as_it_is_asked_for(void **state)
     assert_int_equal(tacit_mechanism_set_noise(&m, 2, 1, &none, &err), TACIT_OK);
     assert_true(m.b == 77163 && m.clip_norm == 2 && m.quantile_b == 0 && m.clip_max == 0);
     assert_int_equal(tacit_mechanism_set_noise(&m, 2, 1, &plain, &err), TACIT_OK);
-    assert_true(m.quantile_b == 771622 && m.quantile_target == 0.5 && m.clip_rate == 0.2);
+    assert_true(m.quantile_b == 771628 && m.quantile_target == 0.5 && m.clip_rate == 0.2);
     assert_true(m.clip_min == 0.2 && m.clip_max == 20);
     assert_true(m.b == 77552); /* 77163 / sqrt(1 - 1 / 100) */
     assert_int_equal(tacit_mechanism_set_noise(&m, 2, 1, &full, &err), TACIT_OK);
@@ -353,6 +375,7 @@ int main(void)
         cmocka_unit_test(test_every_field_is_checked),
         cmocka_unit_test(test_none_and_device_unit),
         cmocka_unit_test(test_event_from_mechanism),
+        cmocka_unit_test(test_a_fixed_clip_has_the_same_bytes),
         cmocka_unit_test(test_fields_of_the_quantile_are_carried),
         cmocka_unit_test(test_fields_of_the_quantile_are_checked),
         cmocka_unit_test(test_half_set_fields_are_refused),

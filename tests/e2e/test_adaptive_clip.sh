@@ -48,7 +48,7 @@ train() {
     "$client" train --dir "$work/alone" --model "$work/text.gguf" --data "$work/own.jsonl" --out "$work/a.gguf" \
         --steps 4 --q 0.25 --rank 2 --json "$@"
 }
-adapt=(--quantile 0.5 --clip 50 --clip-min 0.01 --clip-rate 2 --divisor 2)
+adapt=(--quantile 0.5 --clip 50 --clip-min 0.01 --clip-rate 1 --divisor 20)
 expect 2 'give quantile with them' train --clip-rate 0.1
 expect 2 'mechanism none does not clip' train --quantile 0.5 --mechanism none
 expect 3 'expected more than the step.s' train --epsilon 1 --quantile 0.5 --quantile-noise 0.5

@@ -14,7 +14,8 @@ typedef struct local_plan_request {
     tacit_privacy_unit unit;
     double q, clip_norm, divisor;
     tacit_clip_request adapt; /* all zero: the clip norm is fixed */
-    uint32_t steps, unit_examples, max_tokens;
+    uint32_t steps;           /* noised ones; with unit device, local ones before the one release */
+    uint32_t unit_examples, max_tokens;
     tacit_optimizer_spec optimizer;
     const char *const *targets;
     size_t n_targets;

@@ -1,6 +1,5 @@
 #include "client/training_checkpoint.h"
 
-#include "common/bytes.h"
 #include "common/file.h"
 #include "common/log.h"
 
@@ -28,10 +27,11 @@ static void load_floats(float *to, const uint8_t *from, size_t n)
     }
 }
 
-static bool checkpoint_size(size_t count, uint32_t moments, size_t *size)
+static bool checkpoint_size(size_t count, uint32_t moments, size_t beside, size_t *size)
 {
     size_t bytes;
     return tacit_mul_size(count, 4 * ((size_t)moments + 1), &bytes) &&
+           tacit_add_size(bytes, beside, &bytes) &&
            tacit_add_size(bytes, HEADER + TACIT_DIGEST_BYTES, size);
 }
 
@@ -52,11 +52,12 @@ static void write_header(uint8_t *to, const uint8_t *plan_hash, training_place p
 
 tacit_status training_checkpoint_write(const char *path, const uint8_t plan_hash[32],
                                        training_place place, const float *values,
-                                       const tacit_optimizer *o, tacit_error *err)
+                                       const tacit_optimizer *o, tacit_span beside,
+                                       tacit_error *err)
 {
     uint32_t moments = o->second ? 2 : 1;
     size_t size, n = o->count;
-    if (!checkpoint_size(n, moments, &size))
+    if (!checkpoint_size(n, moments, beside.size, &size))
         return tacit_fail(err, TACIT_USAGE, "%s: too many values", path);
     uint8_t *bytes = malloc(size);
     if (!bytes)
@@ -66,6 +67,8 @@ tacit_status training_checkpoint_write(const char *path, const uint8_t plan_hash
     store_floats(bytes + HEADER + 4 * n, o->first, n);
     if (moments == 2)
         store_floats(bytes + HEADER + 8 * n, o->second, n);
+    if (beside.size)
+        memcpy(bytes + size - TACIT_DIGEST_BYTES - beside.size, beside.data, beside.size);
     tacit_digest(bytes + size - TACIT_DIGEST_BYTES, bytes, size - TACIT_DIGEST_BYTES);
     tacit_status status = tacit_file_write(path, bytes, size, 0600, err);
     sodium_memzero(bytes, size);
@@ -84,9 +87,9 @@ static bool is_whole(const uint8_t *bytes, size_t size)
 
 static tacit_status take(const uint8_t *bytes, size_t size, const char *path,
                          const uint8_t *plan_hash, training_place *place, float *values,
-                         tacit_optimizer *o, tacit_error *err)
+                         tacit_optimizer *o, tacit_buffer *beside, tacit_error *err)
 {
-    size_t n = o->count, expected;
+    size_t n = o->count, least;
     uint32_t moments = o->second ? 2 : 1;
     tacit_cursor c = tacit_cursor_over(bytes, size);
     tacit_cursor_take(&c, MAGIC_BYTES);
@@ -94,7 +97,7 @@ static tacit_status take(const uint8_t *bytes, size_t size, const char *path,
         memcmp(tacit_cursor_take(&c, TACIT_DIGEST_BYTES).data, plan_hash, TACIT_DIGEST_BYTES) == 0;
     training_place read = {.steps_done = tacit_cursor_u32(&c)};
     same = same && tacit_cursor_u64(&c) == n && tacit_cursor_u32(&c) == moments;
-    if (!same || !checkpoint_size(n, moments, &expected) || expected != size)
+    if (!same || !checkpoint_size(n, moments, 0, &least) || size < least)
         return tacit_fail(err, TACIT_INTEGRITY, "%s: it is the checkpoint of another plan", path);
     o->step = tacit_cursor_u64(&c);
     read.clip_norm = tacit_cursor_f64(&c);
@@ -103,12 +106,14 @@ static tacit_status take(const uint8_t *bytes, size_t size, const char *path,
     load_floats(o->first, bytes + HEADER + 4 * n, n);
     if (moments == 2)
         load_floats(o->second, bytes + HEADER + 8 * n, n);
+    if (tacit_buffer_append(beside, bytes + least - TACIT_DIGEST_BYTES, size - least) != TACIT_OK)
+        return tacit_fail(err, TACIT_NO_MEMORY, "%s: no memory for %zu bytes", path, size - least);
     return TACIT_OK;
 }
 
 tacit_status training_checkpoint_read(const char *path, const uint8_t plan_hash[32],
                                       training_place *place, float *values, tacit_optimizer *o,
-                                      bool *found, tacit_error *err)
+                                      tacit_buffer *beside, bool *found, tacit_error *err)
 {
     tacit_file_map map;
     tacit_error none;
@@ -117,7 +122,7 @@ tacit_status training_checkpoint_read(const char *path, const uint8_t plan_hash[
         return TACIT_OK;
     tacit_status status = TACIT_OK;
     if (is_whole(map.data, map.size)) {
-        status = take(map.data, map.size, path, plan_hash, place, values, o, err);
+        status = take(map.data, map.size, path, plan_hash, place, values, o, beside, err);
         *found = status == TACIT_OK;
     } else {
         tacit_log_warn("%s: the checkpoint is damaged; the round begins anew", path);

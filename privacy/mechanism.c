@@ -80,15 +80,18 @@ static tacit_status check_none(const tacit_mechanism *m, tacit_error *err)
 
 static tacit_status check_device_unit(const tacit_mechanism *m, tacit_error *err)
 {
-    if (m->unit != TACIT_UNIT_DEVICE || m->kind == TACIT_MECHANISM_NONE)
+    if (m->unit != TACIT_UNIT_DEVICE)
         return TACIT_OK;
-    if (m->q_num == TACIT_Q_ONE && m->steps == 1 && m->neighbours == TACIT_ADD_REMOVE)
-        return TACIT_OK;
-    return tacit_fail(err, TACIT_BAD_INPUT,
-                      "mechanism.unit: the device unit is released once and whole: expected q_num "
-                      "2^32, steps 1 and neighbours add-remove, found %" PRIu64 ", %" PRIu32
-                      " and %s; correct the plan",
-                      m->q_num, m->steps, tacit_neighbours_name(m->neighbours));
+    if (m->q_num != TACIT_Q_ONE || m->steps != 1 || m->divisor != 1 ||
+        m->neighbours != TACIT_ADD_REMOVE)
+        return tacit_fail(err, TACIT_BAD_INPUT,
+                          "mechanism.unit: the device unit is released once and whole: expected "
+                          "q_num 2^32, steps 1, divisor 1 and neighbours add-remove, found %" PRIu64
+                          ", %" PRIu32 ", %g and %s; correct the plan",
+                          m->q_num, m->steps, m->divisor, tacit_neighbours_name(m->neighbours));
+    return m->kind == TACIT_MECHANISM_NONE
+               ? TACIT_OK
+               : check_integer("b", m->b, TACIT_B_MIN, TACIT_B_WHOLE_MAX, err);
 }
 
 tacit_status tacit_mechanism_validate(const tacit_mechanism *m, tacit_error *err)

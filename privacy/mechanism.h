@@ -37,6 +37,10 @@
 #define TACIT_B_MIN 772ull
 #define TACIT_B_MAX 2147483648ull
 
+/* With the device unit what leaves are grid units in 32 bits: noise multipliers to 2,591, so that a
+ * value beyond 2^31 is 12 deviations out. */
+#define TACIT_B_WHOLE_MAX 200000000ull
+
 #define TACIT_STEPS_MAX 1000000u
 #define TACIT_CLIP_NORM_MIN 1e-9
 #define TACIT_CLIP_NORM_MAX 1e9
@@ -89,8 +93,9 @@ tacit_status tacit_mechanism_from_plan(tacit_mechanism *out, const Tacit__Plan *
 
 /* Every field in its range. sigma, C or q equal to zero are refused; kind NONE must carry b = 0
  * and C = 0, so that a plan without noise cannot look like one with; the device unit is released
- * once, whole: q = 1, steps = 1, neighbours add-remove. A clip norm adapts with all five fields of
- * that set or with none, for records and subjects. */
+ * once, whole: q = 1, steps = 1, divisor = 1, neighbours add-remove, b at most TACIT_B_WHOLE_MAX
+ * (its steps of local training are the plan's local_steps). A clip norm adapts with all five fields
+ * of that set or with none, for records and subjects. */
 tacit_status tacit_mechanism_validate(const tacit_mechanism *m, tacit_error *err) TACIT_MUST_CHECK;
 
 /* All fields equal: what the auditor asks of plan, schedule and reserve. */

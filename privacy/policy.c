@@ -3,6 +3,7 @@
 #include "common/digest.h"
 #include "common/message.h"
 #include "privacy/entry.h"
+#include "privacy/release.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -320,6 +321,28 @@ static const char *plan_complaint(const Tacit__Plan *p)
     return adapter_complaint(p->adapter);
 }
 
+/* What only plans of the device unit have, and must have. */
+static tacit_status check_whole_device(const Tacit__Plan *p, const tacit_mechanism *m,
+                                       tacit_error *err)
+{
+    bool whole = m->unit == TACIT_UNIT_DEVICE;
+    uint32_t least = whole ? 1 : 0, most = whole ? TACIT_STEPS_MAX : 0;
+    if (p->local_steps < least || p->local_steps > most)
+        return tacit_fail(err, TACIT_BAD_INPUT,
+                          "plan: local_steps: expected %u to %u with unit %s, found %u", least,
+                          most, tacit_privacy_unit_name(m->unit), p->local_steps);
+    if (p->assumed_colluders && !whole)
+        return tacit_fail(err, TACIT_BAD_INPUT,
+                          "plan: assumed_colluders: expected 0 with unit %s, found %u",
+                          tacit_privacy_unit_name(m->unit), p->assumed_colluders);
+    if (tacit_mechanism_releases_whole(m) && p->update_scale != tacit_release_scale(m))
+        return tacit_fail(err, TACIT_BAD_INPUT,
+                          "plan: update_scale: expected %.17g, one unit of the grid that clip_norm "
+                          "%g gives, found %.17g",
+                          tacit_release_scale(m), m->clip_norm, p->update_scale);
+    return TACIT_OK;
+}
+
 tacit_status tacit_plan_validate(const Tacit__Plan *plan, tacit_error *err)
 {
     const char *complaint = plan_complaint(plan);
@@ -329,6 +352,9 @@ tacit_status tacit_plan_validate(const Tacit__Plan *plan, tacit_error *err)
     tacit_status status = tacit_mechanism_from_plan(&m, plan, err);
     if (status != TACIT_OK)
         return tacit_fail_context(err, "plan");
+    status = check_whole_device(plan, &m, err);
+    if (status != TACIT_OK)
+        return status;
     if (!delta_fits(plan->delta, m.kind == TACIT_MECHANISM_NONE))
         return tacit_fail(err, TACIT_BAD_INPUT, "plan: delta %g is out of range", plan->delta);
     return TACIT_OK;

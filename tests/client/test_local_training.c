@@ -78,7 +78,7 @@ static void see_step(void *ctx, uint32_t step, uint32_t steps)
 {
     run *r = ctx;
     r->steps_seen++;
-    assert_int_equal(steps, r->mechanism.steps);
+    assert_int_equal(steps, r->job.local_steps ? r->job.local_steps : r->mechanism.steps);
     if (step == r->stop_after)
         r->stop = 1;
 }
@@ -435,6 +435,159 @@ static void units_without_a_gradient_are_alike(void **state)
     tacit_model_free(m);
 }
 
+/* --- the device unit: local steps, then one release --- */
+
+static tacit_mechanism whole_device(bool noised)
+{
+    tacit_mechanism m = private_steps(1);
+    m.unit = TACIT_UNIT_DEVICE;
+    m.q_num = TACIT_Q_ONE;
+    m.divisor = 1;
+    m.unit_examples = 100;
+    m.kind = noised ? m.kind : TACIT_MECHANISM_NONE;
+    m.b = noised ? m.b : 0;
+    m.clip_norm = noised ? 0.05 : 0;
+    return m;
+}
+
+/* A run of `steps` local steps over the data as it stands, under the one seed. */
+static void run_whole(run *r, const tacit_model *model, bool noised, uint32_t steps)
+{
+    run_begin(r, model, whole_device(noised));
+    r->job.local_steps = steps;
+    r->job.test_seed = seed;
+    run_go(r);
+    OK(r->status);
+    assert_int_equal(r->steps_seen, steps);
+    assert_true(noised == (r->result.release != NULL));
+}
+
+/* One local step of SGD with rate 1 is the mean gradient of the examples that are finite. */
+static void check_local_step(const tacit_model *model, size_t n)
+{
+    run r;
+    run_begin(&r, model, whole_device(false));
+    r.optimizer = (tacit_optimizer_spec){.kind = TACIT_SGD, .learning_rate = 1};
+    r.job.local_steps = 1;
+    run_go(&r);
+    OK(r.status);
+    gradient_sum g = {calloc(r.job.values, sizeof(double)), r.job.values};
+    sum_of_file(&g, model, NULL);
+    double largest = 0;
+    for (size_t i = 0; i < g.values; i++)
+        largest = fmax(largest, fabs(g.sum[i]));
+    assert_true(n == 0 || largest > 1e-3);
+    for (size_t i = 0; i < g.values; i++) {
+        double expected = n ? -g.sum[i] / (double)n : 0;
+        if (!(fabs((double)r.result.trained[i] - expected) <= 1e-5 * largest))
+            fail_msg("value %zu: expected %.9g, found %.9g", i, expected,
+                     (double)r.result.trained[i]);
+    }
+    free(g.sum);
+    run_end(&r);
+}
+
+static void a_local_step_is_a_step_on_the_device(void **state)
+{
+    (void)state;
+    write_records(5);
+    check_local_step(tiny.model, 5);
+    write_text("");
+    check_local_step(tiny.model, 0);
+}
+
+/* The release less the noise of an empty store, which moves nothing, is the clipped delta that the
+ * same steps give without noise; the adapter is the parent plus the release. */
+static void a_release_is_the_clipped_delta_and_noise(void **state)
+{
+    run plain, noised, empty;
+    (void)state;
+    write_records(5);
+    run_whole(&plain, tiny.model, false, 4);
+    run_whole(&noised, tiny.model, true, 4);
+    write_text("");
+    run_whole(&empty, tiny.model, true, 4);
+    double squares = 0, sum = 0;
+    for (size_t i = 0; i < plain.job.values; i++)
+        squares += pow((double)plain.result.trained[i] - (double)plain.result.parent[i], 2);
+    assert_true(sqrt(squares) > 0.05); /* what is clipped */
+    for (size_t i = 0; i < plain.job.values; i++) {
+        double delta = (double)plain.result.trained[i] - (double)plain.result.parent[i];
+        double exact = delta / sqrt(squares) * 65536;
+        double x = (double)(noised.result.release[i] - empty.result.release[i]);
+        assert_true(fabs(x - exact) < 1.5);
+        sum += x * x;
+        double left = (double)noised.result.parent[i] + noised.result.release[i] * 0.05 / 65536;
+        assert_true(fabs((double)noised.result.trained[i] - left) <= 1e-6 * fabs(left));
+    }
+    assert_true(sum <= 65536.0 * 65536.0);
+    run_end(&plain);
+    run_end(&noised);
+    run_end(&empty);
+}
+
+/* Whatever the data: the same steps, and with nothing usable the release of an empty store. */
+static void a_whole_device_is_blind(void **state)
+{
+    static char long_question[600];
+    static const char *const texts[] = {"", "this is no JSON\n", "{\"id\":\"x\"}\n"};
+    tacit_model *m = load_poisoned();
+    run empty, r;
+    (void)state;
+    memset(long_question, 'a', sizeof long_question - 1);
+    write_text("");
+    run_whole(&empty, m, true, 3);
+    for (size_t i = 0; i < 5; i++) {
+        if (i < 3)
+            write_text(texts[i]);
+        else
+            write_with_last(i == 3 ? "what is a Z?" : long_question);
+        run_whole(&r, m, true, 3);
+        /* With 'Z' among the examples no gradient of the device is finite; what is too long alone
+         * leaves the other three examples. */
+        if (i == 4)
+            assert_memory_not_equal(empty.result.release, r.result.release,
+                                    r.job.values * sizeof(int32_t));
+        else
+            assert_memory_equal(empty.result.release, r.result.release,
+                                r.job.values * sizeof(int32_t));
+        run_end(&r);
+    }
+    run_end(&empty);
+    tacit_model_free(m);
+}
+
+/* A restart continues the local steps bit for bit; noise is drawn when they are done. */
+static void a_whole_device_restarts_bit_exact(void **state)
+{
+    run whole, cut;
+    (void)state;
+    write_records(4);
+    run_whole(&whole, tiny.model, true, 6);
+    run_begin(&cut, tiny.model, whole_device(true));
+    cut.job.local_steps = 6;
+    cut.job.test_seed = seed;
+    cut.stop_after = 2;
+    run_go(&cut);
+    assert_int_equal(cut.status, TACIT_AGAIN);
+    assert_null(cut.result.release);
+    cut.stop = 0;
+    cut.stop_after = 0;
+    run_go(&cut);
+    OK(cut.status);
+    assert_int_equal(cut.steps_seen, 6);
+    assert_memory_equal(whole.result.release, cut.result.release, cut.job.values * sizeof(int32_t));
+    /* Without the seed a second release of the same checkpoint has noise of its own. */
+    training_result_free(&cut.result);
+    cut.job.test_seed = NULL;
+    run_go(&cut);
+    OK(cut.status);
+    assert_memory_not_equal(whole.result.release, cut.result.release,
+                            cut.job.values * sizeof(int32_t));
+    run_end(&whole);
+    run_end(&cut);
+}
+
 /* --- interruption --- */
 
 static void restart_is_bit_exact(void **state)
@@ -489,6 +642,7 @@ static void finished_training_is_only_read(void **state)
 static void checkpoints_hold_every_bit(void **state)
 {
     enum { N = 37 };
+    static const uint8_t bytes[] = {1, 0, 255, 3, 4, 5, 6};
     float values[N], read_values[N];
     tacit_optimizer a, b;
     tacit_optimizer_spec kinds[] = {
@@ -506,10 +660,16 @@ static void checkpoints_hold_every_bit(void **state)
         values[0] = -0.0f;
         tacit_optimizer_step(&a, values, values, 1);
         OK(training_checkpoint_write(checkpoint_path, plan_hash,
-                                     (training_place){4, 0.1 + (double)k}, values, &a, &err));
-        OK(training_checkpoint_read(checkpoint_path, plan_hash, &place, read_values, &b, &found,
-                                    &err));
+                                     (training_place){4, 0.1 + (double)k}, values, &a,
+                                     (tacit_span){bytes, 7 * k}, &err));
+        tacit_buffer beside = {.cap = 0};
+        OK(training_checkpoint_read(checkpoint_path, plan_hash, &place, read_values, &b, &beside,
+                                    &found, &err));
         assert_true(found);
+        assert_int_equal(beside.size, 7 * k);
+        if (k)
+            assert_memory_equal(beside.data, bytes, 7 * k);
+        tacit_buffer_free(&beside);
         assert_int_equal(place.steps_done, 4);
         assert_true(place.clip_norm == 0.1 + (double)k);
         assert_int_equal(b.step, a.step);
@@ -794,6 +954,10 @@ int main(void)
         cmocka_unit_test(mechanism_none_is_the_naive_mean),
         cmocka_unit_test(not_a_number_counts_as_zero),
         cmocka_unit_test(units_without_a_gradient_are_alike),
+        cmocka_unit_test(a_local_step_is_a_step_on_the_device),
+        cmocka_unit_test(a_release_is_the_clipped_delta_and_noise),
+        cmocka_unit_test(a_whole_device_is_blind),
+        cmocka_unit_test(a_whole_device_restarts_bit_exact),
         cmocka_unit_test(restart_is_bit_exact),
         cmocka_unit_test(finished_training_is_only_read),
         cmocka_unit_test(checkpoints_hold_every_bit),

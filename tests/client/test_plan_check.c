@@ -105,6 +105,78 @@ static void expect_status(offered *o, tacit_status expected, const char *words)
         assert_null(o->plan.plan);
 }
 
+/* --- the device unit --- */
+
+static void whole_device(Tacit__Mechanism *m)
+{
+    m->unit = TACIT__UNIT__UNIT_DEVICE;
+    m->q_num = TACIT_Q_ONE;
+    m->steps = 1;
+    m->divisor = 1;
+    m->unit_examples = 4;
+}
+static void schedule_whole(Tacit__Schedule *s)
+{
+    for (size_t i = 0; i < s->n_rounds; i++)
+        whole_device(s->rounds[i]->mechanism);
+}
+static void plan_whole(Tacit__Plan *p)
+{
+    whole_device(p->mechanism);
+    p->local_steps = 7;
+    p->update_scale = 65536 / 0.5; /* one unit of the grid of C = 0.5 */
+}
+static void whole_without_steps(Tacit__Plan *p)
+{
+    plan_whole(p);
+    p->local_steps = 0;
+}
+static void whole_with_endless_steps(Tacit__Plan *p)
+{
+    plan_whole(p);
+    p->local_steps = TACIT_STEPS_MAX + 1;
+}
+static void whole_at_another_scale(Tacit__Plan *p)
+{
+    plan_whole(p);
+    p->update_scale *= 2;
+}
+static void record_with_local_steps(Tacit__Plan *p)
+{
+    p->local_steps = 1;
+}
+static void record_with_colluders(Tacit__Plan *p)
+{
+    p->assumed_colluders = 1;
+}
+
+static void whole_devices_have_local_steps(void **state)
+{
+    static const struct {
+        void (*plan)(Tacit__Plan *);
+        void (*schedule)(Tacit__Schedule *);
+        uint64_t maximum;
+        tacit_status expected;
+        const char *words;
+    } cases[] = {
+        {plan_whole, schedule_whole, 7, TACIT_OK, ""},
+        {plan_whole, schedule_whole, 6, TACIT_REFUSED, "7 steps is above this device's"},
+        {whole_without_steps, schedule_whole, 7, TACIT_BAD_INPUT, "local_steps"},
+        {whole_with_endless_steps, schedule_whole, 7, TACIT_BAD_INPUT, "local_steps"},
+        {whole_at_another_scale, schedule_whole, 7, TACIT_BAD_INPUT, "update_scale"},
+        {record_with_local_steps, NULL, 1000, TACIT_BAD_INPUT, "local_steps"},
+        {record_with_colluders, NULL, 1000, TACIT_BAD_INPUT, "assumed_colluders"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        offered o;
+        make_offer(&o, cases[i].plan, cases[i].schedule);
+        o.terms.maximum_steps = cases[i].maximum;
+        expect_status(&o, cases[i].expected, cases[i].words);
+        drop_offer(&o);
+    }
+}
+
 /* --- a good plan --- */
 
 static void a_good_plan_passes(void **state)
@@ -655,6 +727,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_good_plan_passes),
+        cmocka_unit_test(whole_devices_have_local_steps),
         cmocka_unit_test(plans_below_the_policy_are_refused),
         cmocka_unit_test(the_limits_of_the_policy_pass),
         cmocka_unit_test(mechanism_none_needs_permission),

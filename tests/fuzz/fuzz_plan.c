@@ -72,7 +72,11 @@ static void check_promises(const checked_plan *p)
     FUZZ_CHECK(isfinite(m->mechanism->divisor) && m->mechanism->divisor > 0);
     FUZZ_CHECK(m->mechanism->q_num > 0 && m->mechanism->q_num <= (uint64_t)1 << 32);
     FUZZ_CHECK(m->mechanism->steps > 0 && m->mechanism->steps == p->mechanism.steps);
-    FUZZ_CHECK(m->mechanism->steps <= 100);
+    FUZZ_CHECK(m->mechanism->steps <= 100 && m->local_steps <= 100);
+    bool whole = m->mechanism->unit == TACIT__UNIT__UNIT_DEVICE;
+    FUZZ_CHECK(whole == (m->local_steps > 0) && (whole || m->assumed_colluders == 0));
+    FUZZ_CHECK(!whole || (m->mechanism->steps == 1 && m->mechanism->q_num == (uint64_t)1 << 32));
+    FUZZ_CHECK(!whole || m->update_scale == 65536 / m->mechanism->clip_norm);
     FUZZ_CHECK(m->delta > 0 && m->delta <= policy.delta);
     FUZZ_CHECK(m->cohort >= policy.minimum_cohort && m->quorum >= policy.minimum_quorum);
     FUZZ_CHECK(m->quorum <= m->cohort);

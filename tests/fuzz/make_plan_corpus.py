@@ -75,6 +75,8 @@ ADAPTIVE = {"quantile_b": 400000, "target": 0.5, "rate": 0.2, "clip_min": 0.05, 
 SGD = message({1: 1, 2: 0.5, 3: 0.9})
 WEAK, SUBJECT = mechanism(b=50000), mechanism(unit=2, examples=4)
 NONE = mechanism(kind=1, clip=0.0, b=0)
+WHOLE = mechanism(unit=3, q=2**32, steps=1, divisor=1.0, examples=4)
+GRID = 65536 / 0.5  # one unit of the grid of clip norm 0.5
 PLANS = {
     "good": {
         "adam": offer(),
@@ -84,6 +86,7 @@ PLANS = {
         "one_target": offer(a=adapter(targets=("attn_q",), rank=1)),
         "every_unit": offer(m=mechanism(q=2**32)),
         "adaptive": offer(m=mechanism(**ADAPTIVE)),
+        "device": offer(plan(m=WHOLE, f16=GRID, f24=100, f25=1), schedule(m=WHOLE)),
     },
     "bad": {
         "empty": b"",
@@ -115,6 +118,13 @@ PLANS = {
         "many_targets": offer(a=adapter(targets=["attn_q"] * 40)),
         "two_plans": offer(plan() + plan()),
         "unknown_field": offer(plan() + field(99, 1)),
+        "device_without_local_steps": offer(plan(m=WHOLE, f16=GRID), schedule(m=WHOLE)),
+        "device_long": offer(plan(m=WHOLE, f16=GRID, f24=101), schedule(m=WHOLE)),
+        "device_off_grid": offer(plan(m=WHOLE, f24=5), schedule(m=WHOLE)),
+        "device_sampled": offer(plan(m=mechanism(unit=3, steps=1, divisor=1.0), f16=GRID, f24=5),
+                                schedule(m=mechanism(unit=3, steps=1, divisor=1.0))),
+        "record_local_steps": offer(plan(f24=5)),
+        "record_colluders": offer(plan(f25=5)),
         "long_varint": offer(plan()[:-2] + b"\x80\x82\x00"),
     },
 }

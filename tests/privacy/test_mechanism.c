@@ -89,6 +89,24 @@ static void test_every_field_is_checked(void **state)
     REFUSED(kind, TACIT__MECHANISM_KIND__MECHANISM_NONE, "none");
 }
 
+/* Each of these, alone, is not what a whole device releases once. */
+static void refuse_device_unit(Tacit__Mechanism good)
+{
+    tacit_mechanism out;
+    tacit_error err;
+    for (int i = 0; i < 5; i++) {
+        Tacit__Mechanism m = good;
+        m.q_num -= i == 0;
+        m.steps += i == 1;
+        m.divisor *= i == 2 ? 2 : 1;
+        if (i == 3)
+            m.neighbours = TACIT__NEIGHBOURS__NEIGHBOURS_REPLACE_ONE;
+        if (i == 4)
+            m.b = TACIT_B_WHOLE_MAX + 1;
+        assert_int_equal(tacit_mechanism_from_message(&out, &m, &err), TACIT_BAD_INPUT);
+    }
+}
+
 static void test_none_and_device_unit(void **state)
 {
     (void)state;
@@ -99,9 +117,16 @@ static void test_none_and_device_unit(void **state)
     m.unit = TACIT__UNIT__UNIT_DEVICE;
     m.q_num = TACIT_Q_ONE;
     m.steps = 1;
+    m.divisor = 1;
     assert_int_equal(tacit_mechanism_from_message(&out, &m, &err), TACIT_OK);
     assert_int_equal(tacit_event_from_mechanism(&event, &out, 3, &err), TACIT_OK);
     assert_true(event.q == 1 && event.count == 3);
+    refuse_device_unit(m);
+    m.kind = TACIT__MECHANISM_KIND__MECHANISM_NONE;
+    m.b = 0;
+    m.clip_norm = 0;
+    assert_int_equal(tacit_mechanism_from_message(&out, &m, &err), TACIT_OK);
+    refuse_device_unit(m);
     m = good_message();
     m.kind = TACIT__MECHANISM_KIND__MECHANISM_NONE;
     m.b = 0;

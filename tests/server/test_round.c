@@ -10,6 +10,7 @@
 #include "fleet.h"
 
 #include "privacy/audit.h"
+#include "privacy/published.h"
 
 #define START                                                                                      \
     "round start", "rounds", "2", "steps", "4", "q", "0.5", "noise-multiplier", "2", "unit",       \
@@ -631,6 +632,114 @@ static void test_none(void **state)
     expect_clean_audit(true);
 }
 
+/* --- the device unit --- */
+
+#define WHOLE                                                                                      \
+    "round start", "unit", "device", "local-steps", "3", "rounds", "3", "noise-multiplier", "20",  \
+        "cohort", "3", "quorum", "2", "target", "3", "deadline-seconds", "600", "pad-seconds", "0"
+
+/* The newest adapter's two numbers are those of these sums, and it names the rule. */
+static void expect_views(const fleet_task *t, size_t rounds, const uint64_t *accepted,
+                         const char *rule)
+{
+    Tacit__Schedule *schedule;
+    tacit_summed_round summed[3];
+    tacit_published v;
+    tacit_error err;
+    size_t n = 0;
+    fleet_must(TACIT_UNPACK(&schedule, tacit__schedule, t->asked->schedule.data,
+                            t->asked->schedule.len, TACIT_MESSAGE_MAX, &err),
+               &err, "schedule");
+    for (uint32_t i = 0; i < rounds; i++)
+        if (accepted[i])
+            summed[n++] = (tacit_summed_round){i, accepted[i], t->plan->assumed_colluders,
+                                               t->plan->norm_bound};
+    fleet_must(tacit_published_epsilon(&v, schedule, rounds, t->layout.values, summed, n, &err),
+               &err, "views");
+    json_t *list = adapter_list(), *row = json_array_get(list, json_array_size(list) - 1);
+    assert_string_equal(v.rule, rule);
+    assert_string_equal(json_string_value(json_object_get(row, "epsilon_rule")), rule);
+    double against = json_real_value(json_object_get(row, "epsilon_server"));
+    double published = json_real_value(json_object_get(row, "epsilon_published"));
+    assert_true(against == v.epsilon_server && published == v.epsilon_published);
+    assert_true((published < against) == (strcmp(rule, "summed-noise") == 0));
+    json_decref(list);
+    tacit_message_free(schedule);
+}
+
+static void serve_three(fleet_device *three, fleet_task *kept)
+{
+    fleet_serve_round(three, 0.75);
+    serve_both(0.25, 0.5, kept);
+    fleet_work(&f);
+}
+
+/* A sum that the gate held back counts for recipients, too; so does each round's own number. */
+static void test_whole_devices(void **state)
+{
+    (void)state;
+    fleet_device three;
+    fleet_task kept[3];
+    float values[8192];
+    size_t count;
+    fleet_join(&three, &f, "three");
+    json_decref(FLEET_ASK(&f, WHOLE));
+    fleet_work(&f);
+    serve_three(&three, &kept[0]);
+    assert_int_equal(kept[0].plan->local_steps, 3);
+    assert_true(kept[0].plan->update_scale == 65536 && kept[0].plan->mechanism->steps == 1);
+    read_published(0, values, &count, &kept[0]);
+    for (size_t i = 0; i < count; i++)
+        assert_true(values[i] == 0.5f);
+    expect_views(&kept[0], 1, (const uint64_t[]){3}, "summed-noise");
+    fleet_write(&f, "score", "{\"accuracy\":0.1,\"loss\":9.0}\n", 0600);
+    serve_three(&three, &kept[1]);
+    fleet_write(&f, "score", "{\"accuracy\":0.9,\"loss\":0.5}\n", 0600);
+    serve_both(0.25, 0.75, &kept[2]);
+    atomic_fetch_add(&fleet_now, 600 * 1000);
+    fleet_work(&f);
+    expect_views(&kept[2], 3, (const uint64_t[]){3, 3, 2}, "summed-noise");
+    for (int i = 0; i < 3; i++)
+        fleet_task_free(&kept[i]);
+    fleet_device_free(&three);
+    expect_clean_audit(false);
+}
+
+/* With a bound that releases do not fit, or with as many colluders, the server's number is it. */
+static void test_whole_devices_without_the_rule(void **state)
+{
+    static const char *const options[][2] = {{"norm-bound", "2000"}, {"assumed-colluders", "1"}};
+    (void)state;
+    fleet_device three;
+    fleet_join(&three, &f, "three");
+    for (size_t i = 0; i < 2; i++) {
+        fleet_task kept;
+        json_decref(FLEET_ASK(&f, WHOLE, "rounds", "1", options[i][0], options[i][1], "clip",
+                              i ? "1" : "1000"));
+        fleet_work(&f);
+        serve_three(&three, &kept);
+        expect_views(&kept, 1, (const uint64_t[]){3}, "post-processing");
+        fleet_task_free(&kept);
+    }
+    fleet_device_free(&three);
+    expect_clean_audit(false);
+}
+
+static void test_whole_devices_are_released_once(void **state)
+{
+    tacit_error err;
+    (void)state;
+    assert_int_equal(FLEET_VERB(&f, NULL, &err, WHOLE, "steps", "2"), TACIT_BAD_INPUT);
+    assert_non_null(strstr(err.message, "released once"));
+    assert_int_equal(FLEET_VERB(&f, NULL, &err, WHOLE, "q", "0.5"), TACIT_BAD_INPUT);
+    assert_int_equal(FLEET_VERB(&f, NULL, &err, WHOLE, "local-steps", "0"), TACIT_USAGE);
+    assert_int_equal(FLEET_VERB(&f, NULL, &err, START, "local-steps", "3"), TACIT_USAGE);
+    assert_non_null(strstr(err.message, "local-steps: only with unit device"));
+    assert_int_equal(FLEET_VERB(&f, NULL, &err, START, "assumed-colluders", "3"), TACIT_USAGE);
+    assert_int_equal(FLEET_VERB(&f, NULL, &err, START, "unit", "person"), TACIT_USAGE);
+    assert_non_null(strstr(err.message, "record, subject or device"));
+}
+
 /* --- what is current --- */
 
 static uint64_t current_version(void)
@@ -779,6 +888,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_damaged_update, setup, teardown),
         cmocka_unit_test_setup_teardown(test_costs_of_a_long_lineage, setup, teardown),
         cmocka_unit_test_setup_teardown(test_none, setup_plain, teardown),
+        cmocka_unit_test_setup_teardown(test_whole_devices, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_whole_devices_without_the_rule, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_whole_devices_are_released_once, setup, teardown),
         cmocka_unit_test_setup_teardown(test_rollback_and_publish, setup, teardown),
         cmocka_unit_test_setup_teardown(test_restart_in_every_state, setup, teardown),
     };

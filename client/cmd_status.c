@@ -126,8 +126,8 @@ static tacit_status add_round(void *ctx, const round_state *r, tacit_error *err)
                           hex_of(plan.plan->lineage.data, plan.plan->lineage.len), "round",
                           (json_int_t)plan.plan->round_index + 1, "state",
                           round_state_word(r->state), "reason", r->reason, "local", r->local,
-                          "sigma", number(tacit_noise_multiplier(plan.mechanism.b)), "reserved",
-                          time_of(r->reserved_ms));
+                          "sigma", number(tacit_mechanism_noise_multiplier(&plan.mechanism)),
+                          "reserved", time_of(r->reserved_ms));
     json_array_append_new(lists->rounds, o);
     json_t *lineage = lineage_of(lists, plan.plan);
     count(lineage, "rounds");

@@ -74,7 +74,9 @@ static tacit_status replay_reserve(tacit_database *db, const tacit_entry *e, rep
     if (status == TACIT_OK)
         status = tacit_budget_event(&event, reserve, err);
     if (status == TACIT_OK)
-        status = tacit_budget_add(&r->budget, &event, reserve->values, !seen, err);
+        status = tacit_budget_add(&r->budget, &event,
+                                  tacit_step_noise_values(reserve->values, reserve->quantile_b),
+                                  !seen, err);
     if (status == TACIT_OK &&
         !tacit_budget_same(tacit_budget_epsilon(&r->budget), reserve->epsilon_after))
         status = tacit_fail(err, TACIT_INTEGRITY, "a reserve states another epsilon");
@@ -643,7 +645,10 @@ static tacit_status charge(tacit_account *account, account_terms *terms, const a
     if (status == TACIT_OK)
         status = tacit_event_from_mechanism(&event, &w->mechanism, 1, err);
     if (status == TACIT_OK)
-        status = tacit_budget_add(&terms->budget, &event, w->plan->trainable_values, !seen, err);
+        status = tacit_budget_add(
+            &terms->budget, &event,
+            tacit_step_noise_values(w->plan->trainable_values, w->mechanism.quantile_b), !seen,
+            err);
     if (status != TACIT_OK)
         return status;
     *epsilon_after = tacit_budget_epsilon(&terms->budget);
@@ -668,6 +673,7 @@ static void fill_reserve(Tacit__Reserve *r, const account_work *w, const account
     r->steps = w->mechanism.steps;
     r->clip_norm = w->mechanism.clip_norm;
     r->values = w->plan->trainable_values;
+    r->quantile_b = w->mechanism.quantile_b;
     r->delta = terms->policy.delta;
     r->accountant = TACIT__ACCOUNTANT_KIND__ACCOUNTANT_RDP;
     r->accountant_version = version;

@@ -344,12 +344,13 @@ static tacit_status add_event(audit_work *w, tacit_budget *b, const Tacit__Reser
     tacit_status status = tacit_budget_event(&event, r, reason);
     if (status != TACIT_OK)
         return status;
+    uint64_t values = tacit_step_noise_values(r->values, r->quantile_b);
     size_t i = 0;
-    while (i < w->price_count && i < AUDIT_PRICES && !same_price(&w->prices[i], &event, r->values))
+    while (i < w->price_count && i < AUDIT_PRICES && !same_price(&w->prices[i], &event, values))
         i++;
     if (i == w->price_count || i == AUDIT_PRICES) {
-        audit_price fresh = {.event = event, .values = r->values};
-        status = tacit_budget_add(&fresh.budget, &event, r->values, false, reason);
+        audit_price fresh = {.event = event, .values = values};
+        status = tacit_budget_add(&fresh.budget, &event, values, false, reason);
         if (status != TACIT_OK)
             return status;
         i = w->price_count++ % AUDIT_PRICES;

@@ -730,7 +730,8 @@ static tacit_status reserve_charge(tacit_ledger *ledger, const Tacit__Reserve *r
     if (status == TACIT_OK)
         status = tacit_budget_event(&event, r, err);
     if (status == TACIT_OK)
-        status = tacit_budget_add(&a->budget, &event, r->values, !seen, err);
+        status = tacit_budget_add(&a->budget, &event,
+                                  tacit_step_noise_values(r->values, r->quantile_b), !seen, err);
     if (status != TACIT_OK)
         return status;
     double epsilon = tacit_budget_epsilon(&a->budget);

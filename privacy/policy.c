@@ -203,7 +203,7 @@ static tacit_status check_protection(const tacit_policy *policy, const tacit_mec
                           "plan's mechanism is none, which this device refuses; set "
                           "allow_non_private in its policy if nothing on it is private");
     }
-    double z = tacit_noise_multiplier(m->b);
+    double z = tacit_mechanism_noise_multiplier(m);
     if (m->unit < policy->minimum_unit)
         return tacit_fail(err, TACIT_REFUSED, "plan's unit %s is below this device's minimum %s",
                           tacit_privacy_unit_name(m->unit),
@@ -239,6 +239,7 @@ tacit_status tacit_policy_check(const tacit_policy *policy, const Tacit__Plan *p
 /* What a reserve does not log has no bearing on its cost. */
 static tacit_mechanism reserve_mechanism(const Tacit__Reserve *r)
 {
+    bool adapts = r->quantile_b != 0;
     return (tacit_mechanism){
         .kind = (tacit_mechanism_kind)r->kind,
         .unit = (tacit_privacy_unit)r->unit,
@@ -249,6 +250,11 @@ static tacit_mechanism reserve_mechanism(const Tacit__Reserve *r)
         .steps = r->steps,
         .divisor = 1,
         .unit_examples = 1,
+        .quantile_b = r->quantile_b,
+        .quantile_target = adapts ? 0.5 : 0,
+        .clip_rate = adapts ? 1 : 0,
+        .clip_min = adapts ? TACIT_CLIP_NORM_MIN : 0,
+        .clip_max = adapts ? TACIT_CLIP_NORM_MAX : 0,
     };
 }
 
@@ -466,6 +472,7 @@ tacit_status tacit_reserve_follows_plan(const Tacit__Reserve *reserve, const Tac
         {"q_num", reserve->q_num == m.q_num},
         {"steps", reserve->steps == m.steps},
         {"clip_norm", reserve->clip_norm == m.clip_norm},
+        {"quantile_b", reserve->quantile_b == m.quantile_b},
         {"values", reserve->values == plan->trainable_values},
     };
     for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++)

@@ -675,7 +675,7 @@ static void checkpoints_hold_every_bit(void **state)
         {.kind = TACIT_ADAM, .learning_rate = 1, .beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-8},
         {.kind = TACIT_SGD, .learning_rate = 1, .momentum = 0.5}};
     tacit_error err;
-    uint32_t steps;
+    training_place place = {0};
     bool found;
     (void)state;
     for (size_t k = 0; k < 2; k++) {
@@ -685,17 +685,19 @@ static void checkpoints_hold_every_bit(void **state)
             values[i] = ldexpf((float)i - 17.3f, (int)i - 140); /* denormals as well */
         values[0] = -0.0f;
         tacit_optimizer_step(&a, values, values, 1);
-        OK(training_checkpoint_write(checkpoint_path, plan_hash, 4, values, &a,
+        OK(training_checkpoint_write(checkpoint_path, plan_hash,
+                                     (training_place){4, 0.1 + (double)k}, values, &a,
                                      (tacit_span){bytes, 7 * k}, &err));
         tacit_buffer beside = {.cap = 0};
-        OK(training_checkpoint_read(checkpoint_path, plan_hash, &steps, read_values, &b, &beside,
+        OK(training_checkpoint_read(checkpoint_path, plan_hash, &place, read_values, &b, &beside,
                                     &found, &err));
         assert_true(found);
         assert_int_equal(beside.size, 7 * k);
         if (k)
             assert_memory_equal(beside.data, bytes, 7 * k);
         tacit_buffer_free(&beside);
-        assert_int_equal(steps, 4);
+        assert_int_equal(place.steps_done, 4);
+        assert_true(place.clip_norm == 0.1 + (double)k);
         assert_int_equal(b.step, a.step);
         assert_memory_equal(values, read_values, sizeof values);
         assert_memory_equal(a.first, b.first, sizeof values);
@@ -707,6 +709,90 @@ static void checkpoints_hold_every_bit(void **state)
     struct stat st;
     assert_int_equal(stat(checkpoint_path, &st), 0);
     assert_int_equal(st.st_mode & 0777, 0600);
+}
+
+/* The bytes of a double in a file, at `at`: a checkpoint's clip norm. */
+enum { CLIP_AT = 8 + 32 + 4 + 8 + 4 + 8 };
+
+static double checkpoint_clip(void)
+{
+    FILE *file = fopen(checkpoint_path, "rb");
+    double clip = 0; /* little-endian like the file on what runs tests */
+    assert_non_null(file);
+    assert_int_equal(fseek(file, CLIP_AT, SEEK_SET), 0);
+    assert_int_equal(fread(&clip, sizeof clip, 1, file), 1);
+    assert_int_equal(fclose(file), 0);
+    return clip;
+}
+
+static tacit_mechanism adaptive_steps(uint32_t steps)
+{
+    tacit_mechanism m = private_steps(steps);
+    m.clip_norm = 50;
+    m.quantile_b = 400000;
+    m.quantile_target = 0.5;
+    m.clip_rate = 0.5;
+    m.clip_min = 0.001;
+    m.clip_max = 100;
+    return m;
+}
+
+/* A restart goes on at the clip norm that the last whole step left, and so does what it noises:
+ * with one seed, steps that are the first of their run differ from each other by their clip norm
+ * alone. */
+static void a_restart_goes_on_at_its_clip_norm(void **state)
+{
+    run first, second, alone;
+    (void)state;
+    write_text(""); /* noise alone: what a step leaves is proportional to its clip norm */
+    run_begin(&first, tiny.model, adaptive_steps(2));
+    first.job.test_seed = seed;
+    first.optimizer = (tacit_optimizer_spec){.kind = TACIT_SGD, .learning_rate = 1};
+    first.stop_after = 1;
+    run_go(&first);
+    assert_int_equal(first.status, TACIT_AGAIN);
+    double clip = checkpoint_clip();
+    assert_true(clip > 0.001 && clip < 100 && clip != 50);
+    first.stop = 0;
+    first.stop_after = 0;
+    run_go(&first); /* its second step, with the noise of a first one */
+    OK(first.status);
+    run_begin(&second, tiny.model, adaptive_steps(1));
+    second.job.test_seed = seed;
+    second.optimizer = first.optimizer;
+    run_go(&second);
+    OK(second.status);
+    run_begin(&alone, tiny.model, adaptive_steps(1));
+    alone.mechanism.clip_norm = clip;
+    alone.job.test_seed = seed;
+    alone.optimizer = first.optimizer;
+    run_go(&alone);
+    OK(alone.status);
+    for (size_t i = 0; i < first.job.values; i++) {
+        float both = second.result.trained[i] + (alone.result.trained[i] - alone.result.parent[i]);
+        assert_true(fabsf(first.result.trained[i] - both) <= 1e-5f * (1 + fabsf(both)));
+    }
+    run_end(&first);
+    run_end(&second);
+    run_end(&alone);
+}
+
+/* With a fixed clip norm the checkpoint's is the plan's, or it is not this plan's checkpoint. */
+static void a_fixed_clip_norm_is_the_plans(void **state)
+{
+    run r;
+    (void)state;
+    write_records(2);
+    run_begin(&r, tiny.model, private_steps(3));
+    r.stop_after = 1;
+    run_go(&r);
+    assert_int_equal(r.status, TACIT_AGAIN);
+    assert_true(checkpoint_clip() == 1);
+    r.stop = 0;
+    r.mechanism.clip_norm = 0.5;
+    run_go(&r);
+    assert_int_equal(r.status, TACIT_INTEGRITY);
+    run_end(&r);
 }
 
 static void torn_checkpoints_begin_anew(void **state)
@@ -895,6 +981,8 @@ int main(void)
         cmocka_unit_test(restart_is_bit_exact),
         cmocka_unit_test(finished_training_is_only_read),
         cmocka_unit_test(checkpoints_hold_every_bit),
+        cmocka_unit_test(a_restart_goes_on_at_its_clip_norm),
+        cmocka_unit_test(a_fixed_clip_norm_is_the_plans),
         cmocka_unit_test(torn_checkpoints_begin_anew),
         cmocka_unit_test(checkpoints_of_other_plans_are_refused),
         cmocka_unit_test(training_starts_at_the_parent),

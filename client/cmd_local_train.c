@@ -30,11 +30,12 @@ static void on_train_signal(int number)
 
 /* The command line, before it is checked. */
 typedef struct train_words {
-    const char *dir, *data, *out, *unit, *optimizer, *mechanism, *targets;
+    const char *dir, *data, *out, *unit, *optimizer, *mechanism, *targets, *scores;
     client_config_choice choice;
     tacit_option_list mmproj;
     double epsilon, noise_multiplier, delta, q, clip, divisor, learning_rate, alpha;
-    uint64_t steps, unit_examples, max_tokens, rank;
+    tacit_clip_request adapt;
+    uint64_t steps, unit_examples, max_tokens, rank, canaries;
     bool json;
 } train_words;
 
@@ -42,9 +43,7 @@ static const train_words defaults = {.unit = "",
                                      .optimizer = "adam",
                                      .mechanism = "gaussian",
                                      .targets = "attn_output,ffn_down",
-                                     .q = 0.05,
                                      .clip = 1,
-                                     .divisor = 32,
                                      .learning_rate = 0.01,
                                      .steps = 100,
                                      .unit_examples = 8,
@@ -64,20 +63,35 @@ static tacit_status parse(train_words *w, int argc, char **argv, bool *help, tac
         {"epsilon", 0, TACIT_OPTION_REAL, &w->epsilon, false, "E",
          "epsilon of this training; gives the noise", 1e-3, 1e6},
         {"noise-multiplier", 0, TACIT_OPTION_REAL, &w->noise_multiplier, false, "Z",
-         "noise instead of --epsilon (1, or the policy's minimum)", 0.01, 27000},
+         "of a step as a whole, instead of --epsilon (1, or the policy's minimum)", 0.01, 27000},
         {"delta", 0, TACIT_OPTION_REAL, &w->delta, false, "D",
          "at most the account's, which is the default", 1e-300, 0.5},
-        {"unit", 0, TACIT_OPTION_TEXT, &w->unit, false, "UNIT", "record or subject (the policy's)",
-         0, 0},
+        {"unit", 0, TACIT_OPTION_TEXT, &w->unit, false, "UNIT",
+         "record, subject or device (the policy's)", 0, 0},
         {"mechanism", 0, TACIT_OPTION_TEXT, &w->mechanism, false, "KIND",
          "gaussian, or none: only where the policy allows it (gaussian)", 0, 0},
-        {"steps", 0, TACIT_OPTION_U64, &w->steps, false, "N", "noised steps (100)", 1, 1000000},
+        {"steps", 0, TACIT_OPTION_U64, &w->steps, false, "N",
+         "noised steps; with unit device, steps before the one noised release (100)", 1, 1000000},
         {"q", 0, TACIT_OPTION_REAL, &w->q, false, "Q",
-         "sampling probability of a unit in a step (0.05)", 1e-9, 1},
-        {"clip", 0, TACIT_OPTION_REAL, &w->clip, false, "C", "L2 bound of one unit's gradient (1)",
-         1e-9, 1e9},
+         "sampling probability of a unit in a step (0.05; unit device: 1)", 1e-9, 1},
+        {"clip", 0, TACIT_OPTION_REAL, &w->clip, false, "C",
+         "L2 bound of one unit's gradient; unit device: of the whole delta (1)", 1e-9, 1e9},
+        {"quantile", 0, TACIT_OPTION_REAL, &w->adapt.quantile, false, "G",
+         "adapts the clip, which starts at C, to this quantile of the units' gradient norms (the "
+         "clip is fixed)",
+         TACIT_QUANTILE_MIN, 1 - TACIT_QUANTILE_MIN},
+        {"quantile-noise", 0, TACIT_OPTION_REAL, &w->adapt.count_noise, false, "Z",
+         "noise multiplier of the count that the clip follows; the noise of the gradients is "
+         "raised to pay for it (ten times that of a step)",
+         0.01, 27000},
+        {"clip-rate", 0, TACIT_OPTION_REAL, &w->adapt.rate, false, "R",
+         "how fast the clip adapts (0.2)", TACIT_CLIP_RATE_MIN, TACIT_CLIP_RATE_MAX},
+        {"clip-min", 0, TACIT_OPTION_REAL, &w->adapt.min, false, "C",
+         "where the clip stops (a tenth of --clip)", TACIT_CLIP_NORM_MIN, TACIT_CLIP_NORM_MAX},
+        {"clip-max", 0, TACIT_OPTION_REAL, &w->adapt.max, false, "C", "likewise (ten times --clip)",
+         TACIT_CLIP_NORM_MIN, TACIT_CLIP_NORM_MAX},
         {"divisor", 0, TACIT_OPTION_REAL, &w->divisor, false, "D",
-         "constant that the noised sum is divided by (32)", 1e-9, 1e12},
+         "constant that the noised sum is divided by (32; unit device: 1)", 1e-9, 1e12},
         {"unit-examples", 0, TACIT_OPTION_U64, &w->unit_examples, false, "N",
          "most examples of one unit in a step (8)", 1, 65536},
         {"learning-rate", 0, TACIT_OPTION_REAL, &w->learning_rate, false, "R", "(0.01)", 1e-12,
@@ -91,12 +105,20 @@ static tacit_status parse(train_words *w, int argc, char **argv, bool *help, tac
          "tensors of every layer (attn_output,ffn_down)", 0, 0},
         {"max-tokens", 0, TACIT_OPTION_U64, &w->max_tokens, false, "N",
          "a longer example counts as a zero gradient (512)", 1, 1000000},
+        {"canaries", 0, TACIT_OPTION_U64, &w->canaries, false, "N",
+         "for an audit: units to be found out, each put in by a coin; spoils the adapter", 1,
+         TACIT_CANARIES_MAX},
+        {"scores", 0, TACIT_OPTION_TEXT, &w->scores, false, "FILE",
+         "what is measured of them, for tacit-audit canary", 0, 0},
         {"json", 0, TACIT_OPTION_FLAG, &w->json, false, NULL, "print JSON", 0, 0},
         {.name = NULL},
     };
     const tacit_usage usage = {"tacit-client train", NULL, 0, 0,
                                "trains an adapter on this device alone, under its account"};
-    return tacit_options_parse(&usage, table, argc, argv, NULL, NULL, help, err);
+    tacit_status status = tacit_options_parse(&usage, table, argc, argv, NULL, NULL, help, err);
+    if (status == TACIT_OK && !*help && (w->canaries > 0) != (w->scores != NULL))
+        status = tacit_fail(err, TACIT_USAGE, "--canaries and --scores belong together");
+    return status;
 }
 
 /* --- from words to a plan --- */
@@ -150,9 +172,8 @@ static tacit_status fill_request(local_plan_request *r, const train_words *w,
     *r = (local_plan_request){.epsilon = w->epsilon,
                               .noise_multiplier = w->noise_multiplier,
                               .delta = w->delta > 0 ? w->delta : policy->delta,
-                              .q = w->q,
                               .clip_norm = w->clip,
-                              .divisor = w->divisor,
+                              .adapt = w->adapt,
                               .steps = (uint32_t)w->steps,
                               .unit_examples = (uint32_t)w->unit_examples,
                               .max_tokens = (uint32_t)w->max_tokens,
@@ -166,10 +187,18 @@ static tacit_status fill_request(local_plan_request *r, const train_words *w,
     if (!(r->noise_multiplier > 0))
         r->noise_multiplier = least > 1 ? least : 1;
     tacit_status status = unit_of(w->unit, policy->minimum_unit, &r->unit, err);
+    bool whole = r->unit == TACIT_UNIT_DEVICE;
+    r->q = w->q > 0 ? w->q : whole ? 1 : 0.05;
+    r->divisor = w->divisor > 0 ? w->divisor : whole ? 1 : 32;
     if (status == TACIT_OK)
         status = one_of("mechanism", w->mechanism, "gaussian", "none", &r->non_private, err);
     if (status == TACIT_OK)
         status = one_of("optimizer", w->optimizer, "adam", "sgd", &sgd, err);
+    if (status == TACIT_OK && r->non_private &&
+        (w->adapt.quantile > 0 || w->adapt.count_noise > 0 || w->adapt.rate > 0 ||
+         w->adapt.min > 0 || w->adapt.max > 0))
+        status = tacit_fail(err, TACIT_USAGE,
+                            "--mechanism none does not clip; leave out --quantile and its options");
     r->optimizer = (tacit_optimizer_spec){.kind = sgd ? TACIT_SGD : TACIT_ADAM,
                                           .learning_rate = w->learning_rate,
                                           .beta1 = 0.9,
@@ -186,8 +215,18 @@ typedef struct local_work {
     tacit_model *model;
     round_state round;
     checked_plan plan;
+    canary_set *canaries; /* NULL: none */
     double epsilon_after;
 } local_work;
+
+static tacit_status make_canaries(local_work *w, tacit_error *err)
+{
+    const Tacit__Plan *plan = w->plan.plan;
+    if (w->words->canaries == 0)
+        return TACIT_OK;
+    return canary_set_new(&w->canaries, (size_t)w->words->canaries, &w->plan.mechanism,
+                          plan->trainable_values, plan->delta, NULL, err);
+}
 
 static tacit_status reserve_new(local_work *w, tacit_error *err)
 {
@@ -207,6 +246,7 @@ static tacit_status reserve_new(local_work *w, tacit_error *err)
     TACIT_TRY(plan_open(&w->plan, (tacit_span){plan.data, plan.size},
                         (tacit_span){schedule.data, schedule.size}, err),
               done);
+    TACIT_TRY(make_canaries(w, err), done); /* before anything is spent */
     TACIT_TRY(reservation_make(c, &w->plan, (tacit_span){plan.data, plan.size},
                                (tacit_span){schedule.data, schedule.size}, true, &w->round, err),
               done);
@@ -232,6 +272,8 @@ static tacit_status resume_or_reserve(local_work *w, tacit_error *err)
         tacit_log_info("continuing the training that was interrupted, by its own plan");
         status = plan_open(&w->plan, (tacit_span){w->round.plan, w->round.plan_size},
                            (tacit_span){w->round.schedule, w->round.schedule_size}, err);
+        if (status == TACIT_OK)
+            status = make_canaries(w, err);
     }
     if (status == TACIT_OK)
         status = tacit_account_find(c->account, w->plan.plan_hash, &reserved, err);
@@ -242,10 +284,25 @@ static tacit_status resume_or_reserve(local_work *w, tacit_error *err)
 
 static tacit_status save(local_work *w, const training_result *result, tacit_error *err)
 {
-    tacit_adapter_info info = {.version = 1, .has_base_digest = true};
+    tacit_adapter_info info = {
+        .version = 1, .has_base_digest = true, .canaries = w->words->canaries};
     memcpy(info.base_digest, tacit_model_base_digest(w->model), sizeof info.base_digest);
     memcpy(info.lineage, w->plan.plan->lineage.data, sizeof info.lineage);
     return tacit_adapter_save(w->words->out, w->model, &w->plan.spec, result->trained, &info, err);
+}
+
+static tacit_status save_scores(const local_work *w, tacit_error *err)
+{
+    if (!w->canaries)
+        return TACIT_OK;
+    tacit_buffer bytes = {.cap = TACIT_CANARY_FILE_MAX};
+    tacit_canary_scores scores = *canary_set_scores(w->canaries);
+    memcpy(scores.reserve, w->round.reserve_hash, sizeof scores.reserve);
+    tacit_status status = tacit_canary_scores_write(&bytes, &scores, err);
+    if (status == TACIT_OK)
+        status = tacit_file_write(w->words->scores, bytes.data, bytes.size, 0600, err);
+    tacit_buffer_free(&bytes);
+    return status;
 }
 
 static tacit_status finish(local_work *w, tacit_error *err)
@@ -269,18 +326,30 @@ static tacit_status print_result(const local_work *w, tacit_error *err)
 {
     const tacit_mechanism *m = &w->plan.mechanism;
     double cap = w->client->config.policy.epsilon_cap;
+    uint32_t local = w->plan.plan->local_steps, steps = local ? local : m->steps;
     if (!w->words->json) {
         printf("%s: %u steps, noise multiplier %.4g, epsilon of the account now %.4g of %.4g\n",
-               w->words->out, m->steps, tacit_noise_multiplier(m->b), w->epsilon_after, cap);
+               w->words->out, steps, tacit_mechanism_noise_multiplier(m), w->epsilon_after, cap);
+        if (w->canaries)
+            printf("%s: scores of %llu canaries, which spoil the adapter; this training claims "
+                   "epsilon %.4g\n",
+                   w->words->scores, (unsigned long long)w->words->canaries,
+                   canary_set_scores(w->canaries)->epsilon);
         return TACIT_OK;
     }
-    json_t *root = json_pack(
-        "{s:s, s:I, s:I, s:f, s:o, s:f, s:s}", "out", w->words->out, "steps", (json_int_t)m->steps,
-        "values", (json_int_t)w->plan.plan->trainable_values, "sigma", tacit_noise_multiplier(m->b),
-        "epsilon", isfinite(w->epsilon_after) ? json_real(w->epsilon_after) : json_null(),
-        "epsilon_cap", cap, "unit", tacit_privacy_unit_name(m->unit));
+    json_t *root =
+        json_pack("{s:s, s:I, s:I, s:f, s:o, s:f, s:s}", "out", w->words->out, "steps",
+                  (json_int_t)steps, "values", (json_int_t)w->plan.plan->trainable_values, "sigma",
+                  tacit_mechanism_noise_multiplier(m), "epsilon",
+                  isfinite(w->epsilon_after) ? json_real(w->epsilon_after) : json_null(),
+                  "epsilon_cap", cap, "unit", tacit_privacy_unit_name(m->unit));
     if (!root)
         return tacit_fail(err, TACIT_NO_MEMORY, "no memory for the result");
+    if (w->canaries)
+        json_object_update_new(root, json_pack("{s:I, s:s, s:f}", "canaries",
+                                               (json_int_t)w->words->canaries, "scores",
+                                               w->words->scores, "epsilon_claimed",
+                                               canary_set_scores(w->canaries)->epsilon));
     json_dumpf(root, stdout, JSON_COMPACT | JSON_PRESERVE_ORDER);
     printf("\n");
     json_decref(root);
@@ -312,9 +381,11 @@ static tacit_status train(local_work *w, tacit_error *err)
     TACIT_TRY(reservation_sweep(c, err), done);
     TACIT_TRY(client_load_model(c, &w->model, err), done);
     TACIT_TRY(resume_or_reserve(w, err), done);
-    TACIT_TRY(round_train(c, &w->round, &w->plan, w->model, no_nonce, &result, err), done);
+    TACIT_TRY(round_train(c, &w->round, &w->plan, w->model, no_nonce, w->canaries, &result, err),
+              done);
     tacit_kill_point("client.trained");
     TACIT_TRY(save(w, &result, err), done);
+    TACIT_TRY(save_scores(w, err), done);
     TACIT_TRY(finish(w, err), done);
     status = print_result(w, err);
 done:
@@ -343,6 +414,7 @@ tacit_status cmd_local_train(int argc, char **argv, tacit_error *err)
     TACIT_TRY(train(&w, err), done);
 done:
     checked_plan_free(&w.plan);
+    canary_set_free(w.canaries);
     round_state_free(&w.round);
     tacit_model_free(w.model);
     client_close(w.client);

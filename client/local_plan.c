@@ -3,6 +3,7 @@
 #include "common/message.h"
 #include "privacy/accountant.h"
 #include "privacy/noise.h"
+#include "privacy/release.h"
 
 #include <math.h>
 #include <sodium.h>
@@ -66,14 +67,15 @@ static tacit_status calibrate(const making *m, size_t values, double *z, tacit_e
     tacit_event event = {.neighbours = TACIT_ADD_REMOVE,
                          .sigma = 1,
                          .q = tacit_sampling_rate(m->mechanism.q_num),
-                         .count = r->steps};
-    double delta = r->delta - tacit_noise_delta((uint64_t)values * r->steps, r->epsilon);
+                         .count = m->mechanism.steps};
+    uint64_t drawn = tacit_step_noise_values(values, r->adapt.quantile != 0);
+    double delta = r->delta - tacit_noise_delta(drawn * m->mechanism.steps, r->epsilon);
     tacit_status status = tacit_accountant_find(&rdp, "rdp", err);
     if (status == TACIT_OK && !(delta > 0))
         return tacit_fail(err, TACIT_USAGE,
                           "--epsilon %g: the sampler's inexactness leaves nothing of delta %g over "
                           "%zu values and %u steps; ask for less epsilon",
-                          r->epsilon, r->delta, values, r->steps);
+                          r->epsilon, r->delta, values, m->mechanism.steps);
     if (status == TACIT_OK)
         status = tacit_accountant_calibrate(rdp, &event, r->epsilon, delta, z, err);
     return status;
@@ -89,15 +91,14 @@ static tacit_status set_mechanism(making *m, size_t values, tacit_error *err)
                                : TACIT__MECHANISM_KIND__MECHANISM_SUBSAMPLED_GAUSSIAN;
     out->unit = (Tacit__Unit)r->unit;
     out->neighbours = TACIT__NEIGHBOURS__NEIGHBOURS_ADD_REMOVE;
-    out->clip_norm = r->non_private ? 0 : r->clip_norm;
-    out->steps = r->steps;
+    out->steps = r->unit == TACIT_UNIT_DEVICE ? 1 : r->steps;
     out->divisor = r->divisor;
     out->unit_examples = r->unit_examples;
     tacit_status status = tacit_q_num_for_rate(&out->q_num, r->q, err);
     if (status == TACIT_OK && !r->non_private && r->epsilon > 0)
         status = calibrate(m, values, &z, err);
     if (status == TACIT_OK && !r->non_private)
-        status = tacit_b_for_noise_multiplier(&out->b, z, err);
+        status = tacit_mechanism_set_noise(out, r->clip_norm, z, &r->adapt, err);
     return status;
 }
 
@@ -137,6 +138,10 @@ static tacit_status pack_plan(making *m, size_t values, const tacit_policy *poli
                               tacit_buffer *out, tacit_error *err)
 {
     Tacit__Plan p = TACIT__PLAN__INIT;
+    tacit_mechanism mechanism;
+    tacit_status status = tacit_mechanism_from_message(&mechanism, &m->mechanism, err);
+    if (status != TACIT_OK)
+        return status;
     randombytes_buf(m->round_id, sizeof m->round_id);
     randombytes_buf(m->key, sizeof m->key);
     p.format = 1;
@@ -151,7 +156,9 @@ static tacit_status pack_plan(making *m, size_t values, const tacit_policy *poli
     p.delta = m->asked->non_private ? 0 : m->asked->delta;
     p.accountant = TACIT__ACCOUNTANT_KIND__ACCOUNTANT_RDP;
     p.norm_bound = 1; /* no update leaves the device: these are never used */
-    p.update_scale = UPDATE_SCALE;
+    p.update_scale =
+        tacit_mechanism_releases_whole(&mechanism) ? tacit_release_scale(&mechanism) : UPDATE_SCALE;
+    p.local_steps = mechanism.unit == TACIT_UNIT_DEVICE ? m->asked->steps : 0;
     p.cohort = policy->minimum_cohort > policy->minimum_quorum ? policy->minimum_cohort
                                                                : policy->minimum_quorum;
     p.quorum = p.target = policy->minimum_quorum;

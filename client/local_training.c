@@ -4,6 +4,7 @@
 #include "common/killpoint.h"
 #include "common/secret.h"
 #include "engine/adapter.h"
+#include "privacy/release.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -15,29 +16,50 @@ typedef struct training {
     const training_job *job;
     tacit_trainer *trainer;
     tacit_optimizer optimizer;
-    tacit_dp *dp;
-    float *parent, *mean;
-    uint32_t done; /* whole steps */
+    tacit_dp *dp;                  /* NULL with the device unit */
+    float *parent, *mean;          /* mean: what the optimizer gets */
+    tacit_gradient_sink take_unit; /* the unit's gradient */
+    training_place place;          /* whole steps taken, clip norm of the next one */
+    uint32_t steps;                /* of the plan */
     /* Of the step that runs, for the local log. */
     double loss;
-    size_t units, finite;
+    size_t drawn, units, finite;
     tacit_error *err;
 } training;
 
 /* --- one step --- */
 
-/* The engine's sink. A gradient that is not finite is told apart here only for the local log;
- * privacy counts it as zero. */
-static tacit_status add_gradient(void *ctx, size_t unit, const float *grad, double loss)
+/* For the local log alone. */
+static void note_unit(training *t, double loss)
 {
-    training *t = ctx;
-    (void)unit;
     t->units++;
     if (isfinite(loss)) {
         t->loss += loss;
         t->finite++;
     }
+}
+
+/* The engine's sink of noised steps. Privacy counts a gradient that is not finite as zero. */
+static tacit_status add_gradient(void *ctx, size_t unit, const float *grad, double loss)
+{
+    training *t = ctx;
+    (void)unit;
+    note_unit(t, loss);
     return tacit_dp_add(t->dp, grad, t->err);
+}
+
+/* The engine's sink of local steps: the device is the one unit. Not finite is zero here, too. */
+static tacit_status keep_gradient(void *ctx, size_t unit, const float *grad, double loss)
+{
+    training *t = ctx;
+    bool finite = true;
+    (void)unit;
+    note_unit(t, loss);
+    for (size_t i = 0; i < t->job->values; i++)
+        finite &= isfinite(grad[i]) != 0;
+    if (finite)
+        memcpy(t->mean, grad, t->job->values * sizeof *grad);
+    return TACIT_OK;
 }
 
 /* Units that contribute nothing are added all the same: every drawn unit is, once. */
@@ -99,10 +121,10 @@ static void run_units(training *t, const unit_batch *b)
 {
     size_t before = t->units;
     tacit_error why = {0};
-    if (tacit_trainer_grads(t->trainer, b->unit, b->n_units, add_gradient, t, &why) == TACIT_OK)
+    if (tacit_trainer_grads(t->trainer, b->unit, b->n_units, t->take_unit, t, &why) == TACIT_OK)
         return;
     for (size_t i = t->units - before; i < b->n_units; i++)
-        if (tacit_trainer_grads(t->trainer, &b->unit[i], 1, add_gradient, t, &why) != TACIT_OK)
+        if (tacit_trainer_grads(t->trainer, &b->unit[i], 1, t->take_unit, t, &why) != TACIT_OK)
             local_log_add(t->job->log, "gradient: %s; the unit counts as zero", why.message);
 }
 
@@ -120,24 +142,67 @@ static tacit_status run_batch(training *t, const size_t *drawn, size_t n, size_t
     return status;
 }
 
-static tacit_status run_step(training *t)
+/* Canaries are the units behind those of the data, `first` on. */
+static tacit_status run_canaries(training *t, size_t first, const size_t *drawn, size_t n)
+{
+    tacit_status status = TACIT_OK;
+    for (size_t i = 0; i < n && status == TACIT_OK; i++)
+        status =
+            tacit_dp_add(t->dp, canary_set_gradient(t->job->canaries, drawn[i] - first), t->err);
+    return status;
+}
+
+static tacit_status noised_step(training *t)
 {
     const size_t *drawn;
-    size_t n, taken = 0;
-    t->loss = 0;
-    t->units = t->finite = 0;
-    tacit_status status =
-        tacit_dp_begin_step(t->dp, snapshot_units(t->job->snapshot), &drawn, &n, t->err);
+    size_t all, n, taken = 0, units = snapshot_units(t->job->snapshot);
+    tacit_status status = tacit_dp_begin_step(t->dp, units + canary_set_units(t->job->canaries),
+                                              &drawn, &all, t->err);
+    if (status != TACIT_OK)
+        return status;
+    for (n = all; n && drawn[n - 1] >= units; n--)
+        continue;
+    t->drawn = n;
     for (size_t i = 0; i < n && status == TACIT_OK; i += taken)
         status = run_batch(t, drawn + i, n - i < UNITS_AT_ONCE ? n - i : UNITS_AT_ONCE, &taken);
     if (status == TACIT_OK)
-        status = tacit_dp_end_step(t->dp, t->mean, t->err);
+        status = run_canaries(t, units, drawn + n, all - n);
+    return status == TACIT_OK ? tacit_dp_end_step(t->dp, t->mean, t->err) : status;
+}
+
+/* A gradient of zero unless the device has examples and theirs is finite. */
+static tacit_status local_step(training *t)
+{
+    static const size_t whole = 0;
+    unit_batch b = {.n_units = 0};
+    tacit_status status = TACIT_OK;
+    memset(t->mean, 0, t->job->values * sizeof *t->mean);
+    t->drawn = snapshot_units(t->job->snapshot); /* one, or none */
+    if (t->drawn)
+        status = batch_prepare(t, &b, &whole, 1);
+    if (status == TACIT_OK && b.n_units)
+        run_units(t, &b);
+    batch_release(&b);
+    return status;
+}
+
+static tacit_status run_step(training *t)
+{
+    t->loss = 0;
+    t->drawn = t->units = t->finite = 0;
+    tacit_status status = t->job->local_steps ? local_step(t) : noised_step(t);
     if (status != TACIT_OK)
         return status;
+    if (t->job->canaries)
+        canary_set_observe(t->job->canaries, t->mean);
     tacit_optimizer_step(&t->optimizer, tacit_trainer_values(t->trainer), t->mean, 1);
-    t->done++;
-    local_log_add(t->job->log, "step %u: %zu units drawn, %zu with a gradient, mean loss %.6g",
-                  t->done, n, t->units, t->finite ? t->loss / (double)t->finite : 0);
+    local_log_add(t->job->log,
+                  "step %u: %zu units drawn, %zu with a gradient, mean loss %.6g, clip %.6g",
+                  t->place.steps_done + 1, t->drawn, t->units,
+                  t->finite ? t->loss / (double)t->finite : 0, t->place.clip_norm);
+    t->place.steps_done++;
+    if (t->dp)
+        t->place.clip_norm = tacit_dp_clip_norm(t->dp);
     return TACIT_OK;
 }
 
@@ -169,13 +234,36 @@ static tacit_status load_parent(training *t)
 static tacit_status resume(training *t)
 {
     const training_job *job = t->job;
+    tacit_buffer beside = {.cap = 0};
     bool found;
-    tacit_status status =
-        training_checkpoint_read(job->checkpoint, job->plan_hash, &t->done,
-                                 tacit_trainer_values(t->trainer), &t->optimizer, &found, t->err);
-    if (status == TACIT_OK && t->done > job->mechanism->steps)
+    tacit_status status = training_checkpoint_read(job->checkpoint, job->plan_hash, &t->place,
+                                                   tacit_trainer_values(t->trainer), &t->optimizer,
+                                                   &beside, &found, t->err);
+    if (status == TACIT_OK && found)
+        status = canary_set_restore(job->canaries, (tacit_span){beside.data, beside.size},
+                                    job->checkpoint, t->err);
+    if (status == TACIT_OK && t->place.steps_done > t->steps)
         status = tacit_fail(t->err, TACIT_INTEGRITY, "%s: it has more steps than the plan",
                             job->checkpoint);
+    if (status == TACIT_OK && job->mechanism->quantile_b == 0 &&
+        t->place.clip_norm != job->mechanism->clip_norm)
+        status =
+            tacit_fail(t->err, TACIT_INTEGRITY, "%s: expected the plan's clip norm %g, found %g",
+                       job->checkpoint, job->mechanism->clip_norm, t->place.clip_norm);
+    tacit_buffer_free(&beside);
+    return status;
+}
+
+static tacit_status keep(training *t)
+{
+    const training_job *job = t->job;
+    tacit_buffer beside = {.cap = 0};
+    tacit_status status = canary_set_save(job->canaries, &beside, t->err);
+    if (status == TACIT_OK)
+        status = training_checkpoint_write(job->checkpoint, job->plan_hash, t->place,
+                                           tacit_trainer_values(t->trainer), &t->optimizer,
+                                           (tacit_span){beside.data, beside.size}, t->err);
+    tacit_buffer_free(&beside);
     return status;
 }
 
@@ -186,6 +274,8 @@ static tacit_status begin(training *t)
     tacit_status status;
     if (job->max_rows < rows)
         rows = job->max_rows;
+    t->steps = job->local_steps ? job->local_steps : job->mechanism->steps;
+    t->take_unit = job->local_steps ? keep_gradient : add_gradient;
     TACIT_TRY(tacit_trainer_new(&t->trainer, job->model, job->spec, rows, job->pool, t->err), done);
     TACIT_TRY(load_parent(t), done);
     TACIT_TRY(tacit_optimizer_init(&t->optimizer, job->optimizer, job->values, t->err), done);
@@ -198,34 +288,57 @@ done:
 static tacit_status begin_steps(training *t)
 {
     tacit_mechanism left = *t->job->mechanism;
-    left.steps -= t->done;
+    left.steps -= t->place.steps_done;
+    left.clip_norm = t->place.clip_norm;
     return tacit_dp_new(&t->dp, &left, t->job->values, t->job->nonce, t->job->test_seed, t->err);
 }
 
 static tacit_status run_steps(training *t)
 {
     const training_job *job = t->job;
-    uint32_t steps = job->mechanism->steps;
-    tacit_status status = t->done < steps ? begin_steps(t) : TACIT_OK;
-    while (status == TACIT_OK && t->done < steps) {
+    bool noised = !job->local_steps && t->place.steps_done < t->steps;
+    tacit_status status = noised ? begin_steps(t) : TACIT_OK;
+    while (status == TACIT_OK && t->place.steps_done < t->steps) {
         if (job->stop && *job->stop)
             return tacit_fail(t->err, TACIT_AGAIN, "training was interrupted after step %u of %u",
-                              t->done, steps);
+                              t->place.steps_done, t->steps);
         status = run_step(t);
         if (status == TACIT_OK)
-            status =
-                training_checkpoint_write(job->checkpoint, job->plan_hash, t->done,
-                                          tacit_trainer_values(t->trainer), &t->optimizer, t->err);
+            status = keep(t);
         if (status == TACIT_OK && job->progress)
-            job->progress(job->ctx, t->done, steps);
+            job->progress(job->ctx, t->place.steps_done, t->steps);
         if (status == TACIT_OK)
             tacit_kill_point("client.mid_training");
     }
     return status;
 }
 
+/* From here on the values are where the device started plus what it releases: nothing of what it
+ * learned without noise goes further. */
+static tacit_status release_whole(training *t, training_result *out)
+{
+    const training_job *job = t->job;
+    float *values = tacit_trainer_values(t->trainer), *delta = t->mean;
+    double scale = tacit_release_scale(job->mechanism);
+    out->release = malloc(job->values * sizeof *out->release);
+    if (!out->release)
+        return tacit_fail(t->err, TACIT_NO_MEMORY, "training: no memory for the release");
+    for (size_t i = 0; i < job->values; i++)
+        delta[i] = values[i] - t->parent[i];
+    tacit_status status = tacit_release_make(out->release, delta, job->values, job->mechanism,
+                                             job->nonce, job->test_seed, t->err);
+    for (size_t i = 0; i < job->values && status == TACIT_OK; i++)
+        values[i] = (float)((double)t->parent[i] + (double)out->release[i] / scale);
+    return status;
+}
+
 static tacit_status take_result(training *t, training_result *out)
 {
+    tacit_status status = TACIT_OK;
+    if (tacit_mechanism_releases_whole(t->job->mechanism))
+        status = release_whole(t, out);
+    if (status != TACIT_OK)
+        return status;
     out->trained = malloc(t->job->values * sizeof *out->trained);
     if (!out->trained)
         return tacit_fail(t->err, TACIT_NO_MEMORY, "training: no memory for the result");
@@ -237,7 +350,7 @@ static tacit_status take_result(training *t, training_result *out)
 
 tacit_status local_training_run(const training_job *job, training_result *out, tacit_error *err)
 {
-    training t = {.job = job, .err = err};
+    training t = {.job = job, .place.clip_norm = job->mechanism->clip_norm, .err = err};
     *out = (training_result){0};
     tacit_status status = begin(&t);
     if (status == TACIT_OK)
@@ -256,5 +369,6 @@ void training_result_free(training_result *r)
 {
     free(r->parent);
     tacit_wipe_free(r->trained);
+    tacit_wipe_free(r->release);
     *r = (training_result){0};
 }

@@ -37,11 +37,12 @@ static tacit_status check_pad(const checked_plan *p, uint64_t minimum, tacit_err
  * what it may cost in time and power must be settled before the first one. */
 static tacit_status check_steps(const checked_plan *p, uint64_t maximum, tacit_error *err)
 {
-    if (p->mechanism.steps <= maximum)
+    uint32_t steps = p->plan->local_steps ? p->plan->local_steps : p->mechanism.steps;
+    if (steps <= maximum)
         return TACIT_OK;
     return tacit_fail(err, TACIT_REFUSED,
-                      "plan's round of %llu steps is above this device's maximum_steps %llu",
-                      (unsigned long long)p->mechanism.steps, (unsigned long long)maximum);
+                      "plan's round of %u steps is above this device's maximum_steps %llu", steps,
+                      (unsigned long long)maximum);
 }
 
 /* Rank and targets are the server's choice: on a model of 135M parameters the largest would take

@@ -41,6 +41,17 @@ void update_quantize(int32_t *out, const float *trained, const float *parent, si
         out[i] = clamp(((double)trained[i] - (double)parent[i]) * factor * scale);
 }
 
+void update_fit(int32_t *out, const int32_t *release, size_t n, double norm_bound, double scale)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += (double)release[i] * (double)release[i];
+    double norm = sqrt(sum) / scale;
+    double factor = norm > norm_bound ? norm_bound / norm : 1;
+    for (size_t i = 0; i < n; i++)
+        out[i] = (int32_t)((double)release[i] * factor); /* exact for a factor of 1 */
+}
+
 static tacit_status pack_update(const update_terms *t, const int32_t *values, uint8_t **bytes,
                                 size_t *size, tacit_error *err)
 {

@@ -16,6 +16,10 @@
 void update_quantize(int32_t *out, const float *trained, const float *parent, size_t n,
                      double norm_bound, double scale);
 
+/* A release of the device unit is in the plan's scale already: out[n] = release[n], except that one
+ * whose norm is above `norm_bound` is scaled down to it, toward zero. */
+void update_fit(int32_t *out, const int32_t *release, size_t n, double norm_bound, double scale);
+
 typedef struct update_terms {
     const Tacit__Plan *plan;
     const uint8_t *plan_hash;    /* 32 bytes */

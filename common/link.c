@@ -195,7 +195,7 @@ static int dial(tacit_link *link, uint64_t until)
 static int get_ready(tacit_link *link, uint64_t until)
 {
     int rv = 0;
-    if (channel_open(&link->channel, link->tls, false) != TACIT_OK)
+    if (channel_open(&link->channel, link->tls, false, TACIT_MESSAGE_MAX) != TACIT_OK)
         return NNG_ENOMEM;
     while (rv == 0 && !link->channel.ready) {
         uint64_t now = tacit_clock_monotonic_ms();

@@ -78,8 +78,11 @@ typedef struct tacit_listener_setup {
     const char *roots_pem;  /* roots of device certificates; NULL: none is asked for
                              * (enrolment and renewal of expired ones) */
     size_t workers;         /* threads that call the handler; 0: 2 */
+    size_t max_request;     /* bytes; who announces more is hung up on; 0 (and ipc): the most */
     size_t max_connections; /* further ones are closed as they arrive (ipc: wait);
                              * 0: 1,024 (ipc: 64) */
+    size_t max_per_address; /* of them from one IPv4 address or one /64 of IPv6; further ones are
+                             * closed as they arrive; 0 (and ipc): no such limit */
     uint32_t handshake_ms;  /* a connection whose TLS handshake and greeting are not finished is
                              * closed after this long, after a tenth of it when few places are
                              * left; 0: 10,000 */
@@ -103,7 +106,7 @@ uint16_t tacit_listener_port(const tacit_listener *l); /* 0 for ipc */
 typedef struct tacit_listener_counts {
     uint64_t connections; /* open now */
     uint64_t accepted;    /* ever; their handshake may still fail */
-    uint64_t turned_away; /* closed because of max_connections */
+    uint64_t turned_away; /* closed because of max_connections or max_per_address */
     uint64_t timed_out;   /* closed because the handshake took too long */
     uint64_t idled;       /* closed because no request came for too long */
     uint64_t requests;    /* given to the handler */

@@ -5,7 +5,6 @@
 
 enum { REQ = 0x30, REP = 0x31, GREETING_BYTES = 8 };
 
-#define MESSAGE_CAP (TACIT_MESSAGE_MAX + CHANNEL_ID_BYTES)
 #define REQUEST_BIT 0x80000000u
 
 /* Encrypted at a time, so that a record and what goes before it fit into CHANNEL_WIRE_BYTES. */
@@ -23,10 +22,9 @@ static void store_greeting(uint8_t to[GREETING_BYTES], bool server)
     memcpy(to, greeting, sizeof greeting);
 }
 
-tacit_status channel_open(link_channel *ch, tacit_tls *tls, bool server)
+tacit_status channel_open(link_channel *ch, tacit_tls *tls, bool server, size_t most)
 {
-    *ch = (link_channel){.tls = tls, .server = server};
-    ch->message.cap = MESSAGE_CAP;
+    *ch = (link_channel){.tls = tls, .server = server, .most = most + CHANNEL_ID_BYTES};
     ch->ssl = tacit_tls_connect(tls);
     if (!ch->ssl)
         return TACIT_NO_MEMORY;
@@ -97,7 +95,7 @@ static channel_state take_head(link_channel *ch)
     uint64_t size = 0;
     for (int i = 0; i < 8; i++)
         size = size << 8 | ch->head[i];
-    if (size < CHANNEL_ID_BYTES || size > ch->message.cap)
+    if (size < CHANNEL_ID_BYTES || size > ch->most)
         return CHANNEL_BROKEN;
     ch->expected = (size_t)size;
     ch->in_message = true;
@@ -163,7 +161,6 @@ channel_state channel_next(link_channel *ch)
     if (ch->state != CHANNEL_MESSAGE)
         return ch->state;
     tacit_buffer_free(&ch->message); /* a connection that waits holds nothing */
-    ch->message.cap = MESSAGE_CAP;
     ch->in_message = false;
     return go_on(ch);
 }

@@ -33,13 +33,16 @@ typedef struct link_channel {
     channel_state state; /* REFUSED and BROKEN are final */
     uint8_t head[8];     /* greeting, then size of a message, as far as it came */
     size_t head_size;
-    size_t expected;      /* bytes of the message */
+    size_t most;          /* bytes of a message, its id included */
+    size_t expected;      /* bytes of this one */
     tacit_buffer message; /* id and body, as far as it came */
     tacit_span unsent;    /* body of the message to the peer, what is not encrypted yet */
 } link_channel;
 
-/* A client has its first bytes to send at once. TACIT_NO_MEMORY. The tls outlives the channel. */
-tacit_status channel_open(link_channel *ch, tacit_tls *tls, bool server) TACIT_MUST_CHECK;
+/* Takes messages of at most `most` bytes; a client has its first bytes to send at once.
+ * TACIT_NO_MEMORY. The tls outlives the channel. */
+tacit_status channel_open(link_channel *ch, tacit_tls *tls, bool server,
+                          size_t most) TACIT_MUST_CHECK;
 void channel_close(link_channel *ch); /* also when zero or never opened well */
 
 /* Takes `size` bytes of the peer and goes as far as they reach. */

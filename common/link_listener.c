@@ -47,6 +47,8 @@ typedef struct connection {
     pthread_mutex_t lock;
     bool closing; /* under lock */
 
+    uint64_t from; /* its peer's address, see address_of */
+
     /* Under the table's lock. */
     size_t place;      /* in the table */
     uint64_t since_ms; /* of its arrival, its handshake's end or its last request */
@@ -65,6 +67,7 @@ struct tacit_listener {
     bool pauses; /* `accepting` sleeps */
     tacit_tls *tls;
     uint32_t handshake_ms, idle_ms;
+    size_t max_request, max_per_address;
 
     pthread_mutex_t lock; /* everything below */
     pthread_cond_t work;
@@ -117,7 +120,7 @@ static connection *connection_new(tacit_listener *l, nng_stream *stream)
         free(c);
         return NULL;
     }
-    if (channel_open(&c->channel, l->tls, true) != TACIT_OK) {
+    if (channel_open(&c->channel, l->tls, true, l->max_request) != TACIT_OK) {
         nng_aio_free(c->aio);
         free(c);
         return NULL;
@@ -281,10 +284,30 @@ static void on_moved(void *arg)
 
 /* --- Accepting --- */
 
-static bool has_room(tacit_listener *l)
+/* An IPv4 address, also one that came as IPv6 does (::ffff:a.b.c.d), or the network of an IPv6
+ * address: its upper half, which one subscriber has whole. */
+static uint64_t address_of(nng_stream *stream)
 {
+    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+    nng_sockaddr peer;
+    uint64_t upper;
+    uint32_t v4;
+    if (nng_stream_get_addr(stream, NNG_OPT_REMADDR, &peer) != 0)
+        return 0;
+    if (peer.s_family == NNG_AF_INET)
+        return peer.s_in.sa_addr;
+    memcpy(&upper, peer.s_in6.sa_addr, sizeof upper);
+    memcpy(&v4, peer.s_in6.sa_addr + sizeof mapped, sizeof v4);
+    return memcmp(peer.s_in6.sa_addr, mapped, sizeof mapped) == 0 ? v4 : upper;
+}
+
+static bool has_room(tacit_listener *l, uint64_t from)
+{
+    size_t same = 0;
     pthread_mutex_lock(&l->table_lock);
-    bool room = l->open < l->most;
+    for (size_t i = 0; i < l->open; i++)
+        same += l->table[i]->from == from;
+    bool room = l->open < l->most && same < l->max_per_address;
     l->counts.turned_away += !room;
     pthread_mutex_unlock(&l->table_lock);
     return room;
@@ -293,8 +316,10 @@ static bool has_room(tacit_listener *l)
 /* Only this adds to the table, and one runs at a time. */
 static void take_in(tacit_listener *l, nng_stream *stream)
 {
-    connection *c = has_room(l) ? connection_new(l, stream) : NULL;
+    uint64_t from = address_of(stream);
+    connection *c = has_room(l, from) ? connection_new(l, stream) : NULL;
     if (c) {
+        c->from = from;
         admit(l, c);
         go_on(c);
     } else {
@@ -529,6 +554,8 @@ tacit_status tacit_listener_start(tacit_listener **out, const tacit_listener_set
     l->ctx = setup->ctx;
     l->handshake_ms = setup->handshake_ms ? setup->handshake_ms : HANDSHAKE_MS;
     l->idle_ms = setup->idle_ms ? setup->idle_ms : IDLE_MS;
+    l->max_per_address = setup->max_per_address ? setup->max_per_address : SIZE_MAX;
+    l->max_request = setup->max_request ? setup->max_request : TACIT_MESSAGE_MAX;
     tacit_status status = link_address_parse(&l->address, setup->url, true, err);
     if (status == TACIT_OK && l->address.is_ipc)
         status = local_server_start(&l->local, l->address.path, setup, err);

@@ -1,5 +1,7 @@
 #include "engine/optimizer.h"
 
+#include "common/secret.h"
+
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -55,8 +57,8 @@ tacit_status tacit_optimizer_init(tacit_optimizer *o, const tacit_optimizer_spec
 
 void tacit_optimizer_fini(tacit_optimizer *o)
 {
-    free(o->first);
-    free(o->second);
+    tacit_wipe_free(o->first); /* of gradients without noise where a device trains for itself */
+    tacit_wipe_free(o->second);
     *o = (tacit_optimizer){0};
 }
 

@@ -180,7 +180,7 @@ void tacit_trainer_free(tacit_trainer *t)
     tacit_wipe_free(t->grads); /* of the last units, without noise */
     train_plan_free(&t->plan);
     train_model_unbind(&t->bound);
-    free(t->values);
+    tacit_wipe_free(t->values);
     free(t->frozen_a);
     tacit_layout_free(&t->layout);
     free(t);

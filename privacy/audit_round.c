@@ -1,10 +1,12 @@
 #include "privacy/audit_internal.h"
 
 #include "common/digest.h"
+#include "privacy/published.h"
 #include "proto/update.pb-c.h"
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Published numbers are printed and compared by people: they need not agree to the last bit. */
@@ -33,7 +35,7 @@ tacit_status audit_schedule_logged(audit_work *w, const tacit_entry *e)
         return status;
     }
     audit_schedule *s = &w->schedules[w->schedule_count];
-    *s = (audit_schedule){.schedule = schedule, .next_version = 1};
+    *s = (audit_schedule){.entry = w->at, .schedule = schedule, .next_version = 1};
     tacit_digest(s->hash, bytes.data, bytes.len);
     status = audit_map_add(&w->schedule_by_hash, s->hash, TACIT_HASH_BYTES, w->schedule_count,
                            &fresh_hash, w->err);
@@ -79,7 +81,11 @@ static tacit_status plan_take(audit_work *w, Tacit__Plan *plan, ProtobufCBinaryD
         tacit_message_free(plan);
         return status;
     }
-    w->plans[w->plan_count] = (audit_plan){.plan = plan, .schedule = schedule};
+    w->plans[w->plan_count] = (audit_plan){.entry = w->at,
+                                           .plan = plan,
+                                           .schedule = schedule,
+                                           .reserves = AUDIT_NONE,
+                                           .publication = AUDIT_NONE};
     tacit_digest(w->plans[w->plan_count].hash, bytes.data, bytes.len);
     return plan_register(w, w->plan_count++);
 }
@@ -160,6 +166,21 @@ static tacit_status accept_update(audit_work *w, const Tacit__UpdateDecision *u,
     return TACIT_OK;
 }
 
+/* A decision about a reserve that was never logged, or of which everything was said. */
+static tacit_status decide_unkept(audit_work *w, const tacit_entry *e)
+{
+    const Tacit__UpdateDecision *u = e->entry->update;
+    bool added = true;
+    if (audit_set_has(&w->ended, u->reserve_hash.data))
+        return audit_note(w, "duplicate_decision", "the update was decided before");
+    if (u->accepted)
+        return audit_note(w, "decision_without_spend", "the reserve is not logged");
+    tacit_status status = audit_set_add(&w->leaves, e->leaf, &added, w->err);
+    if (status == TACIT_OK && !added)
+        status = audit_note(w, "duplicate_entry", "the same bytes are logged before");
+    return status;
+}
+
 tacit_status audit_update(audit_work *w, const tacit_entry *e)
 {
     const Tacit__UpdateDecision *u = e->entry->update;
@@ -168,15 +189,17 @@ tacit_status audit_update(audit_work *w, const tacit_entry *e)
     if (status != TACIT_OK || device == AUDIT_NONE)
         return status;
     if (!audit_map_find(&w->reserve_by_leaf, u->reserve_hash.data, u->reserve_hash.len, &reserve))
-        return u->accepted ? audit_note(w, "decision_without_spend", "the reserve is not logged")
-                           : TACIT_OK;
+        return decide_unkept(w, e);
     audit_reserve *r = &w->reserves[reserve];
     if (r->device != device)
         return audit_note(w, "decision_mismatch", "the reserve is another device's");
     if (r->decided)
         return audit_note(w, "duplicate_decision", "the update was decided before");
     r->decided = true;
-    return u->accepted ? accept_update(w, u, r) : TACIT_OK;
+    if (!u->accepted && r->plan != AUDIT_NONE)
+        w->plans[r->plan].rejected++;
+    status = u->accepted ? accept_update(w, u, r) : TACIT_OK;
+    return status == TACIT_OK ? audit_reserve_retire(w, r) : status;
 }
 
 /* --- aggregates --- */
@@ -207,9 +230,9 @@ tacit_status audit_aggregate(audit_work *w, const tacit_entry *e)
     if (p->aggregated)
         return audit_note(w, "duplicate_aggregate", "the round was aggregated before");
     p->aggregated = true;
+    if (p->closed) /* its members are not kept */
+        return audit_note(w, "round_state", "aggregated after the round was closed");
     tacit_status status = check_members(w, a, p);
-    if (status == TACIT_OK && p->closed)
-        status = audit_note(w, "round_state", "aggregated after the round was closed");
     if (status == TACIT_OK && a->n_reserve_hashes < p->plan->quorum)
         status = audit_note(w, "below_quorum", "%zu updates, the plan's quorum is %u",
                             a->n_reserve_hashes, p->plan->quorum);
@@ -228,20 +251,44 @@ static bool same_published(double a, double b)
     return fabs(a - b) <= PUBLISHED_TOLERANCE * fmax(fabs(a), fabs(b));
 }
 
-/* Both views, recomputed. Every device scales its noised delta to the norm bound by itself, so the
- * published view is the server's by post-processing; without noise both are infinite. */
+/* The rounds of a schedule that the log sums, each with the updates that it accepts; malloc'ed. */
+static tacit_status summed_rounds(audit_work *w, size_t schedule, tacit_summed_round **out,
+                                  size_t *n)
+{
+    *n = 0;
+    *out = calloc(w->plan_count + 1, sizeof **out);
+    if (!*out)
+        return tacit_fail(w->err, TACIT_NO_MEMORY, "audit: no memory for %zu rounds",
+                          w->plan_count);
+    for (size_t i = 0; i < w->plan_count; i++) {
+        const audit_plan *p = &w->plans[i];
+        if (p->schedule == schedule && p->aggregated)
+            (*out)[(*n)++] = (tacit_summed_round){p->plan->round_index, p->accepted,
+                                                  p->plan->assumed_colluders, p->plan->norm_bound};
+    }
+    return TACIT_OK;
+}
+
+/* Both views, recomputed from what was accepted; without noise both are infinite. */
 static tacit_status recompute_epsilon(audit_work *w, const audit_plan *p,
                                       tacit_audit_publication *out)
 {
     const Tacit__Schedule *s = w->schedules[p->schedule].schedule;
+    tacit_summed_round *summed;
+    tacit_published views;
     tacit_error reason;
+    size_t n;
+    tacit_status status = summed_rounds(w, p->schedule, &summed, &n);
+    if (status != TACIT_OK)
+        return status;
+    if (tacit_published_epsilon(&views, s, p->plan->round_index + 1u, p->plan->trainable_values,
+                                summed, n, &reason) != TACIT_OK)
+        views = (tacit_published){INFINITY, INFINITY, "none"};
+    free(summed);
     out->delta = s->delta;
-    if (tacit_budget_schedule_epsilon(&out->epsilon_server, s, p->plan->round_index + 1u,
-                                      p->plan->trainable_values, &reason) != TACIT_OK)
-        out->epsilon_server = INFINITY;
-    out->epsilon_published = out->epsilon_server;
-    snprintf(out->rule, sizeof out->rule, "%s",
-             isinf(out->epsilon_server) ? "none" : "post-processing");
+    out->epsilon_server = views.epsilon_server;
+    out->epsilon_published = views.epsilon_published;
+    snprintf(out->rule, sizeof out->rule, "%s", views.rule);
     return TACIT_OK;
 }
 
@@ -302,9 +349,12 @@ static tacit_status check_version(audit_work *w, const Tacit__AdapterManifest *m
 static tacit_status take_publication(audit_work *w, const Tacit__AdapterManifest *m,
                                      const audit_plan *p)
 {
-    tacit_audit_publication r = {
-        .entry = w->at, .version = m->version, .accuracy = m->evaluation_accuracy};
+    tacit_audit_publication r = {.entry = w->at,
+                                 .version = m->version,
+                                 .parent_version = m->parent_version,
+                                 .accuracy = m->evaluation_accuracy};
     memcpy(r.lineage, m->lineage.data, sizeof r.lineage);
+    memcpy(r.file_digest, m->file_digest.data, sizeof r.file_digest);
     tacit_status status = recompute_epsilon(w, p, &r);
     if (status == TACIT_OK)
         status = audit_grow(&w->out->publications, &w->publication_capacity,
@@ -347,6 +397,8 @@ static tacit_status check_manifest(audit_work *w, const Tacit__AdapterManifest *
         status = check_version(w, m, p);
     if (status == TACIT_OK)
         status = take_publication(w, m, p);
+    if (status == TACIT_OK)
+        p->publication = w->out->publication_count - 1;
     return status;
 }
 
@@ -383,6 +435,17 @@ tacit_status audit_rolled_back(audit_work *w, const tacit_entry *e)
                       (unsigned long long)r->from_version, (unsigned long long)r->to_version);
 }
 
+static tacit_status retire_reserves(audit_work *w, audit_plan *p)
+{
+    tacit_status status = TACIT_OK;
+    for (size_t at = p->reserves, next; at != AUDIT_NONE && status == TACIT_OK; at = next) {
+        next = w->reserves[at].next;
+        status = audit_reserve_retire(w, &w->reserves[at]);
+    }
+    p->reserves = AUDIT_NONE;
+    return status;
+}
+
 tacit_status audit_round_closed(audit_work *w, const tacit_entry *e)
 {
     const Tacit__RoundClosed *c = e->entry->round_closed;
@@ -392,9 +455,63 @@ tacit_status audit_round_closed(audit_work *w, const tacit_entry *e)
     if (p->closed)
         return audit_note(w, "round_state", "the round was closed before");
     p->closed = true;
-    if (c->published != p->published)
-        return audit_note(w, "round_state", "it was closed as %s, but it was %s",
-                          c->published ? "published" : "failed",
-                          p->published ? "published" : "not published");
-    return TACIT_OK;
+    if (c->published != p->published) {
+        tacit_status status = audit_note(w, "round_state", "it was closed as %s, but it was %s",
+                                         c->published ? "published" : "failed",
+                                         p->published ? "published" : "not published");
+        if (status != TACIT_OK)
+            return status;
+    }
+    return retire_reserves(w, p);
+}
+
+/* --- the rounds for the report --- */
+
+static tacit_status report_round(audit_work *w, const audit_plan *p, tacit_audit_round *out)
+{
+    const Tacit__Plan *plan = p->plan;
+    tacit_audit_publication views = {0};
+    tacit_error reason;
+    *out = (tacit_audit_round){
+        .entry = p->entry,
+        .index = plan->round_index,
+        .values = plan->trainable_values,
+        .cohort = plan->cohort,
+        .quorum = plan->quorum,
+        .local_steps = plan->local_steps,
+        .assumed_colluders = plan->assumed_colluders,
+        .reserved = p->reserved,
+        .accepted = p->accepted,
+        .rejected = p->rejected,
+        .summed = p->aggregated,
+        .published = p->published,
+        .closed = p->closed,
+    };
+    memcpy(out->round_id, plan->round_id.data, sizeof out->round_id);
+    memcpy(out->lineage, plan->lineage.data, sizeof out->lineage);
+    /* It was validated before it was taken. */
+    if (tacit_mechanism_from_plan(&out->mechanism, plan, &reason) != TACIT_OK)
+        return tacit_fail(w->err, TACIT_FAILED, "audit: %s", reason.message);
+    tacit_status status = TACIT_OK;
+    if (p->publication != AUDIT_NONE)
+        views = w->out->publications[p->publication];
+    else
+        status = recompute_epsilon(w, p, &views);
+    out->delta = views.delta;
+    out->epsilon_server = views.epsilon_server;
+    out->epsilon_published = views.epsilon_published;
+    memcpy(out->rule, views.rule, sizeof out->rule);
+    return status;
+}
+
+tacit_status audit_report_rounds(audit_work *w)
+{
+    tacit_status status = TACIT_OK;
+    w->out->round_list = calloc(w->plan_count + 1, sizeof *w->out->round_list);
+    if (!w->out->round_list)
+        return tacit_fail(w->err, TACIT_NO_MEMORY, "audit: no memory for %zu rounds",
+                          w->plan_count);
+    for (size_t i = 0; i < w->plan_count && status == TACIT_OK; i++)
+        status = report_round(w, &w->plans[i], &w->out->round_list[i]);
+    return status;
 }

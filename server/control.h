@@ -9,7 +9,7 @@
 
 #include <jansson.h>
 
-#define CONTROL_OPTIONS_MAX 24
+#define CONTROL_OPTIONS_MAX 40
 
 typedef struct control_option {
     const char *name;  /* NULL ends the list; without "--" */

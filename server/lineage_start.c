@@ -10,6 +10,7 @@
 #include "privacy/entry.h"
 #include "privacy/mechanism.h"
 #include "privacy/policy.h"
+#include "privacy/release.h"
 #include "server/device_store.h"
 #include "server/round_machine.h"
 #include "server/round_steps.h"
@@ -25,10 +26,16 @@
 enum {
     AT_ROUNDS,
     AT_STEPS,
+    AT_LOCAL_STEPS,
     AT_Q,
     AT_NOISE,
     AT_MECHANISM,
     AT_CLIP,
+    AT_QUANTILE,
+    AT_QUANTILE_NOISE,
+    AT_CLIP_RATE,
+    AT_CLIP_MIN,
+    AT_CLIP_MAX,
     AT_DIVISOR,
     AT_UNIT,
     AT_UNIT_EXAMPLES,
@@ -40,6 +47,7 @@ enum {
     AT_DELTA,
     AT_COHORT,
     AT_QUORUM,
+    AT_COLLUDERS,
     AT_TARGET,
     AT_DEADLINE,
     AT_PAD,
@@ -50,13 +58,27 @@ enum {
 
 const control_option lineage_start_options[] = {
     [AT_ROUNDS] = {"rounds", "N", "rounds of the lineage (1)"},
-    [AT_STEPS] = {"steps", "N", "noised steps of a round (20)"},
-    [AT_Q] = {"q", "Q", "sampling probability of a unit in a step (0.05)"},
-    [AT_NOISE] = {"noise-multiplier", "Z", "sigma over the clip norm (1)"},
+    [AT_STEPS] = {"steps", "N", "noised steps of a round (20; unit device: 1)"},
+    [AT_LOCAL_STEPS] = {"local-steps", "N",
+                        "unit device alone: steps of local training before its delta is clipped "
+                        "and noised once (20)"},
+    [AT_Q] = {"q", "Q", "sampling probability of a unit in a step (0.05; unit device: 1)"},
+    [AT_NOISE] = {"noise-multiplier", "Z", "sigma over the clip norm, of a step as a whole (1)"},
     [AT_MECHANISM] = {"mechanism", "KIND", "gaussian, or none: no clipping, no noise (gaussian)"},
-    [AT_CLIP] = {"clip", "C", "L2 bound of one unit's gradient (1)"},
-    [AT_DIVISOR] = {"divisor", "D", "constant that the noised sum is divided by (32)"},
-    [AT_UNIT] = {"unit", "UNIT", "record or subject (subject)"},
+    [AT_CLIP] = {"clip", "C", "L2 bound of one unit's gradient; unit device: of its delta (1)"},
+    [AT_QUANTILE] = {"quantile", "G",
+                     "adapts the clip, which starts at C, to this quantile of the units' gradient "
+                     "norms, from 0.001 to 0.999 (the clip is fixed)"},
+    [AT_QUANTILE_NOISE] = {"quantile-noise", "Z",
+                           "noise multiplier of the count that the clip follows; the noise of the "
+                           "gradients is raised to pay for it (ten times noise-multiplier)"},
+    [AT_CLIP_RATE] = {"clip-rate", "R", "how fast the clip adapts (0.2)"},
+    [AT_CLIP_MIN] = {"clip-min", "C", "where the clip stops (a tenth of clip)"},
+    [AT_CLIP_MAX] = {"clip-max", "C", "likewise; SGD's norm bound follows it (ten times clip)"},
+    [AT_DIVISOR] = {"divisor", "D",
+                    "constant that the noised sum is divided by (32; unit device: 1)"},
+    [AT_UNIT] = {"unit", "UNIT",
+                 "record, subject, or device: all that a device learned, noised once (subject)"},
     [AT_UNIT_EXAMPLES] = {"unit-examples", "N", "most examples of one unit in a step (8)"},
     [AT_RATE] = {"learning-rate", "R", "of the device's optimizer (0.01)"},
     [AT_OPTIMIZER] = {"optimizer", "NAME", "adam or sgd (adam)"},
@@ -66,6 +88,9 @@ const control_option lineage_start_options[] = {
     [AT_DELTA] = {"delta", "D", "of the guarantee (1e-5)"},
     [AT_COHORT] = {"cohort", "N", "devices of a round (2)"},
     [AT_QUORUM] = {"quorum", "N", "least accepted updates (60 % of the cohort)"},
+    [AT_COLLUDERS] = {"assumed-colluders", "N",
+                      "unit device alone: devices whose noise does not count for the published "
+                      "epsilon, beside the recipient's (0)"},
     [AT_TARGET] = {"target", "N", "accepted updates that end collecting (all that are asked)"},
     [AT_DEADLINE] = {"deadline-seconds", "S", "of collecting (3600)"},
     [AT_PAD] = {"pad-seconds", "S",
@@ -111,38 +136,63 @@ static tacit_status choose(const starting *s, size_t at, const char *const *word
             *out = i;
             return TACIT_OK;
         }
-    return tacit_fail(err, TACIT_USAGE, "%s: expected %s or %s, found '%s'",
-                      lineage_start_options[at].name, words[0], words[1], value);
+    return tacit_fail(err, TACIT_USAGE, "%s: expected %s%s%s or %s, found '%s'",
+                      lineage_start_options[at].name, words[0], words[2] ? ", " : "",
+                      words[2] ? words[1] : "", words[2] ? words[2] : words[1], value);
+}
+
+/* clip_norm, b, and what a clip norm that adapts needs. */
+static tacit_status fill_noise(starting *s, tacit_error *err)
+{
+    static const size_t adapts[] = {AT_QUANTILE, AT_QUANTILE_NOISE, AT_CLIP_RATE, AT_CLIP_MIN,
+                                    AT_CLIP_MAX};
+    double noise, clip;
+    tacit_clip_request r;
+    tacit_status status;
+    TACIT_TRY(F64(AT_NOISE, 1, 0.01, 10000, &noise), done);
+    TACIT_TRY(F64(AT_CLIP, 1, TACIT_CLIP_NORM_MIN, TACIT_CLIP_NORM_MAX, &clip), done);
+    TACIT_TRY(F64(AT_QUANTILE, 0, TACIT_QUANTILE_MIN, 1 - TACIT_QUANTILE_MIN, &r.quantile), done);
+    TACIT_TRY(F64(AT_QUANTILE_NOISE, 0, 0.01, 27000, &r.count_noise), done);
+    TACIT_TRY(F64(AT_CLIP_RATE, 0, TACIT_CLIP_RATE_MIN, TACIT_CLIP_RATE_MAX, &r.rate), done);
+    TACIT_TRY(F64(AT_CLIP_MIN, 0, TACIT_CLIP_NORM_MIN, TACIT_CLIP_NORM_MAX, &r.min), done);
+    TACIT_TRY(F64(AT_CLIP_MAX, 0, TACIT_CLIP_NORM_MIN, TACIT_CLIP_NORM_MAX, &r.max), done);
+    if (s->mechanism.kind != TACIT__MECHANISM_KIND__MECHANISM_NONE)
+        return tacit_mechanism_set_noise(&s->mechanism, clip, noise, &r, err);
+    for (size_t i = 0; i < sizeof adapts / sizeof adapts[0]; i++)
+        if (s->call->value[adapts[i]])
+            return tacit_fail(err, TACIT_USAGE,
+                              "%s: mechanism none does not clip; leave it out or ask for gaussian",
+                              lineage_start_options[adapts[i]].name);
+done:
+    return status;
 }
 
 static tacit_status fill_mechanism(starting *s, tacit_error *err)
 {
     static const char *const kinds[] = {"none", "gaussian", NULL}, *const units[] = {
-                                                                       "record", "subject", NULL};
+                                                                       "record", "subject",
+                                                                       "device", NULL};
     size_t kind = 1, unit = 1;
-    double q, noise, clip;
+    double q;
     uint64_t steps, examples;
     tacit_status status;
     TACIT_TRY(choose(s, AT_MECHANISM, kinds, &kind, err), done);
     TACIT_TRY(choose(s, AT_UNIT, units, &unit, err), done);
-    TACIT_TRY(U64(AT_STEPS, 20, 1, TACIT_STEPS_MAX, &steps), done);
-    TACIT_TRY(F64(AT_Q, 0.05, 1e-9, 1, &q), done);
-    TACIT_TRY(F64(AT_NOISE, 1, 0.01, 10000, &noise), done);
-    TACIT_TRY(F64(AT_CLIP, 1, TACIT_CLIP_NORM_MIN, TACIT_CLIP_NORM_MAX, &clip), done);
-    TACIT_TRY(F64(AT_DIVISOR, 32, TACIT_DIVISOR_MIN, TACIT_DIVISOR_MAX, &s->mechanism.divisor),
+    bool whole = unit == 2;
+    TACIT_TRY(U64(AT_STEPS, whole ? 1 : 20, 1, TACIT_STEPS_MAX, &steps), done);
+    TACIT_TRY(F64(AT_Q, whole ? 1 : 0.05, 1e-9, 1, &q), done);
+    TACIT_TRY(F64(AT_DIVISOR, whole ? 1 : 32, TACIT_DIVISOR_MIN, TACIT_DIVISOR_MAX,
+                  &s->mechanism.divisor),
               done);
     TACIT_TRY(U64(AT_UNIT_EXAMPLES, 8, 1, TACIT_UNIT_EXAMPLES_MAX, &examples), done);
     TACIT_TRY(tacit_q_num_for_rate(&s->mechanism.q_num, q, err), done);
-    s->mechanism.unit = unit ? TACIT__UNIT__UNIT_SUBJECT : TACIT__UNIT__UNIT_RECORD;
+    s->mechanism.unit = (Tacit__Unit)(TACIT__UNIT__UNIT_RECORD + unit);
     s->mechanism.neighbours = TACIT__NEIGHBOURS__NEIGHBOURS_ADD_REMOVE;
     s->mechanism.steps = (uint32_t)steps;
     s->mechanism.unit_examples = (uint32_t)examples;
-    s->mechanism.kind = TACIT__MECHANISM_KIND__MECHANISM_NONE;
-    if (kind) {
-        s->mechanism.kind = TACIT__MECHANISM_KIND__MECHANISM_SUBSAMPLED_GAUSSIAN;
-        s->mechanism.clip_norm = clip;
-        TACIT_TRY(tacit_b_for_noise_multiplier(&s->mechanism.b, noise, err), done);
-    }
+    s->mechanism.kind = kind ? TACIT__MECHANISM_KIND__MECHANISM_SUBSAMPLED_GAUSSIAN
+                             : TACIT__MECHANISM_KIND__MECHANISM_NONE;
+    status = fill_noise(s, err);
 done:
     return status;
 }
@@ -207,15 +257,20 @@ done:
 
 /* The most that a device's delta can honestly measure. Adam moves a value by about the learning
  * rate a step. SGD moves by what a step can hold: four times the divisor's clipped gradients, and
- * the noise's norm with a fifth to spare, summed up through the momentum. */
-static double derive_norm_bound(const starting *s, size_t values)
+ * the noise's norm with a fifth to spare, summed up through the momentum; where the clip norm
+ * adapts, at the largest that it may have. A whole device's release
+ * passes untouched, or its published epsilon would be the server's (privacy/published.h). */
+static double derive_norm_bound(const starting *s, const tacit_mechanism *m, size_t values)
 {
-    double steps = s->mechanism.steps, rate = s->optimizer.learning_rate,
-           root = sqrt((double)values);
+    double steps = s->common.local_steps ? s->common.local_steps : s->mechanism.steps,
+           rate = s->optimizer.learning_rate, root = sqrt((double)values);
+    if (tacit_mechanism_releases_whole(m))
+        return tacit_release_norm_bound(m, values);
     if (s->optimizer.kind == TACIT__OPTIMIZER_KIND__OPTIMIZER_ADAM)
         return steps * rate * root;
-    double noise = tacit_noise_multiplier(s->mechanism.b) * s->mechanism.clip_norm * root;
-    double step = 4 * s->mechanism.clip_norm + 1.2 * noise / s->mechanism.divisor;
+    double clip = fmax(s->mechanism.clip_norm, s->mechanism.clip_max);
+    double noise = tacit_noise_multiplier(s->mechanism.b) * clip * root;
+    double step = 4 * clip + 1.2 * noise / s->mechanism.divisor;
     if (s->mechanism.kind == TACIT__MECHANISM_KIND__MECHANISM_NONE)
         step = root;
     return steps * rate * step / (1 - s->optimizer.momentum);
@@ -228,11 +283,33 @@ static double scale_for(double norm_bound)
     return scale > 16777216.0 ? 16777216.0 : scale;
 }
 
+static tacit_status fill_whole_device(starting *s, tacit_error *err)
+{
+    static const size_t own[] = {AT_LOCAL_STEPS, AT_COLLUDERS};
+    uint64_t steps, colluders;
+    for (size_t i = 0; s->mechanism.unit != TACIT__UNIT__UNIT_DEVICE && i < 2; i++)
+        if (s->call->value[own[i]])
+            return tacit_fail(err, TACIT_USAGE,
+                              "%s: only with unit device; leave it out or give unit device",
+                              lineage_start_options[own[i]].name);
+    tacit_status status = U64(AT_LOCAL_STEPS, 20, 1, TACIT_STEPS_MAX, &steps);
+    if (status == TACIT_OK)
+        status = U64(AT_COLLUDERS, 0, 0, COHORT_MAX, &colluders);
+    if (status == TACIT_OK && s->mechanism.unit == TACIT__UNIT__UNIT_DEVICE) {
+        s->common.local_steps = (uint32_t)steps;
+        s->common.assumed_colluders = (uint32_t)colluders;
+    }
+    return status;
+}
+
 static tacit_status fill_limits(starting *s, size_t values, tacit_error *err)
 {
     Tacit__Plan *p = &s->common;
     uint64_t cohort, quorum, target, pad, tokens;
+    tacit_mechanism m;
     tacit_status status;
+    TACIT_TRY(tacit_mechanism_from_message(&m, &s->mechanism, err), done);
+    TACIT_TRY(fill_whole_device(s, err), done);
     TACIT_TRY(U64(AT_COHORT, 2, 1, COHORT_MAX, &cohort), done);
     TACIT_TRY(U64(AT_QUORUM, (uint64_t)ceil(0.6 * (double)cohort), 1, cohort, &quorum), done);
     TACIT_TRY(U64(AT_TARGET, UINT32_MAX, quorum, UINT32_MAX, &target), done);
@@ -246,8 +323,10 @@ static tacit_status fill_limits(starting *s, size_t values, tacit_error *err)
         goto done;
     }
     TACIT_TRY(U64(AT_MAX_TOKENS, 512, 1, 65536, &tokens), done);
-    TACIT_TRY(F64(AT_NORM_BOUND, derive_norm_bound(s, values), 1e-9, 1e9, &p->norm_bound), done);
-    p->update_scale = scale_for(p->norm_bound);
+    TACIT_TRY(F64(AT_NORM_BOUND, derive_norm_bound(s, &m, values), 1e-9, 1e9, &p->norm_bound),
+              done);
+    p->update_scale =
+        tacit_mechanism_releases_whole(&m) ? tacit_release_scale(&m) : scale_for(p->norm_bound);
     p->cohort = (uint32_t)cohort;
     p->quorum = (uint32_t)quorum;
     p->target = (uint32_t)target;
@@ -410,7 +489,9 @@ static tacit_status add_costs(starting *s, json_t *costs, tacit_error *err)
     if (status == TACIT_OK && is_private)
         status = tacit_event_from_mechanism(&event, &m, 1, err);
     if (status == TACIT_OK && is_private)
-        status = tacit_budget_add(&one, &event, s->common.trainable_values, true, err);
+        status = tacit_budget_add(&one, &event,
+                                  tacit_step_noise_values(s->common.trainable_values, m.quantile_b),
+                                  true, err);
     for (uint32_t r = 1; status == TACIT_OK && r <= s->row.rounds; r++) {
         double epsilon = is_private ? tacit_budget_epsilon_times(&one, r) : INFINITY;
         if (is_private)

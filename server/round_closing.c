@@ -7,8 +7,8 @@
 #include "common/log.h"
 #include "common/message.h"
 #include "common/text.h"
-#include "privacy/budget.h"
 #include "privacy/entry.h"
+#include "privacy/published.h"
 #include "server/aggregate.h"
 #include "server/device_store.h"
 #include "server/gate_evaluation.h"
@@ -37,6 +37,8 @@ typedef struct closing {
     const char *reason; /* of a failure */
     lineage_row lineage;
     Tacit__Schedule *schedule;
+    tacit_summed_round *summed; /* rounds of the lineage with a sum, this one among them */
+    size_t summed_count, summed_capacity;
 } closing;
 
 static void closing_free(closing *c)
@@ -47,6 +49,7 @@ static void closing_free(closing *c)
     aggregate_fini(&c->sum);
     free(c->accepted);
     free(c->signer);
+    free(c->summed);
 }
 
 static tacit_status candidate_path(closing *c, tacit_error *err)
@@ -205,6 +208,34 @@ static tacit_status load_round(void *ctx, tacit_error *err)
     if (status == TACIT_OK)
         status = registry_next_version(c->server->db, c->terms.round.lineage, &c->version, err);
     return status == TACIT_OK ? load_accepted(c, err) : status;
+}
+
+static tacit_status add_summed(void *ctx, const round_row *r, tacit_error *err)
+{
+    closing *c = ctx;
+    Tacit__Plan *plan = NULL;
+    if (c->summed_count == c->summed_capacity) {
+        size_t capacity = c->summed_capacity ? 2 * c->summed_capacity : 16;
+        void *grown = realloc(c->summed, capacity * sizeof *c->summed);
+        if (!grown)
+            return tacit_fail(err, TACIT_NO_MEMORY, "round: no memory for %zu rounds", capacity);
+        c->summed = grown;
+        c->summed_capacity = capacity;
+    }
+    tacit_status status =
+        TACIT_UNPACK(&plan, tacit__plan, r->plan, r->plan_size, TACIT_MESSAGE_ENTRY_MAX, err);
+    if (status == TACIT_OK)
+        c->summed[c->summed_count++] =
+            (tacit_summed_round){r->index, r->accepted, plan->assumed_colluders, plan->norm_bound};
+    tacit_message_free(plan);
+    return status;
+}
+
+static tacit_status load_summed(void *ctx, tacit_error *err)
+{
+    closing *c = ctx;
+    c->summed_count = 0;
+    return round_each_summed(c->server->db, c->terms.round.lineage, add_summed, c, err);
 }
 
 static tacit_status add_one(closing *c, size_t i, tacit_error *err)
@@ -401,20 +432,23 @@ typedef struct publication {
     closing *closing;
     Tacit__AdapterManifest manifest;
     uint8_t digest[TACIT_DIGEST_BYTES];
+    char rule[32];
     adapter_row row;
 } publication;
 
 static tacit_status fill_manifest(publication *p, tacit_error *err)
 {
-    static char post_processing[] = "post-processing", none[] = "none";
     closing *c = p->closing;
     Tacit__AdapterManifest *m = &p->manifest;
     const Tacit__Plan *plan = c->terms.plan;
-    double epsilon;
-    tacit_status status = tacit_budget_schedule_epsilon(
-        &epsilon, c->schedule, c->terms.round.index + 1, c->terms.layout.values, err);
+    tacit_published views;
+    tacit_status status = writer_run(c->server->writer, load_summed, NULL, c, err);
+    if (status == TACIT_OK)
+        status = tacit_published_epsilon(&views, c->schedule, c->terms.round.index + 1,
+                                         c->terms.layout.values, c->summed, c->summed_count, err);
     if (status != TACIT_OK)
         return status;
+    snprintf(p->rule, sizeof p->rule, "%s", views.rule);
     m->format = 1;
     m->lineage = tacit_field_of(c->terms.round.lineage, LINEAGE_BYTES);
     m->version = c->version;
@@ -424,9 +458,10 @@ static tacit_status fill_manifest(publication *p, tacit_error *err)
     m->round_id = tacit_field_of(c->terms.round.round_id, ROUND_ID_BYTES);
     m->evaluation_loss = c->score.loss;
     m->evaluation_accuracy = c->score.accuracy;
-    m->epsilon_server = m->epsilon_published = epsilon;
+    m->epsilon_server = views.epsilon_server;
+    m->epsilon_published = views.epsilon_published;
     m->delta = c->schedule->delta;
-    m->epsilon_rule = isinf(epsilon) ? none : post_processing;
+    m->epsilon_rule = p->rule;
     return TACIT_OK;
 }
 
@@ -482,10 +517,10 @@ static void announce_publication(const publication *p)
                                 server_json_number(p->manifest.epsilon_published)));
     announce_end(c);
     tacit_log_info("published adapter version %llu after round %u: accuracy %.4f, loss %.4f, "
-                   "epsilon %.4f at delta %g",
+                   "epsilon %.4f (%s), against the server %.4f, at delta %g",
                    (unsigned long long)p->manifest.version, c->terms.round.index + 1,
-                   c->score.accuracy, c->score.loss, p->manifest.epsilon_published,
-                   p->manifest.delta);
+                   c->score.accuracy, c->score.loss, p->manifest.epsilon_published, p->rule,
+                   p->manifest.epsilon_server, p->manifest.delta);
 }
 
 static tacit_status publish(closing *c, tacit_error *err)

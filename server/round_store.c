@@ -332,16 +332,14 @@ tacit_status round_brief_current(tacit_database *db, round_brief *out, tacit_err
     return status == TACIT_OK ? take_brief(s, out, err) : status;
 }
 
-tacit_status round_each(tacit_database *db,
-                        tacit_status (*each)(void *ctx, const round_row *row, tacit_error *err),
-                        void *ctx, tacit_error *err)
+/* Each row of a statement that selects ROUND_COLUMNS; ends the statement. */
+static tacit_status each_round(tacit_statement *s,
+                               tacit_status (*each)(void *ctx, const round_row *row,
+                                                    tacit_error *err),
+                               void *ctx, tacit_error *err)
 {
-    tacit_statement *s;
     bool row = false;
-    tacit_status status = tacit_statement_begin(
-        db, &s, "SELECT " ROUND_COLUMNS " FROM round_round r ORDER BY r.rowid", err);
-    if (status != TACIT_OK)
-        return status;
+    tacit_status status;
     while ((status = tacit_statement_step(s, &row, err)) == TACIT_OK && row) {
         round_row r;
         status = read_round(s, &r, err);
@@ -353,6 +351,33 @@ tacit_status round_each(tacit_database *db,
     }
     tacit_statement_end(s);
     return status;
+}
+
+tacit_status round_each(tacit_database *db,
+                        tacit_status (*each)(void *ctx, const round_row *row, tacit_error *err),
+                        void *ctx, tacit_error *err)
+{
+    tacit_statement *s;
+    tacit_status status = tacit_statement_begin(
+        db, &s, "SELECT " ROUND_COLUMNS " FROM round_round r ORDER BY r.rowid", err);
+    return status == TACIT_OK ? each_round(s, each, ctx, err) : status;
+}
+
+tacit_status round_each_summed(tacit_database *db, const uint8_t lineage[LINEAGE_BYTES],
+                               tacit_status (*each)(void *ctx, const round_row *row,
+                                                    tacit_error *err),
+                               void *ctx, tacit_error *err)
+{
+    tacit_statement *s;
+    tacit_status status = tacit_statement_begin(db, &s,
+                                                "SELECT " ROUND_COLUMNS
+                                                " FROM round_round r WHERE r.lineage = $1 AND "
+                                                "r.result_digest IS NOT NULL ORDER BY r.position",
+                                                err);
+    if (status != TACIT_OK)
+        return status;
+    tacit_bind_blob(s, 1, lineage, LINEAGE_BYTES);
+    return each_round(s, each, ctx, err);
 }
 
 tacit_status round_secret(tacit_database *db, const uint8_t round_id[ROUND_ID_BYTES],

@@ -103,6 +103,11 @@ tacit_status round_brief_current(tacit_database *db, round_brief *out,
 tacit_status round_each(tacit_database *db,
                         tacit_status (*each)(void *ctx, const round_row *row, tacit_error *err),
                         void *ctx, tacit_error *err) TACIT_MUST_CHECK;
+/* Those of a lineage whose updates were summed, published or not, in the schedule's order. */
+tacit_status round_each_summed(tacit_database *db, const uint8_t lineage[LINEAGE_BYTES],
+                               tacit_status (*each)(void *ctx, const round_row *row,
+                                                    tacit_error *err),
+                               void *ctx, tacit_error *err) TACIT_MUST_CHECK;
 /* The secret half of the aggregator key; TACIT_NOT_FOUND once the round closed. */
 tacit_status round_secret(tacit_database *db, const uint8_t round_id[ROUND_ID_BYTES],
                           tacit_secret *out, tacit_error *err) TACIT_MUST_CHECK;

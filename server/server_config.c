@@ -36,6 +36,11 @@ static const tacit_config_row config_rows[] = {
      .at = AT(max_connections),
      .min = 1,
      .max = 100000},
+    {.key = "listen.max_per_address",
+     .kind = TACIT_CONFIG_U64,
+     .at = AT(max_per_address),
+     .min = 1,
+     .max = 100000},
     {.key = "uploads.max_mib",
      .kind = TACIT_CONFIG_U64,
      .at = AT(uploads_max_mib),
@@ -84,6 +89,7 @@ tacit_status server_config_load(server_config *out, const char *dir, tacit_error
                            .poll_ms = 30000,
                            .workers = 2,
                            .max_connections = 1024,
+                           .max_per_address = 256,
                            .uploads_max_mib = 16384};
     tacit_status status = tacit_file_join(path, sizeof path, dir, "server.yaml", err);
     if (status == TACIT_OK)
@@ -162,7 +168,9 @@ tacit_status server_config_write(const char *dir, const server_config_choice *ch
         choice->host, (unsigned long long)choice->port, (unsigned long long)choice->enrol_port);
     add_list(text, sizeof text, &used, choice->names, choice->n_names);
     if (used < sizeof text)
-        add(text, sizeof text, &used, "  workers: 2\n  max_connections: 1024\n");
+        add(text, sizeof text, &used,
+            "  workers: 2\n  max_connections: 1024\n"
+            "  max_per_address: 256  # raise it when more devices come from behind one address\n");
     if (used < sizeof text)
         describe_model(choice, text, sizeof text, &used);
     if (used < sizeof text)

@@ -22,7 +22,7 @@ typedef struct server_config {
     uint64_t certificate_days; /* life of the certificates of devices and server */
     uint64_t poll_ms;
     uint64_t workers;
-    uint64_t max_connections;
+    uint64_t max_connections, max_per_address;
     uint64_t uploads_max_mib; /* sealed updates of one round on disk */
 } server_config;
 

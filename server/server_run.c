@@ -15,6 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Bytes of a request where anybody may knock: hello, enrolment and renewal are far smaller. */
+enum { ENROLMENT_MAX = 16384 };
+
 typedef struct serving {
     tacit_secret tls_key;
     char *chain; /* the server's certificate, issued at every start and at half of its life */
@@ -71,7 +74,9 @@ static tacit_status listen_on(server *s, serving *v, uint64_t port, bool mutual,
                                   .key_pem = (const char *)v->tls_key.data,
                                   .roots_pem = mutual ? tacit_ca_root_pem(s->ca) : NULL,
                                   .workers = s->config.workers,
+                                  .max_request = mutual ? 0 : ENROLMENT_MAX,
                                   .max_connections = s->config.max_connections,
+                                  .max_per_address = s->config.max_per_address,
                                   .handler = mutual ? serve_device : serve_enrolment,
                                   .ctx = s};
     return tacit_listener_start(out, &setup, err);

@@ -105,6 +105,78 @@ static void expect_status(offered *o, tacit_status expected, const char *words)
         assert_null(o->plan.plan);
 }
 
+/* --- the device unit --- */
+
+static void whole_device(Tacit__Mechanism *m)
+{
+    m->unit = TACIT__UNIT__UNIT_DEVICE;
+    m->q_num = TACIT_Q_ONE;
+    m->steps = 1;
+    m->divisor = 1;
+    m->unit_examples = 4;
+}
+static void schedule_whole(Tacit__Schedule *s)
+{
+    for (size_t i = 0; i < s->n_rounds; i++)
+        whole_device(s->rounds[i]->mechanism);
+}
+static void plan_whole(Tacit__Plan *p)
+{
+    whole_device(p->mechanism);
+    p->local_steps = 7;
+    p->update_scale = 65536 / 0.5; /* one unit of the grid of C = 0.5 */
+}
+static void whole_without_steps(Tacit__Plan *p)
+{
+    plan_whole(p);
+    p->local_steps = 0;
+}
+static void whole_with_endless_steps(Tacit__Plan *p)
+{
+    plan_whole(p);
+    p->local_steps = TACIT_STEPS_MAX + 1;
+}
+static void whole_at_another_scale(Tacit__Plan *p)
+{
+    plan_whole(p);
+    p->update_scale *= 2;
+}
+static void record_with_local_steps(Tacit__Plan *p)
+{
+    p->local_steps = 1;
+}
+static void record_with_colluders(Tacit__Plan *p)
+{
+    p->assumed_colluders = 1;
+}
+
+static void whole_devices_have_local_steps(void **state)
+{
+    static const struct {
+        void (*plan)(Tacit__Plan *);
+        void (*schedule)(Tacit__Schedule *);
+        uint64_t maximum;
+        tacit_status expected;
+        const char *words;
+    } cases[] = {
+        {plan_whole, schedule_whole, 7, TACIT_OK, ""},
+        {plan_whole, schedule_whole, 6, TACIT_REFUSED, "7 steps is above this device's"},
+        {whole_without_steps, schedule_whole, 7, TACIT_BAD_INPUT, "local_steps"},
+        {whole_with_endless_steps, schedule_whole, 7, TACIT_BAD_INPUT, "local_steps"},
+        {whole_at_another_scale, schedule_whole, 7, TACIT_BAD_INPUT, "update_scale"},
+        {record_with_local_steps, NULL, 1000, TACIT_BAD_INPUT, "local_steps"},
+        {record_with_colluders, NULL, 1000, TACIT_BAD_INPUT, "assumed_colluders"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        offered o;
+        make_offer(&o, cases[i].plan, cases[i].schedule);
+        o.terms.maximum_steps = cases[i].maximum;
+        expect_status(&o, cases[i].expected, cases[i].words);
+        drop_offer(&o);
+    }
+}
+
 /* --- a good plan --- */
 
 static void a_good_plan_passes(void **state)
@@ -386,6 +458,78 @@ static void other_schedule(Tacit__Plan *p)
     p->schedule_hash = tacit_field_of(other, sizeof other);
 }
 
+static void adapting(Tacit__Plan *p)
+{
+    world_adapt(p->mechanism);
+}
+static void adapting_schedule(Tacit__Schedule *s)
+{
+    world_adapt_schedule(s);
+}
+static void less_count_noise(Tacit__Plan *p)
+{
+    adapting(p);
+    p->mechanism->quantile_b -= 1;
+}
+static void other_target(Tacit__Plan *p)
+{
+    adapting(p);
+    p->mechanism->quantile_target = 0.6;
+}
+static void other_clip_rate(Tacit__Plan *p)
+{
+    adapting(p);
+    p->mechanism->clip_rate = 0.3;
+}
+static void lower_clip_min(Tacit__Plan *p)
+{
+    adapting(p);
+    p->mechanism->clip_min = 0.04;
+}
+static void higher_clip_max(Tacit__Plan *p)
+{
+    adapting(p);
+    p->mechanism->clip_max = 6;
+}
+
+/* Every field of an adaptive clip is the schedule's. */
+static void an_adaptive_clip_is_its_schedules(void **state)
+{
+    static void (*const edits[])(Tacit__Plan *) = {
+        less_count_noise, other_target, other_clip_rate, lower_clip_min, higher_clip_max, NULL};
+    offered o;
+    (void)state;
+    make_offer(&o, adapting, adapting_schedule);
+    expect_status(&o, TACIT_OK, "");
+    assert_true(o.plan.mechanism.quantile_b == 400000 && o.plan.mechanism.clip_max == 5);
+    drop_offer(&o);
+    for (size_t i = 0; i < sizeof edits / sizeof edits[0]; i++) {
+        make_offer(&o, edits[i], adapting_schedule); /* NULL: the plan's clip is fixed */
+        expect_status(&o, TACIT_INTEGRITY, "mechanism differs");
+        drop_offer(&o);
+    }
+    make_offer(&o, adapting, NULL);
+    expect_status(&o, TACIT_INTEGRITY, "mechanism differs");
+    drop_offer(&o);
+}
+
+/* The policy's least noise is that of gradients and count together. */
+static void a_count_is_noise_that_the_policy_sees(void **state)
+{
+    double step = 1 / sqrt(1 / pow(tacit_noise_multiplier(100000), 2) +
+                           1 / pow(tacit_noise_multiplier(400000), 2));
+    offered o;
+    (void)state;
+    make_offer(&o, adapting, adapting_schedule);
+    o.policy.minimum_noise_multiplier = step * (1 - 1e-12);
+    expect_status(&o, TACIT_OK, "");
+    drop_offer(&o);
+    make_offer(&o, adapting, adapting_schedule);
+    o.policy.minimum_noise_multiplier = step * (1 + 1e-12);
+    expect_status(&o, TACIT_REFUSED, "noise multiplier");
+    drop_offer(&o);
+}
+
 static void a_plan_must_be_its_schedules_round(void **state)
 {
     static void (*const edits[])(Tacit__Plan *) = {
@@ -583,6 +727,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_good_plan_passes),
+        cmocka_unit_test(whole_devices_have_local_steps),
         cmocka_unit_test(plans_below_the_policy_are_refused),
         cmocka_unit_test(the_limits_of_the_policy_pass),
         cmocka_unit_test(mechanism_none_needs_permission),
@@ -593,6 +738,8 @@ int main(void)
         cmocka_unit_test(other_shapes_are_refused),
         cmocka_unit_test(a_base_of_the_same_shape_is_refused),
         cmocka_unit_test(targets_that_the_base_lacks_are_refused),
+        cmocka_unit_test(an_adaptive_clip_is_its_schedules),
+        cmocka_unit_test(a_count_is_noise_that_the_policy_sees),
         cmocka_unit_test(a_plan_must_be_its_schedules_round),
         cmocka_unit_test(an_accountant_that_nobody_keeps_is_refused),
         cmocka_unit_test(bytes_that_the_entry_does_not_log_are_refused),

@@ -111,6 +111,24 @@ static void huge_scales_are_clamped(void **state)
     assert_int_equal(out[2], 0);
 }
 
+/* A release passes bit for bit up to the bound; above it, it is scaled down, never past it. */
+static void releases_pass_as_they_are(void **state)
+{
+    int32_t release[N], out[N];
+    double sum = 0;
+    (void)state;
+    for (size_t i = 0; i < N; i++) {
+        release[i] = (int32_t)(i * 2654435761u) / 3; /* all of the range, both signs */
+        sum += (double)release[i] * (double)release[i];
+    }
+    update_fit(out, release, N, sqrt(sum) / 4096 * (1 + 1e-12), 4096);
+    assert_memory_equal(out, release, sizeof out);
+    update_fit(out, release, N, sqrt(sum) / 4096 / 3, 4096);
+    assert_true(norm_of(out, 4096) <= sqrt(sum) / 4096 / 3);
+    for (size_t i = 0; i < N; i++)
+        assert_true(fabs((double)out[i] - (double)release[i] / 3) <= 1);
+}
+
 /* --- sealing --- */
 
 typedef struct sealed_case {
@@ -222,6 +240,7 @@ int main(void)
         cmocka_unit_test(no_change_is_all_zeros),
         cmocka_unit_test(what_is_not_finite_becomes_zeros),
         cmocka_unit_test(huge_scales_are_clamped),
+        cmocka_unit_test(releases_pass_as_they_are),
         cmocka_unit_test(the_aggregator_opens_what_was_sealed),
         cmocka_unit_test(sealed_bytes_are_bound_to_their_reserve),
         cmocka_unit_test(uploads_leave_at_multiples_of_the_pad),

@@ -601,8 +601,8 @@ static void spin(int rounds)
         continue;
 }
 
-/* nng 1.5.2 stops accepting for ever when its greeting meets a broken pipe. Every way of hanging
- * up, with every delay between a finished sending side and a reset, and a friend gets in. */
+/* Every way of hanging up, with every delay between a finished sending side and a reset, and a
+ * friend gets in. */
 static void hanging_up_never_stops_the_listener(void **state)
 {
     uint8_t hello[2048];
@@ -672,6 +672,46 @@ static void connections_are_capped(void **state)
     tacit_link *late = dial(l); /* it dials again until a place is free */
     call_ok(late, "late");
     tacit_link_close(late);
+    tacit_listener_stop(l);
+}
+
+/* One address cannot take the places of the others. */
+static void addresses_are_capped(void **state)
+{
+    enum { MINE = 3 };
+    int fds[MINE], other;
+    (void)state;
+    tacit_listener_setup setup = serve("tls+tcp://127.0.0.1:0", NULL);
+    setup.max_connections = 100;
+    setup.max_per_address = MINE;
+    tacit_listener *l = start(&setup);
+    for (int i = 0; i < MINE; i++)
+        fds[i] = connect_plain(tacit_listener_port(l));
+    for (int i = 0; i < 5; i++)
+        wait_closed(connect_plain(tacit_listener_port(l)));
+    assert_int_equal(tacit_listener_count(l).turned_away, 5);
+    struct sockaddr_in from = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(0x7f000002)};
+    struct sockaddr_in to = {.sin_family = AF_INET,
+                             .sin_port = htons(tacit_listener_port(l)),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    other = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(other, (struct sockaddr *)&from, sizeof from), 0);
+    assert_int_equal(connect(other, (struct sockaddr *)&to, sizeof to), 0);
+    SSL_CTX *ctx = SSL_CTX_new(TLS_client_method());
+    SSL *ssl = SSL_new(ctx);
+    SSL_set_fd(ssl, other);
+    assert_int_equal(SSL_connect(ssl), 1);
+    SSL_free(ssl);
+    SSL_CTX_free(ctx);
+    close(other);
+    for (int i = 0; i < MINE; i++)
+        close(fds[i]);
+    tacit_link *link; /* their places are free again */
+    tacit_error err;
+    tacit_link_setup asks = {.url = tacit_listener_url(l), .roots_pem = tacit_ca_root_pem(ca)};
+    assert_int_equal(tacit_link_open(&link, &asks, &err), TACIT_OK);
+    call_ok(link, "mine");
+    tacit_link_close(link);
     tacit_listener_stop(l);
 }
 
@@ -1032,6 +1072,7 @@ int main(void)
         cmocka_unit_test_setup(hanging_up_never_stops_the_listener, reset_clock),
         cmocka_unit_test_setup(failing_dialers_do_not_stop_good_ones, reset_clock),
         cmocka_unit_test_setup(connections_are_capped, reset_clock),
+        cmocka_unit_test_setup(addresses_are_capped, reset_clock),
         cmocka_unit_test_setup(garbage_ends_the_connection, reset_clock),
         cmocka_unit_test_setup(nobody_there_is_said, reset_clock),
         cmocka_unit_test_setup(restart_is_survived_and_executes_once, reset_clock),

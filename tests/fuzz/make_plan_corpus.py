@@ -39,7 +39,7 @@ def message(fields):
 def mechanism(**change):
     f = {"kind": 2, "unit": 1, "neighbours": 1, "clip": 0.5, "b": 100000, "q": 2**32 // 20, "steps": 10,
          "divisor": 16.0, "examples": 1, **change}
-    return message(dict(zip(range(1, 10), f.values())))
+    return message(dict(zip(range(1, 15), f.values())))
 
 
 def adapter(targets=("attn_output", "ffn_down"), rank=8, alpha=16.0, seed=bytes([9]) + bytes(31)):
@@ -71,9 +71,12 @@ def offer(p=None, s=None, **both):
     return struct.pack("<I", len(p)) + p + s
 
 
+ADAPTIVE = {"quantile_b": 400000, "target": 0.5, "rate": 0.2, "clip_min": 0.05, "clip_max": 5.0}
 SGD = message({1: 1, 2: 0.5, 3: 0.9})
 WEAK, SUBJECT = mechanism(b=50000), mechanism(unit=2, examples=4)
 NONE = mechanism(kind=1, clip=0.0, b=0)
+WHOLE = mechanism(unit=3, q=2**32, steps=1, divisor=1.0, examples=4)
+GRID = 65536 / 0.5  # one unit of the grid of clip norm 0.5
 PLANS = {
     "good": {
         "adam": offer(),
@@ -82,6 +85,8 @@ PLANS = {
         "second_round": offer(plan(f5=1, f7=1, f8=b"\xf0" * 32)),
         "one_target": offer(a=adapter(targets=("attn_q",), rank=1)),
         "every_unit": offer(m=mechanism(q=2**32)),
+        "adaptive": offer(m=mechanism(**ADAPTIVE)),
+        "device": offer(plan(m=WHOLE, f16=GRID, f24=100, f25=1), schedule(m=WHOLE)),
     },
     "bad": {
         "empty": b"",
@@ -93,6 +98,9 @@ PLANS = {
         "noise_of_another_schedule": offer(plan(m=WEAK)),
         "zero_clip": offer(m=mechanism(clip=0.0)),
         "nan_clip": offer(m=mechanism(clip=float("nan"))),
+        "adaptive_half_set": offer(m=mechanism(**{**ADAPTIVE, "clip_max": 0.0})),
+        "adaptive_weak_count": offer(m=mechanism(**{**ADAPTIVE, "quantile_b": 50000})),
+        "adaptive_nan_rate": offer(m=mechanism(**{**ADAPTIVE, "rate": float("nan")})),
         "q_above_one": offer(m=mechanism(q=2**32 + 1)),
         "zero_steps": offer(m=mechanism(steps=0)),
         "unit_unknown": offer(m=mechanism(unit=9)),
@@ -110,6 +118,13 @@ PLANS = {
         "many_targets": offer(a=adapter(targets=["attn_q"] * 40)),
         "two_plans": offer(plan() + plan()),
         "unknown_field": offer(plan() + field(99, 1)),
+        "device_without_local_steps": offer(plan(m=WHOLE, f16=GRID), schedule(m=WHOLE)),
+        "device_long": offer(plan(m=WHOLE, f16=GRID, f24=101), schedule(m=WHOLE)),
+        "device_off_grid": offer(plan(m=WHOLE, f24=5), schedule(m=WHOLE)),
+        "device_sampled": offer(plan(m=mechanism(unit=3, steps=1, divisor=1.0), f16=GRID, f24=5),
+                                schedule(m=mechanism(unit=3, steps=1, divisor=1.0))),
+        "record_local_steps": offer(plan(f24=5)),
+        "record_colluders": offer(plan(f25=5)),
         "long_varint": offer(plan()[:-2] + b"\x80\x82\x00"),
     },
 }

@@ -86,6 +86,18 @@ SPOIL(clip, RESERVE, 2, 1, e->reserve->clip_norm *= 2)
 SPOIL(unit, RESERVE, 2, 1, e->reserve->unit = TACIT_UNIT_SUBJECT)
 SPOIL(values, RESERVE, 2, 1, e->reserve->values += 1)
 SPOIL(other_plan, RESERVE, 2, 1, e->reserve->plan_hash = filled(scratch, 32, 1))
+/* Device 1 enrols under a window that its third round fills. */
+static bool windowed(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (AT(ENROL, -1, 1)) {
+        tacit_policy policy = w->policy;
+        policy.window_epsilon = 1.5;
+        policy.window_reserves = 3;
+        set_enrol_policy(w, e->enrol, 1, &policy);
+    }
+    return true;
+}
+
 SPOIL(enrol_policy, ENROL, -1, 1, e->enrol->policy_signature.data[9] ^= 1)
 SPOIL(pseudonym, ENROL, -1, 1, e->device = tacit_field_of(w->device[0].name, 16))
 SPOIL(digest, SPEND, 2, 1, e->spend->update_digest = filled(scratch, 32, 0x50))
@@ -788,6 +800,77 @@ static void manifest_round(world *w, Tacit__AdapterManifest *m, int round)
         memset(m->round_id.data, 0x77, 16);
 }
 
+/* --- whole devices --- */
+
+static void whole_mechanism(Tacit__Mechanism *m)
+{
+    m->unit = TACIT__UNIT__UNIT_DEVICE;
+    m->b = 700000;
+    m->q_num = TACIT_Q_ONE;
+    m->steps = 1;
+    m->divisor = 1;
+}
+static void whole_schedule(Tacit__Schedule *s)
+{
+    for (size_t i = 0; i < s->n_rounds; i++)
+        whole_mechanism(s->rounds[i]->mechanism);
+}
+static void whole_plan(Tacit__Plan *p, int round)
+{
+    (void)round;
+    whole_mechanism(p->mechanism);
+    p->local_steps = 5;
+    p->update_scale = 65536 / p->mechanism->clip_norm;
+    p->norm_bound = 1000;
+}
+static void whole_plan_with_colluder(Tacit__Plan *p, int round)
+{
+    whole_plan(p, round);
+    p->assumed_colluders = 1;
+}
+static void whole_plan_at_small_bound(Tacit__Plan *p, int round)
+{
+    whole_plan(p, round);
+    p->norm_bound = 3;
+}
+static void whole_plan_without_steps(Tacit__Plan *p, int round)
+{
+    whole_plan(p, round);
+    p->local_steps = round == 2 ? 0 : 5;
+}
+
+/* The figure of sums of `h` devices' noise, whatever the log says. */
+static void state_summed(Tacit__AdapterManifest *m, uint64_t b, double h, int round)
+{
+    static char rule[] = "summed-noise";
+    tacit_budget sum;
+    tacit_error err;
+    tacit_event event = {.neighbours = TACIT_ADD_REMOVE,
+                         .sigma = tacit_noise_multiplier(b) * sqrt(h),
+                         .q = 1,
+                         .count = (uint64_t)round + 1};
+    tacit_budget_open(&sum, 1, 1e-5);
+    OK(tacit_budget_add(&sum, &event, WORLD_VALUES, true, &err));
+    m->epsilon_published = tacit_budget_epsilon(&sum);
+    m->epsilon_rule = rule;
+}
+/* Three updates, one of them the recipient's. */
+static void whole_manifest(world *w, Tacit__AdapterManifest *m, int round)
+{
+    (void)w;
+    state_summed(m, 700000, 2, round);
+}
+static void whole_manifest_of_all(world *w, Tacit__AdapterManifest *m, int round)
+{
+    (void)w;
+    state_summed(m, 700000, 3, round);
+}
+static void summed_records(world *w, Tacit__AdapterManifest *m, int round)
+{
+    (void)w;
+    state_summed(m, 100000, 2, round);
+}
+
 #define ANY_UNIT TACIT_UNIT_RECORD
 
 /* `kind` must be found; every other finding must be among `also`. NULL: the log is fine. */
@@ -900,6 +983,7 @@ static const struct fault {
     {"cap stated too high", "cap_mismatch", "", cap_stated, NULL, NULL, NULL, 3, false, ANY_UNIT},
     {"delta stated", "cap_mismatch", "", delta_stated, NULL, NULL, NULL, 3, false, ANY_UNIT},
     {"cap exceeded", "cap_exceeded", "", cap_lowered, NULL, NULL, NULL, 3, false, ANY_UNIT},
+    {"a full window", "window_exceeded", "", windowed, NULL, NULL, NULL, 3, false, ANY_UNIT},
     {"schedule over cap", "schedule_over_cap", "cap_exceeded", NULL, plan_long, NULL, schedule_long,
      3, false, ANY_UNIT},
     {"local training", NULL, "", local_fine, NULL, NULL, NULL, 3, false, ANY_UNIT},
@@ -966,6 +1050,21 @@ static const struct fault {
     {"other quorum stated", "aggregate_mismatch", "", quorum_stated, NULL, NULL, NULL, 3, false,
      ANY_UNIT},
     {"below quorum", "below_quorum", "", one_accepted, NULL, NULL, NULL, 3, false, ANY_UNIT},
+    {"whole devices", NULL, "", NULL, whole_plan, whole_manifest, whole_schedule, 3, false,
+     TACIT_UNIT_DEVICE},
+    {"whole devices at the server's number", NULL, "", NULL, whole_plan_at_small_bound, NULL,
+     whole_schedule, 3, false, TACIT_UNIT_DEVICE},
+    {"whole devices, no colluders counted", "manifest_epsilon", "", NULL, whole_plan_with_colluder,
+     whole_manifest, whole_schedule, 3, false, ANY_UNIT},
+    {"whole devices, scaled down", "manifest_epsilon", "", NULL, whole_plan_at_small_bound,
+     whole_manifest, whole_schedule, 3, false, ANY_UNIT},
+    {"whole devices, recipient's noise counted", "manifest_epsilon", "", NULL, whole_plan,
+     whole_manifest_of_all, whole_schedule, 3, false, ANY_UNIT},
+    {"records by the rule of sums", "manifest_epsilon", "", NULL, NULL, summed_records, NULL, 3,
+     false, ANY_UNIT},
+    {"whole devices without local steps", "bad_plan",
+     "reserve_without_plan decision_mismatch aggregate_without_plan manifest_without_aggregate",
+     NULL, whole_plan_without_steps, whole_manifest, whole_schedule, 3, false, ANY_UNIT},
     {"manifest signature", "bad_manifest", "round_state", manifest_signature, NULL, NULL, NULL, 3,
      false, ANY_UNIT},
     {"manifest of another base", "bad_manifest", "round_state", NULL, NULL, manifest_base, NULL, 3,
@@ -1057,9 +1156,9 @@ static void test_every_fault_is_caught_as_what_it_is(void **state)
 }
 
 /* Kinds that only the whole log or a receipt can show; each has its own test in
- * test_audit_log.c. */
+ * test_audit_log.c or test_export.c. */
 static const char whole_kinds[] = "wrong_log_key bad_checkpoint root_mismatch incomplete_export "
-                                  "unsigned_tail bad_receipt split_view receipt_missing";
+                                  "unsigned_tail bad_receipt split_view receipt_missing tile_mismatch";
 
 static void test_every_kind_has_a_fault(void **state)
 {

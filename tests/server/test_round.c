@@ -10,6 +10,7 @@
 #include "fleet.h"
 
 #include "privacy/audit.h"
+#include "privacy/published.h"
 
 #define START                                                                                      \
     "round start", "rounds", "2", "steps", "4", "q", "0.5", "noise-multiplier", "2", "unit",       \
@@ -457,6 +458,65 @@ static void test_absurd_costs(void **state)
     json_decref(started);
 }
 
+/* --- a clip norm that adapts --- */
+
+/* The norm bound that is derived for SGD with these options; the lineage is cancelled at once. */
+static double derived_bound(const char *clip, const char *quantile, const char *clip_max)
+{
+    const char *words[16] = {"round start",      "optimizer", "sgd",  "q",  "0.1",
+                             "noise-multiplier", "4",         "clip", clip, NULL};
+    if (quantile) {
+        const char *const adapts[] = {"quantile", quantile, "clip-max", clip_max, NULL};
+        memcpy(words + 9, adapts, sizeof adapts);
+    }
+    json_t *started = fleet_ask(&f, words);
+    double bound = json_real_value(json_object_get(started, "norm_bound"));
+    json_decref(started);
+    json_decref(FLEET_ASK(&f, "round cancel"));
+    return bound;
+}
+
+/* A device may honestly send what it clipped at the largest clip norm; the noise of the gradients
+ * is half a percent more than with a fixed one. */
+static void test_the_norm_bound_holds_at_every_clip(void **state)
+{
+    (void)state;
+    double fixed = derived_bound("5", NULL, NULL), adaptive = derived_bound("0.5", "0.5", "5");
+    assert_true(adaptive >= fixed && adaptive < 1.006 * fixed);
+    assert_true(derived_bound("0.5", NULL, NULL) < 0.101 * fixed);
+}
+
+/* Both devices through a round whose clip norm adapts: reserved, summed, published and audited at
+ * the cost of the step as a whole, which is that of a fixed clip norm at the same noise multiplier.
+ */
+static void test_a_round_with_an_adaptive_clip(void **state)
+{
+    (void)state;
+    fleet_task kept;
+    json_t *started = FLEET_ASK(&f, START, "rounds", "1", "quantile", "0.6", "clip-rate", "0.1");
+    double cost =
+        json_real_value(json_array_get(json_object_get(started, "epsilon_after_round"), 0));
+    json_decref(started);
+    fleet_work(&f);
+    serve_both(0.25, 0.75, &kept);
+    assert_true(kept.plan->mechanism->quantile_target == 0.6);
+    assert_true(kept.plan->mechanism->clip_min == 0.1 && kept.plan->mechanism->clip_max == 10);
+    fleet_work(&f);
+    fleet_expect_round(&f, "published", "");
+    json_t *list = adapter_list();
+    double published =
+        json_real_value(json_object_get(json_array_get(list, 0), "epsilon_published"));
+    assert_true(fabs(published / cost - 1) < 1e-9);
+    json_decref(list);
+    expect_clean_audit(false);
+    fleet_task_free(&kept);
+    started = FLEET_ASK(&f, START, "rounds", "1");
+    double fixed =
+        json_real_value(json_array_get(json_object_get(started, "epsilon_after_round"), 0));
+    assert_true(fabs(cost / fixed - 1) < 1e-4);
+    json_decref(started);
+}
+
 /* --- the gate --- */
 
 static void test_gate_stops_a_worse_adapter(void **state)
@@ -570,6 +630,114 @@ static void test_none(void **state)
     tacit_message_free(told);
     fleet_task_free(&kept);
     expect_clean_audit(true);
+}
+
+/* --- the device unit --- */
+
+#define WHOLE                                                                                      \
+    "round start", "unit", "device", "local-steps", "3", "rounds", "3", "noise-multiplier", "20",  \
+        "cohort", "3", "quorum", "2", "target", "3", "deadline-seconds", "600", "pad-seconds", "0"
+
+/* The newest adapter's two numbers are those of these sums, and it names the rule. */
+static void expect_views(const fleet_task *t, size_t rounds, const uint64_t *accepted,
+                         const char *rule)
+{
+    Tacit__Schedule *schedule;
+    tacit_summed_round summed[3];
+    tacit_published v;
+    tacit_error err;
+    size_t n = 0;
+    fleet_must(TACIT_UNPACK(&schedule, tacit__schedule, t->asked->schedule.data,
+                            t->asked->schedule.len, TACIT_MESSAGE_MAX, &err),
+               &err, "schedule");
+    for (uint32_t i = 0; i < rounds; i++)
+        if (accepted[i])
+            summed[n++] = (tacit_summed_round){i, accepted[i], t->plan->assumed_colluders,
+                                               t->plan->norm_bound};
+    fleet_must(tacit_published_epsilon(&v, schedule, rounds, t->layout.values, summed, n, &err),
+               &err, "views");
+    json_t *list = adapter_list(), *row = json_array_get(list, json_array_size(list) - 1);
+    assert_string_equal(v.rule, rule);
+    assert_string_equal(json_string_value(json_object_get(row, "epsilon_rule")), rule);
+    double against = json_real_value(json_object_get(row, "epsilon_server"));
+    double published = json_real_value(json_object_get(row, "epsilon_published"));
+    assert_true(against == v.epsilon_server && published == v.epsilon_published);
+    assert_true((published < against) == (strcmp(rule, "summed-noise") == 0));
+    json_decref(list);
+    tacit_message_free(schedule);
+}
+
+static void serve_three(fleet_device *three, fleet_task *kept)
+{
+    fleet_serve_round(three, 0.75);
+    serve_both(0.25, 0.5, kept);
+    fleet_work(&f);
+}
+
+/* A sum that the gate held back counts for recipients, too; so does each round's own number. */
+static void test_whole_devices(void **state)
+{
+    (void)state;
+    fleet_device three;
+    fleet_task kept[3];
+    float values[8192];
+    size_t count;
+    fleet_join(&three, &f, "three");
+    json_decref(FLEET_ASK(&f, WHOLE));
+    fleet_work(&f);
+    serve_three(&three, &kept[0]);
+    assert_int_equal(kept[0].plan->local_steps, 3);
+    assert_true(kept[0].plan->update_scale == 65536 && kept[0].plan->mechanism->steps == 1);
+    read_published(0, values, &count, &kept[0]);
+    for (size_t i = 0; i < count; i++)
+        assert_true(values[i] == 0.5f);
+    expect_views(&kept[0], 1, (const uint64_t[]){3}, "summed-noise");
+    fleet_write(&f, "score", "{\"accuracy\":0.1,\"loss\":9.0}\n", 0600);
+    serve_three(&three, &kept[1]);
+    fleet_write(&f, "score", "{\"accuracy\":0.9,\"loss\":0.5}\n", 0600);
+    serve_both(0.25, 0.75, &kept[2]);
+    atomic_fetch_add(&fleet_now, 600 * 1000);
+    fleet_work(&f);
+    expect_views(&kept[2], 3, (const uint64_t[]){3, 3, 2}, "summed-noise");
+    for (int i = 0; i < 3; i++)
+        fleet_task_free(&kept[i]);
+    fleet_device_free(&three);
+    expect_clean_audit(false);
+}
+
+/* With a bound that releases do not fit, or with as many colluders, the server's number is it. */
+static void test_whole_devices_without_the_rule(void **state)
+{
+    static const char *const options[][2] = {{"norm-bound", "2000"}, {"assumed-colluders", "1"}};
+    (void)state;
+    fleet_device three;
+    fleet_join(&three, &f, "three");
+    for (size_t i = 0; i < 2; i++) {
+        fleet_task kept;
+        json_decref(FLEET_ASK(&f, WHOLE, "rounds", "1", options[i][0], options[i][1], "clip",
+                              i ? "1" : "1000"));
+        fleet_work(&f);
+        serve_three(&three, &kept);
+        expect_views(&kept, 1, (const uint64_t[]){3}, "post-processing");
+        fleet_task_free(&kept);
+    }
+    fleet_device_free(&three);
+    expect_clean_audit(false);
+}
+
+static void test_whole_devices_are_released_once(void **state)
+{
+    tacit_error err;
+    (void)state;
+    assert_int_equal(FLEET_VERB(&f, NULL, &err, WHOLE, "steps", "2"), TACIT_BAD_INPUT);
+    assert_non_null(strstr(err.message, "released once"));
+    assert_int_equal(FLEET_VERB(&f, NULL, &err, WHOLE, "q", "0.5"), TACIT_BAD_INPUT);
+    assert_int_equal(FLEET_VERB(&f, NULL, &err, WHOLE, "local-steps", "0"), TACIT_USAGE);
+    assert_int_equal(FLEET_VERB(&f, NULL, &err, START, "local-steps", "3"), TACIT_USAGE);
+    assert_non_null(strstr(err.message, "local-steps: only with unit device"));
+    assert_int_equal(FLEET_VERB(&f, NULL, &err, START, "assumed-colluders", "3"), TACIT_USAGE);
+    assert_int_equal(FLEET_VERB(&f, NULL, &err, START, "unit", "person"), TACIT_USAGE);
+    assert_non_null(strstr(err.message, "record, subject or device"));
 }
 
 /* --- what is current --- */
@@ -701,6 +869,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_two_rounds, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_bad_update_is_left_out_alone, setup, teardown),
         cmocka_unit_test_setup_teardown(test_absurd_costs, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_the_norm_bound_holds_at_every_clip, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_round_with_an_adaptive_clip, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_pad_as_long_as_the_round_is_refused, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_waits_for_devices, setup, teardown),
@@ -718,6 +888,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_damaged_update, setup, teardown),
         cmocka_unit_test_setup_teardown(test_costs_of_a_long_lineage, setup, teardown),
         cmocka_unit_test_setup_teardown(test_none, setup_plain, teardown),
+        cmocka_unit_test_setup_teardown(test_whole_devices, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_whole_devices_without_the_rule, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_whole_devices_are_released_once, setup, teardown),
         cmocka_unit_test_setup_teardown(test_rollback_and_publish, setup, teardown),
         cmocka_unit_test_setup_teardown(test_restart_in_every_state, setup, teardown),
     };

@@ -14,49 +14,30 @@ typedef struct accountant_choice {
     double orders[TACIT_ORDERS_PARSED];
 } accountant_choice;
 
+#define CHOICE_TEXT(name, to, value, help)                                                         \
+    {                                                                                              \
+        name, 0, TACIT_OPTION_TEXT, to, false, value, help, 0, 0                                   \
+    }
+#define CHOICE_REAL(name, to, value, help, min, max)                                               \
+    {                                                                                              \
+        name, 0, TACIT_OPTION_REAL, to, false, value, help, min, max                               \
+    }
+
 /* Rows for a table of options; `c` is an accountant_choice. */
 #define ACCOUNTANT_CHOICE_ROWS(c)                                                                  \
-    {"accountant",                                                                                 \
-     0,                                                                                            \
-     TACIT_OPTION_TEXT,                                                                            \
-     &(c).accountant_word,                                                                         \
-     false,                                                                                        \
-     "WORD",                                                                                       \
-     "pld, rdp (the default), rdp-compat or analytic",                                             \
-     0,                                                                                            \
-     0},                                                                                           \
-        {"neighbours",                                                                             \
-         0,                                                                                        \
-         TACIT_OPTION_TEXT,                                                                        \
-         &(c).neighbours_word,                                                                     \
-         false,                                                                                    \
-         "WORD",                                                                                   \
-         "add-remove (the default) or replace-one",                                                \
-         0,                                                                                        \
-         0},                                                                                       \
-        {"orders",                                                                                 \
-         0,                                                                                        \
-         TACIT_OPTION_TEXT,                                                                        \
-         &(c).orders_word,                                                                         \
-         false,                                                                                    \
-         "A,B,...",                                                                                \
-         "rdp's orders, above 1.01, ascending; 156 from 1.1 to 1024 by default",                   \
-         0,                                                                                        \
-         0},                                                                                       \
-        {"pld-interval",                                                                           \
-         0,                                                                                        \
-         TACIT_OPTION_REAL,                                                                        \
-         &(c).options.grid.interval,                                                               \
-         false,                                                                                    \
-         "STEP",                                                                                   \
-         "step of pld's grid, 1e-4 for the reference's; 1e-4 or finer by default",                 \
-         1e-9,                                                                                     \
-         1},                                                                                       \
-    {                                                                                              \
-        "pld-tail", 0, TACIT_OPTION_REAL, &(c).options.grid.tail, false, "MASS",                   \
-            "mass beyond each end of pld's grid; 9.6e-23 by default, less for small deltas",       \
-            TACIT_PLD_TAIL_MIN, TACIT_PLD_TAIL_MAX                                                 \
-    }
+    CHOICE_TEXT("accountant", &(c).accountant_word, "WORD",                                        \
+                "pld, rdp (the default), rdp-compat or analytic"),                                 \
+        CHOICE_TEXT("neighbours", &(c).neighbours_word, "WORD",                                    \
+                    "add-remove (the default) or replace-one"),                                    \
+        CHOICE_TEXT("orders", &(c).orders_word, "A,B,...",                                         \
+                    "rdp's orders, above 1.01, ascending; 156 from 1.1 to 1024 by default"),       \
+        CHOICE_REAL("pld-interval", &(c).options.grid.interval, "STEP",                            \
+                    "step of pld's grid, 1e-4 for the reference's; 1e-4 or finer by default",      \
+                    1e-9, 1),                                                                      \
+        CHOICE_REAL("pld-tail", &(c).options.grid.tail, "MASS",                                    \
+                    "mass beyond each end of pld's grid; 9.6e-23, or less for small deltas, by "   \
+                    "default",                                                                     \
+                    TACIT_PLD_TAIL_MIN, TACIT_PLD_TAIL_MAX)
 
 void accountant_choice_defaults(accountant_choice *c);
 

@@ -417,14 +417,14 @@ out:
  * above y. */
 typedef struct reading {
     double above, excess, tail;
+    double shrink, share; /* e^-step, 1 - e^-step */
 } reading;
 
-static void reading_pass(reading *r, double mass, double step)
+static void reading_pass(reading *r, double mass)
 {
-    double shrink = exp(-step);
     r->above += mass;
-    r->excess = r->excess * shrink - expm1(-step) * r->above;
-    r->tail = (r->tail + mass) * shrink;
+    r->excess = r->excess * r->shrink + r->share * r->above;
+    r->tail = (r->tail + mass) * r->shrink;
 }
 
 /* What any mass of the law may be too low by. A transform is off by some u log2 of the size of its
@@ -440,8 +440,9 @@ static double law_noise(const loss_sum *s, const double *law, size_t size)
 
 static double read_answer(const loss_sum *s, const double *law, size_t size, const loss_query *q)
 {
-    reading r = {0, 0, 0};
-    double step = s->term[0].grid.step, y = 0, noise = law_noise(s, law, size);
+    double step = s->term[0].grid.step;
+    reading r = {.shrink = exp(-step), .share = -expm1(-step)};
+    double y = 0, noise = law_noise(s, law, size);
     double high = 1 + ROUNDING + ROUNDING_PER_RUN * s->runs;
     double base = -expm1(s->log_finite) + s->outside, delta = q->delta / high;
     if (q->for_epsilon && !(base < delta))
@@ -456,7 +457,7 @@ static double read_answer(const loss_sum *s, const double *law, size_t size, con
         if (q->for_epsilon && y <= 0)
             return 0;
         double mass = fmax(0, law[(uint64_t)index & (size - 1)]) + noise;
-        reading_pass(&r, mass * exp(s->log_scale - s->tilt * y), step);
+        reading_pass(&r, mass * exp(s->log_scale - s->tilt * y));
     }
     return q->for_epsilon ? fmax(0, y) : fmin(1, base + r.above); /* both from above */
 }

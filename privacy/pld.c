@@ -7,6 +7,7 @@
 #include <stdbool.h>
 
 #define DEFAULT_STEP 1e-4
+#define LEAST_STEP 1e-12
 #define DEFAULT_EXCESS 1e-4         /* step^2 / (12 v) of the default grid */
 #define DEFAULT_TAIL 9.64374924e-23 /* e^-50 / 2 */
 #define TAIL_OF_DELTA 1e-6          /* what the tails of all runs may take of delta */
@@ -74,7 +75,15 @@ static bool too_long(double points, double step)
     return points > (step < DEFAULT_STEP ? FINE_POINTS : MOST_POINTS);
 }
 
-/* The step 1e-4 halved until at most sqrt(12 excess v), then doubled while a grid is too long. */
+/* The next step where one makes too many points. Below 1e-4 all are whole parts of it: a grid that
+ * holds the points of a coarser one gives no more than that. */
+static double coarser(double step)
+{
+    double parts = round(DEFAULT_STEP / step);
+    return parts > 1 ? DEFAULT_STEP / ceil(parts / 2) : 2 * step;
+}
+
+/* 1e-4, or the part of it that is at most sqrt(12 excess v); coarser where a grid is too long. */
 static void choose_step(plan *p)
 {
     double variance = 0, runs = 0;
@@ -90,11 +99,9 @@ static void choose_step(plan *p)
         runs += 1;
     }
     double wanted = sqrt(12 * DEFAULT_EXCESS * variance / runs);
-    p->step = DEFAULT_STEP;
-    while (p->step > wanted && p->step > 1e-12)
-        p->step /= 2;
+    p->step = DEFAULT_STEP / fmax(1, ceil(DEFAULT_STEP / fmax(wanted, LEAST_STEP)));
     while (too_long(most_points(p), p->step))
-        p->step *= 2;
+        p->step = coarser(p->step);
 }
 
 /* `delta` is 1 where it is what is asked for. */
@@ -152,8 +159,8 @@ static tacit_status sum_new(loss_sum **out, const plan *p, loss_pair pair, tacit
     return status;
 }
 
-/* One attempt at p->step. Where it may adapt, a window that is too long only doubles p->step, as
- * often as needed, and leaves *answer: the caller asks again. */
+/* One attempt at p->step. Where it may adapt, a window that is too long only makes p->step
+ * coarser, as often as needed, and leaves *answer: the caller asks again. */
 static tacit_status ask_once(plan *p, const loss_query *q, bool adapt, double *answer, bool *again,
                              tacit_error *err)
 {
@@ -169,8 +176,9 @@ static tacit_status ask_once(plan *p, const loss_query *q, bool adapt, double *a
     if (adapt && too_long(points, p->step)) {
         *again = true;
         while (too_long(points, p->step) && points < INFINITY) {
-            points /= 2;
-            p->step *= 2;
+            double step = coarser(p->step);
+            points *= p->step / step;
+            p->step = step;
         }
     } else {
         status = loss_sum_solve(first, other, points, q, answer, err);

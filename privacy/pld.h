@@ -7,11 +7,11 @@
  * second differences). That can only raise delta at every epsilon. The sum is taken by Fourier
  * transforms of exponentially tilted masses, whose rounding is relative to the delta sought.
  *
- * The step is 1e-4 halved until it is at most sqrt(12e-4 v), v the mean one-run variance of the
- * loss, or the grid would exceed 2^20 points: the relative excess is about step^2 / (12 v), 1e-4 or
- * less, and never above that of step 1e-4. (Where even 1e-4 needs more than 2^22 points the step
- * grows; epsilon is in the hundreds there.) All events of q = 1 count as one Gaussian; when there
- * are no others, the result is the exact one of gaussian.h.
+ * The step is the largest whole part of 1e-4 that is at most sqrt(12e-4 v), v the mean one-run
+ * variance of the loss, or such that no grid exceeds 2^20 points: the relative excess is about
+ * step^2 / (12 v), 1e-4 or less, and never above that of step 1e-4. (Where even 1e-4 needs more
+ * than 2^22 points the step grows; epsilon is in the hundreds there.) All events of q = 1 count as
+ * one Gaussian; when there are no others, the result is the exact one of gaussian.h.
  *
  * Tails: a grid covers all but a mass of e^-50 / 2 of each Gaussian's ends, or less where that, for
  * all runs, would be more than a millionth of delta. Losses above the grid count as the highest

@@ -53,6 +53,7 @@ const tacit_audit_kind tacit_audit_kinds[] = {
     {"epsilon_mismatch", "a logged epsilon is not what the events amount to"},
     {"cap_mismatch", "a reserve states a cap or delta that is not the device's"},
     {"cap_exceeded", "a device spent more than its cap"},
+    {"window_exceeded", "a device's reserves in a row cost more than its window allows"},
     {"schedule_over_cap", "a device began a schedule that does not fit its cap"},
     {"after_account_lost", "a device spent from an account that was lost"},
     {"spend_without_reserve", "a spend or abandon has no reserve of its device"},
@@ -441,6 +442,8 @@ static void work_free(audit_work *w)
         tacit_message_free(w->plans[i].plan);
     audit_whole_free(w);
     free(w->log_keys);
+    for (size_t i = 0; i < w->device_count; i++)
+        free(w->devices[i].runs);
     free(w->devices);
     free(w->schedules);
     free(w->plans);

@@ -15,6 +15,7 @@
 #include "privacy/entry.h"
 #include "privacy/receipt.h"
 #include "privacy/tiles.h"
+#include "privacy/window.h"
 
 #include <sodium.h>
 
@@ -61,6 +62,12 @@ tacit_status audit_grow(void *array_pointer, size_t *capacity, size_t count, siz
 
 /* --- what the walk knows --- */
 
+/* Private reserves in a row that cost the same, for windows. */
+typedef struct audit_run {
+    tacit_window_item item;
+    size_t times;
+} audit_run;
+
 typedef struct audit_device {
     uint8_t identity_key[TACIT_SIGN_KEY_BYTES], policy_key[TACIT_SIGN_KEY_BYTES];
     uint8_t name[TACIT_DEVICE_BYTES]; /* newest pseudonym */
@@ -73,6 +80,8 @@ typedef struct audit_device {
     bool private_reserve;  /* there was one */
     tacit_privacy_unit unit;
     uint64_t sequence, reserves, spends, accepted;
+    audit_run *runs; /* its private reserves in order, equal neighbours together */
+    size_t run_count, run_capacity;
     uint8_t head[TACIT_HASH_BYTES];
 } audit_device;
 

@@ -14,7 +14,7 @@ typedef struct audit_input {
     bool keep_points; /* as in tacit_audit_options */
 
     tacit_audit audit;
-    json_t *schedules; /* schedule_list of the export */
+    json_t *schedules; /* schedule_list of the audit */
 } audit_input;
 
 /* The rows of these options, for a table of tacit_option. */

@@ -5,10 +5,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Losses fall as x grows. Beyond REACH standard deviations lies a mass of 0.5 e^-50: at the high
- * end of the loss it becomes infinite loss, at the low end the lowest loss kept. */
-#define REACH 9.745474864965935
-
 typedef struct pair {
     loss_pair kind;
     double s2, q, log_q, log_rest; /* log_rest = log(1 - q) */
@@ -83,21 +79,32 @@ static double density(const pair *p, double x)
     return (1 - p->q) * plain + p->q * exp(-b * b / 2) * scale;
 }
 
-static double upper_cdf(const pair *p, double x)
+/* Mass below x of (1 - q) N(0) + q N(shift); its logarithm. The mass above x is that below -x with
+ * the shift reversed. Accurate in relative terms far into the left tail. */
+static double log_mass_below(const pair *p, double x, double shift)
 {
-    double plain = exp(tacit_log_normal_cdf(x / p->sigma));
-    if (p->kind == LOSS_ADD)
+    double plain = tacit_log_normal_cdf(x / p->sigma);
+    if (shift == 0)
         return plain;
-    return (1 - p->q) * plain + p->q * exp(tacit_log_normal_cdf((x + 1) / p->sigma));
+    double shifted = p->log_q + tacit_log_normal_cdf((x - shift) / p->sigma);
+    double high = fmax(plain + p->log_rest, shifted), low = fmin(plain + p->log_rest, shifted);
+    return high == -INFINITY ? high : high + log1p(exp(low - high));
 }
 
-/* 1 - upper_cdf, accurate where that is near 1. */
-static double upper_tail(const pair *p, double x)
+static double mass_below(const pair *p, double x, double shift)
 {
-    double plain = exp(tacit_log_normal_cdf(-x / p->sigma));
-    if (p->kind == LOSS_ADD)
-        return plain;
-    return (1 - p->q) * plain + p->q * exp(tacit_log_normal_cdf(-(x + 1) / p->sigma));
+    return exp(log_mass_below(p, x, shift));
+}
+
+/* Where the two distributions have their other Gaussian; 0 for a plain N(0). */
+static double upper_shift(const pair *p)
+{
+    return p->kind == LOSS_ADD ? 0 : -1;
+}
+
+static double lower_shift(const pair *p)
+{
+    return p->kind == LOSS_REMOVE ? 0 : 1;
 }
 
 /* Gauss-Legendre nodes and weights on [-1, 1]. */
@@ -142,59 +149,112 @@ static void place_cell(const pair *p, double from, double to, double base, doubl
                     from + width * (double)(k + 1) / (double)panels, base, step, 5, low);
 }
 
-static pair pair_of(loss_pair kind, double sigma, double q)
+/* Adds what has `upper` mass under the upper distribution and `lower` under the lower one, with
+ * losses between base and base + step, to low[0] and low[1], keeping both. */
+static void place_mass(double upper, double lower, double base, double step, double *low)
 {
-    return (pair){kind, sigma * sigma, q, log(q), log1p(-q), sigma};
+    upper = fmax(0, upper); /* differences, which rounding may turn */
+    double up = (upper - exp(base + log(fmax(0, lower)))) / -expm1(-step);
+    up = fmin(upper, fmax(0, up));
+    low[1] += up;
+    low[0] += upper - up;
 }
 
-/* Where x begins and ends, and the grid that covers the losses in between. */
+static pair pair_of(const loss_shape *s)
+{
+    return (pair){s->pair, s->sigma * s->sigma, s->q, log(s->q), log1p(-s->q), s->sigma};
+}
+
+/* x with Phi(x) = mass, from below: mass < 1/2. */
+static double normal_quantile(double mass)
+{
+    double low = -40, high = 0, target = log(mass);
+    while (high - low > 1e-14) {
+        double middle = (low + high) / 2;
+        *(tacit_log_normal_cdf(middle) <= target ? &low : &high) = middle;
+    }
+    return low;
+}
+
+/* Where x begins and ends, and the grid that covers the losses in between, which fall as x grows.
+ */
 typedef struct extent {
     double first, last;     /* of x */
     double lowest, highest; /* grid indices, whole numbers */
 } extent;
 
-static extent extent_of(const pair *p, double step)
+static extent extent_of(const pair *p, const loss_shape *s)
 {
-    extent e = {.first = -REACH * p->sigma - (p->kind == LOSS_ADD ? 0 : 1),
-                .last = REACH * p->sigma};
-    e.lowest = floor(loss_at(p, e.last) / step);
-    e.highest = ceil(loss_at(p, e.first) / step);
+    double reach = -normal_quantile(s->tail) * s->sigma;
+    extent e = {.first = -reach - (p->kind == LOSS_ADD ? 0 : 1),
+                .last = reach + (p->kind == LOSS_ADD ? 1 : 0)};
+    e.lowest = floor(loss_at(p, e.last) / s->step);
+    e.highest = fmax(ceil(loss_at(p, e.first) / s->step), e.lowest + 1);
     return e;
 }
 
-double loss_grid_points(loss_pair kind, double sigma, double q, double step)
+double loss_grid_points(const loss_shape *shape)
 {
-    pair p = pair_of(kind, sigma, q);
-    extent e = extent_of(&p, step);
+    pair p = pair_of(shape);
+    extent e = extent_of(&p, shape);
     return e.highest - e.lowest + 1;
 }
 
-tacit_status loss_grid_init(loss_grid *g, loss_pair kind, double sigma, double q, double step,
-                            tacit_error *err)
+static void place_middle(loss_grid *g, const pair *p, const extent *e)
 {
-    const pair p = pair_of(kind, sigma, q);
-    const extent e = extent_of(&p, step);
-    *g = (loss_grid){.step = step};
+    double to = e->last;
+    for (size_t k = 0; k + 1 < g->n; k++) {
+        double base = (e->lowest + (double)k) * g->step;
+        double from = k + 2 == g->n ? e->first : fmax(e->first, x_of_loss(p, base + g->step));
+        from = fmin(from, to);
+        place_cell(p, from, to, base, g->step, &g->mass[k]);
+        to = from;
+    }
+}
+
+/* Beyond e->last: what the lowest cell still holds, and smaller losses, raised to it. */
+static void place_low_end(loss_grid *g, const pair *p, const extent *e)
+{
+    double base = e->lowest * g->step, end = fmax(e->last, x_of_loss(p, base));
+    double below = mass_below(p, -end, -upper_shift(p));
+    double upper = mass_below(p, -e->last, -upper_shift(p)) - below;
+    double lower = mass_below(p, -e->last, -lower_shift(p)) - mass_below(p, -end, -lower_shift(p));
+    place_mass(upper, lower, base, g->step, g->mass);
+    g->mass[0] += below;
+}
+
+/* Beyond e->first: what the highest cell still holds; larger losses between its end and infinity,
+ * so that both masses are kept. */
+static void place_high_end(loss_grid *g, const pair *p, const extent *e)
+{
+    double top = e->highest * g->step, end = fmin(e->first, x_of_loss(p, top));
+    double above = mass_below(p, end, upper_shift(p));
+    double upper = mass_below(p, e->first, upper_shift(p)) - above;
+    double lower = mass_below(p, e->first, lower_shift(p)) - mass_below(p, end, lower_shift(p));
+    place_mass(upper, lower, top - g->step, g->step, &g->mass[g->n - 2]);
+    double kept = fmin(above, exp(top + log_mass_below(p, end, lower_shift(p))));
+    g->mass[g->n - 1] += kept;
+    g->infinite = above - kept;
+}
+
+tacit_status loss_grid_init(loss_grid *g, const loss_shape *shape, tacit_error *err)
+{
+    const pair p = pair_of(shape);
+    const extent e = extent_of(&p, shape);
+    *g = (loss_grid){.step = shape->step};
     if (!(e.highest - e.lowest < (double)LOSS_GRID_MAX))
         return tacit_fail(err, TACIT_REFUSED,
                           "pld accountant: sigma %g, q %g at interval %g needs more than %zu grid "
                           "points; use a larger interval, or rdp",
-                          sigma, q, step, LOSS_GRID_MAX);
+                          shape->sigma, shape->q, shape->step, LOSS_GRID_MAX);
     g->lowest = (int64_t)e.lowest;
     g->n = (size_t)(e.highest - e.lowest) + 1;
-    g->mass = calloc(g->n + 1, sizeof *g->mass);
+    g->mass = calloc(g->n, sizeof *g->mass);
     if (!g->mass)
         return tacit_fail(err, TACIT_NO_MEMORY, "pld accountant: no memory for %zu points", g->n);
-    double to = e.last;
-    for (size_t k = 0; k + 1 < g->n; k++) {
-        double base = (e.lowest + (double)k) * step;
-        double from = k + 2 == g->n ? e.first : fmax(e.first, x_of_loss(&p, base + step));
-        from = fmin(from, to);
-        place_cell(&p, from, to, base, step, &g->mass[k]);
-        to = from;
-    }
-    g->mass[0] += upper_tail(&p, e.last);
-    g->infinite = upper_cdf(&p, e.first);
+    place_middle(g, &p, &e);
+    place_low_end(g, &p, &e);
+    place_high_end(g, &p, &e);
     return TACIT_OK;
 }
 

@@ -13,7 +13,7 @@
  *   replace  (1-q) N(0) + q N(-1)   against   (1-q) N(0) + q N(1) */
 typedef enum loss_pair { LOSS_REMOVE, LOSS_ADD, LOSS_REPLACE } loss_pair;
 
-/* mass[i] stands at loss (lowest + i) * step. */
+/* mass[i] stands at loss (lowest + i) * step. All masses with the infinite one add up to 1. */
 typedef struct loss_grid {
     double step;
     int64_t lowest;
@@ -24,12 +24,20 @@ typedef struct loss_grid {
 
 #define LOSS_GRID_MAX ((size_t)1 << 23)
 
+/* What a grid is made of. It covers the losses of all x but for `tail` of N(0, sigma^2) at each
+ * end; what lies beyond is split between the highest point and infinity, or is raised to the lowest
+ * point. 0 < tail < 1/2. */
+typedef struct loss_shape {
+    loss_pair pair;
+    double sigma, q, step, tail;
+} loss_shape;
+
 /* How many points loss_grid_init would make; a double, for it may be beyond any integer. */
-double loss_grid_points(loss_pair kind, double sigma, double q, double step);
+double loss_grid_points(const loss_shape *shape);
 
 /* Fills `g`, whose mass loss_grid_fini frees. TACIT_REFUSED beyond LOSS_GRID_MAX points;
  * TACIT_NO_MEMORY. */
-tacit_status loss_grid_init(loss_grid *g, loss_pair kind, double sigma, double q, double step,
+tacit_status loss_grid_init(loss_grid *g, const loss_shape *shape,
                             tacit_error *err) TACIT_MUST_CHECK;
 void loss_grid_fini(loss_grid *g);
 

@@ -4,9 +4,11 @@
 
 static const tacit_command commands[] = {
     {"epsilon", "the epsilon of a list of mechanisms", cmd_epsilon},
-    {"calibrate", "the smallest noise multiplier within a budget", cmd_calibrate},
+    {"calibrate", "the smallest noise multiplier, or the most steps, within a budget",
+     cmd_calibrate},
     {"verify", "an exported log, checked without its server", cmd_verify},
     {"witness", "cosigns the log of an export, as part of one log only", cmd_witness},
+    {"report", "an audit as a page, a table of devices, or JSON", cmd_report},
     {"canary", "a run with canaries, held against its claim", cmd_canary},
     {NULL, NULL, NULL},
 };

@@ -7,11 +7,16 @@
  * second differences). That can only raise delta at every epsilon. The sum is taken by Fourier
  * transforms of exponentially tilted masses, whose rounding is relative to the delta sought.
  *
- * The step is 1e-4 halved until it is at most sqrt(12e-4 v), v the mean one-run variance of the
- * loss, or the grid would exceed 2^20 points: the relative excess is about step^2 / (12 v), 1e-4 or
- * less, and never above that of step 1e-4. (Where even 1e-4 needs more than 2^22 points the step
- * grows; epsilon is in the hundreds there.) All events of q = 1 count as one Gaussian; when there
- * are no others, the result is the exact one of gaussian.h.
+ * The step is the largest whole part of 1e-4 that is at most sqrt(12e-4 v), v the mean one-run
+ * variance of the loss, or such that no grid exceeds 2^20 points: the relative excess is about
+ * step^2 / (12 v), 1e-4 or less, and never above that of step 1e-4. (Where even 1e-4 needs more
+ * than 2^22 points the step grows; epsilon is in the hundreds there.) All events of q = 1 count as
+ * one Gaussian; when there are no others, the result is the exact one of gaussian.h.
+ *
+ * Tails: a grid covers all but a mass of e^-50 / 2 of each Gaussian's ends, or less where that, for
+ * all runs, would be more than a millionth of delta. Losses above the grid count as the highest
+ * point or as infinite, so that their weight under both distributions is kept; losses below it are
+ * raised to the lowest point. Nothing is dropped.
  *
  * Add-remove takes the worse of the two directions. Replace-one compares (1 - q) N(0) + q N(-1)
  * with (1 - q) N(0) + q N(1). All events of one call must have the same neighbours.
@@ -24,17 +29,25 @@
 
 #include <stddef.h>
 
-#define TACIT_PLD_SIGMA_MIN 0.05
+/* How losses are placed; 0 for a field, or NULL for all, is the default described above.
+ * {.interval = 1e-4} is dp-accounting's grid (Gaussians are placed on it then, too). */
+typedef struct tacit_pld_grid {
+    double interval; /* step of the grid, at most 1 */
+    double tail;     /* mass beyond each end, from TACIT_PLD_TAIL_MIN to TACIT_PLD_TAIL_MAX */
+} tacit_pld_grid;
 
-/* Epsilon at delta in (0, 1); +inf when the infinite loss alone exceeds delta. `interval` is the
- * step of the grid, or 0 for the rule above (with an interval, Gaussians are placed on the grid
- * too: the reference's convention). TACIT_REFUSED for what it cannot take: noise multipliers below
- * TACIT_PLD_SIGMA_MIN, or a grid larger than memory allows. */
-tacit_status tacit_pld_epsilon(const tacit_event *events, size_t n, double delta, double interval,
-                               double *epsilon, tacit_error *err) TACIT_MUST_CHECK;
+#define TACIT_PLD_TAIL_MIN 1e-300
+#define TACIT_PLD_TAIL_MAX 0.25
+
+/* Epsilon at delta in (0, 1); +inf when the infinite loss alone exceeds delta. TACIT_REFUSED for
+ * an interval whose grid is larger than memory allows. */
+tacit_status tacit_pld_epsilon(const tacit_event *events, size_t n, double delta,
+                               const tacit_pld_grid *grid, double *epsilon,
+                               tacit_error *err) TACIT_MUST_CHECK;
 
 /* Delta at epsilon >= 0. */
-tacit_status tacit_pld_delta(const tacit_event *events, size_t n, double epsilon, double interval,
-                             double *delta, tacit_error *err) TACIT_MUST_CHECK;
+tacit_status tacit_pld_delta(const tacit_event *events, size_t n, double epsilon,
+                             const tacit_pld_grid *grid, double *delta,
+                             tacit_error *err) TACIT_MUST_CHECK;
 
 #endif

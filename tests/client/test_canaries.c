@@ -229,9 +229,17 @@ static void impossible_sets_are_refused(void **state)
     canary_set *set;
     tacit_error err;
     (void)state;
+    tacit_mechanism adaptive = m;
     none.kind = TACIT_MECHANISM_NONE;
     none.b = 0;
     none.clip_norm = 0;
+    adaptive.quantile_b = 400000;
+    adaptive.quantile_target = 0.5;
+    adaptive.clip_rate = 0.2;
+    adaptive.clip_min = adaptive.clip_norm / 2;
+    adaptive.clip_max = adaptive.clip_norm * 2;
+    assert_int_equal(canary_set_new(&set, 1, &adaptive, values, 1e-5, NULL, &err), TACIT_USAGE);
+    assert_non_null(strstr(err.message, "leave out --quantile"));
     assert_int_equal(canary_set_new(&set, 0, &m, values, 1e-5, NULL, &err), TACIT_USAGE);
     assert_int_equal(canary_set_new(&set, values + 1, &m, values, 1e-5, NULL, &err), TACIT_USAGE);
     assert_non_null(strstr(err.message, "trainable value of its own"));

@@ -79,6 +79,41 @@ static void test_published_values(void **state)
     assert_close("sigma", sigma, 1.0 / 3, 1e-7);
 }
 
+/* The central limit of Bu, Dong, Long and Su 2020: an estimate, no bound, of many subsampled steps.
+ * Only its numbers are used here: they are published for Gaussians of that mu. */
+static double limit_mu(double sigma, double q, double steps)
+{
+    return q * sqrt(steps * expm1(1 / (sigma * sigma)));
+}
+
+static void test_published_limits(void **state)
+{
+    (void)state;
+    double epsilon = tacit_gaussian_epsilon(1e-5, limit_mu(1.5, 0.04, 2249)); /* Opacus */
+    assert_true(epsilon > 6.59 && epsilon < 6.60);
+    const double q = 256.0 / 60000;
+    double mu = limit_mu(1.06, q, 20 / q); /* Bu et al., figure 4 */
+    assert_close("mu", mu, 0.34997, 1e-4);
+    assert_close("epsilon", tacit_gaussian_epsilon(1e-5, mu), 1.3413, 3e-4);
+    mu = limit_mu(0.638, q, 70 / q);
+    assert_close("mu", mu, 1.7849, 1e-4);
+    assert_close("epsilon", tacit_gaussian_epsilon(1e-5, mu), 8.697, 3e-4);
+    /* Opacus' sigma for epsilon 8 by this limit: 1.3227. */
+    assert_true(tacit_gaussian_epsilon(1e-5, limit_mu(1.3228, 0.04, 2250)) < 8);
+    assert_true(tacit_gaussian_epsilon(1e-5, limit_mu(1.3226, 0.04, 2250)) > 8);
+}
+
+/* A test of level 0.1 against sigma sqrt 3, three times, has power at most 0.38914: for every
+ * epsilon, power <= e^epsilon level + delta(epsilon), and the least of these is attained. */
+static void test_published_power(void **state)
+{
+    (void)state;
+    double power = 1;
+    for (double epsilon = 0; epsilon < 5; epsilon += 1e-3)
+        power = fmin(power, exp(epsilon) * 0.1 + exp(tacit_gaussian_log_delta(epsilon, 1)));
+    assert_close("power", power, 0.38914, 2e-5);
+}
+
 /* The definition by quadrature: delta = integral of max(0, p - e^eps q) for N(mu, 1) and N(0, 1).
  */
 static void test_delta_against_the_definition(void **state)
@@ -161,6 +196,8 @@ int main(void)
         cmocka_unit_test(test_log_normal_cdf),
         cmocka_unit_test(test_golden_epsilons_and_calibrations),
         cmocka_unit_test(test_published_values),
+        cmocka_unit_test(test_published_limits),
+        cmocka_unit_test(test_published_power),
         cmocka_unit_test(test_delta_against_the_definition),
         cmocka_unit_test(test_small_deltas_keep_their_digits),
         cmocka_unit_test(test_only_unsampled_events),

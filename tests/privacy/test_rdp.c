@@ -240,7 +240,6 @@ static void test_conversions_round_up(void **state)
 static void test_published_values(void **state)
 {
     (void)state;
-    tacit_error err;
     /* Mironov, Talwar, Zhang; true value of order 1.5. */
     assert_close("order 1.5", 50 * tacit_rdp_one(1.5, 2.5, 0.01, TACIT_RDP_TRUE), 6.50071e-4, 1e-6,
                  0);
@@ -251,25 +250,6 @@ static void test_published_values(void **state)
     for (int i = 0; i < 4; i++)
         assert_close("rho", 50 * tacit_rdp_one(orders[i], 2.5, 0.01, TACIT_RDP_TRUE), rhos[i], 1e-4,
                      0);
-    const struct {
-        double q, sigma;
-        uint64_t steps;
-        double delta, epsilon, tolerance;
-        tacit_rdp_mode mode;
-    } runs[] = {
-        {0.04, 1.5, 2250, 1e-5, 7.32911117143, 1e-10, TACIT_RDP_TRUE},        /* Opacus */
-        {150.0 / 60000, 1.3, 6000, 1e-5, 0.7242234026, 1e-9, TACIT_RDP_TRUE}, /* TF Privacy */
-        {100.0 / 100000, 1, 30000, 1e-7, 1.4154988495, 1e-9, TACIT_RDP_TRUE},
-        {1, 0.7, 2, 1e-5, 10.8602036, 1e-7, TACIT_RDP_TRUE}, /* JAX Privacy */
-        {0.01, 0.7, 120, 1e-5, 3.2392676, 1e-7, TACIT_RDP_COMPAT},
-    };
-    for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i++) {
-        tacit_rdp account = {0};
-        tacit_event e = {TACIT_ADD_REMOVE, runs[i].sigma, runs[i].q, runs[i].steps};
-        assert_int_equal(tacit_rdp_add(&account, &e, runs[i].mode, &err), TACIT_OK);
-        assert_close("epsilon", tacit_rdp_epsilon(&account, runs[i].delta, NULL), runs[i].epsilon,
-                     runs[i].tolerance, 0);
-    }
     /* One step at order 8, from an implementation in Python integers and logarithms. */
     const double rho8[][3] = {
         {0.01, 1, 8.936439076e-4},
@@ -284,7 +264,179 @@ static void test_published_values(void **state)
     for (size_t i = 0; i < sizeof rho8 / sizeof rho8[0]; i++)
         assert_close("rho(8)", tacit_rdp_one(8, rho8[i][1], rho8[i][0], TACIT_RDP_TRUE), rho8[i][2],
                      1e-8, 0);
-    assert_close("conversion", tacit_rdp_to_epsilon(32, 1.1, 1e-5), 1.32783806176, 1e-11, 0);
+    double best = INFINITY;
+    int best_order = 0;
+    for (int a = 2; a <= 32; a++) { /* dp-accounting: rho = 1.1 at all of them */
+        double epsilon = tacit_rdp_to_epsilon(a, 1.1, 1e-5);
+        best_order = epsilon < best ? a : best_order;
+        best = fmin(best, epsilon);
+    }
+    assert_close("conversion", best, 1.32783806176, 1e-11, 0);
+    assert_int_equal(best_order, 32);
+}
+
+typedef struct known_run {
+    double q, sigma;
+    uint64_t steps;
+    double delta, epsilon, tolerance, order; /* order: 0 where none is published */
+} known_run;
+
+static void check_known(const known_run *r, tacit_rdp_mode mode)
+{
+    tacit_error err;
+    tacit_rdp account = {0};
+    double order;
+    const tacit_event e = {TACIT_ADD_REMOVE, r->sigma, r->q, r->steps};
+    assert_int_equal(tacit_rdp_add(&account, &e, mode, &err), TACIT_OK);
+    assert_close("epsilon", tacit_rdp_epsilon(&account, r->delta, &order), r->epsilon, r->tolerance,
+                 0);
+    assert_true(r->order == 0 || fabs(order - r->order) < 1e-9);
+}
+
+/* What dp-accounting, TF Privacy, JAX Privacy and Opacus print for runs that their tests state. */
+static void test_published_runs(void **state)
+{
+    (void)state;
+    const known_run either[] = {
+        {150.0 / 60000, 1.3, 6000, 1e-5, 0.7242234026, 1e-9, 19},
+        {100.0 / 100000, 1, 30000, 1e-7, 1.4154988495, 1e-9, 13},
+        {1, 0.7, 2, 1e-5, 10.8602036, 1e-7, 0},
+        {1, 0.35, 2, 1e-5, 26.2880374, 1e-7, 0},
+        {1, 1, 5, 1e-6, 13.376, 5e-5, 0},
+        {0.0064, 1, 782, 1e-6, 1.616, 5e-4, 0},
+        {0.01, 4, 10000, 1e-5, 1.0355, 5e-5, 0}, /* Abadi et al. 2016, today's conversion */
+    };
+    const known_run biased[] = {
+        {0.01, 0.7, 120, 1e-5, 3.2392676, 1e-7, 0},
+        {0.01, 0.35, 120, 1e-5, 22.6248601, 1e-7, 0},
+        {0.04, 1.5, 2250, 1e-5, 7.3293347, 1e-7, 0},
+    };
+    const known_run exact = {0.04, 1.5, 2250, 1e-5, 7.32911117143, 1e-10, 3.9}; /* Opacus */
+    for (size_t i = 0; i < sizeof either / sizeof either[0]; i++) {
+        check_known(&either[i], TACIT_RDP_TRUE);
+        check_known(&either[i], TACIT_RDP_COMPAT);
+    }
+    for (size_t i = 0; i < sizeof biased / sizeof biased[0]; i++)
+        check_known(&biased[i], TACIT_RDP_COMPAT);
+    check_known(&exact, TACIT_RDP_TRUE);
+    /* Opacus' sigma for epsilon 8. */
+    tacit_event shape = {TACIT_ADD_REMOVE, 1, 0.04, 2250};
+    assert_close("sigma", calibrated(TACIT_RDP_COMPAT, &shape, 8, 1e-5), 1.41587, 0, 6e-6);
+    assert_close("sigma", calibrated(TACIT_RDP_TRUE, &shape, 8, 1e-5), 1.416, 0, 3e-4);
+    shape.count = 2000;
+    assert_close("sigma", calibrated(TACIT_RDP_COMPAT, &shape, 8, 1e-5), 1.35624, 0, 6e-6);
+    assert_close("sigma", calibrated(TACIT_RDP_TRUE, &shape, 8, 1e-5), 1.3562, 0, 1e-4);
+}
+
+/* The conversion of the papers before 2020, rho + log(1 / delta) / (a - 1), at its best order. */
+static double old_conversion(const known_run *r, double first, double step, int orders, double *at)
+{
+    double best = INFINITY;
+    for (int i = 0; i < orders; i++) {
+        double a = first + step * i;
+        double rho = (double)r->steps * tacit_rdp_one(a, r->sigma, r->q, TACIT_RDP_TRUE);
+        double epsilon = rho - log(r->delta) / (a - 1);
+        *at = epsilon < best ? a : *at;
+        best = fmin(best, epsilon);
+    }
+    return best;
+}
+
+static void test_values_of_older_papers(void **state)
+{
+    (void)state;
+    double at = 0;
+    const known_run abadi = {.q = 0.01, .sigma = 4, .steps = 10000, .delta = 1e-5};
+    assert_close("Abadi et al. 2016", old_conversion(&abadi, 2, 1, 63, &at), 1.2586, 5e-5, 0);
+    /* Bu et al. 2020, figure 4: lots of 256 of 60,000, 70 and 20 epochs. */
+    known_run bu = {.q = 256.0 / 60000, .sigma = 0.7, .delta = 1e-5};
+    bu.steps = (uint64_t)(70 * 60000 / 256);
+    assert_close("Bu et al. 2020", old_conversion(&bu, 1.5, 0.5, 60, &at), 8.678, 2e-3, 0);
+    assert_true(at == 3.5);
+    bu.sigma = 1.3;
+    bu.steps = (uint64_t)(20 * 60000 / 256);
+    assert_close("Bu et al. 2020", old_conversion(&bu, 2, 1, 63, &at), 1.3498, 2e-3, 0);
+}
+
+/* Any rate that an event may have, at noise whose exponents are large: rho keeps growing with q. */
+static void test_rates_down_to_nothing(void **state)
+{
+    (void)state;
+    const double sigmas[] = {0.06, 0.1, 0.3, 1};
+    for (int i = 0; i < 4; i++)
+        for (double a = 1.1; a < 11; a += 0.7) {
+            double last = 0;
+            for (double q = 1e-300; q < 1; q *= 1e5) {
+                double rho = tacit_rdp_one(a, sigmas[i], q, TACIT_RDP_TRUE);
+                if (!(rho >= last && rho <= a / (2 * sigmas[i] * sigmas[i])))
+                    fail_msg("order %g, sigma %g, q %g: %.17g after %.17g", a, sigmas[i], q, rho,
+                             last);
+                last = rho;
+            }
+            assert_true(last > 0);
+        }
+}
+
+/* dp-accounting's own test: orders from 1.02 to 99.999 by 0.001, sigma 4.530877117, epsilon 1. */
+static void test_orders_of_the_callers_choice(void **state)
+{
+    (void)state;
+    tacit_error err;
+    enum { N = 98980 };
+    double *orders = malloc(N * sizeof *orders), epsilon, order;
+    assert_non_null(orders);
+    for (int i = 0; i < N; i++)
+        orders[i] = 1.02 + 0.001 * i;
+    const tacit_event whole = {TACIT_ADD_REMOVE, 4.530877117, 1, 1};
+    assert_int_equal(
+        tacit_rdp_epsilon_over(orders, N, &whole, 1, TACIT_RDP_TRUE, 1e-6, &epsilon, &order, &err),
+        TACIT_OK);
+    assert_close("epsilon", epsilon, 1, 1e-8, 0);
+    free(orders);
+    const double two[] = {2}, many[] = {3, 17, 32.5, 600.25, 1000};
+    const tacit_event e = {TACIT_ADD_REMOVE, 2, 0.02, 500};
+    double single[5], least = INFINITY;
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(tacit_rdp_epsilon_over(&many[i], 1, &e, 1, TACIT_RDP_TRUE, 1e-5,
+                                                &single[i], &order, &err),
+                         TACIT_OK);
+        double rho = 500 * tacit_rdp_one(many[i], 2, 0.02, TACIT_RDP_TRUE);
+        assert_close("one order", single[i], tacit_rdp_to_epsilon(many[i], rho, 1e-5), 1e-9, 0);
+        least = fmin(least, single[i]);
+    }
+    assert_int_equal(
+        tacit_rdp_epsilon_over(many, 5, &e, 1, TACIT_RDP_TRUE, 1e-5, &epsilon, &order, &err),
+        TACIT_OK);
+    assert_true(epsilon == least && order == 17);
+    assert_int_equal(
+        tacit_rdp_epsilon_over(two, 0, &e, 1, TACIT_RDP_TRUE, 1e-5, &epsilon, &order, &err),
+        TACIT_BAD_INPUT);
+    const double bad[][2] = {{1.01, 2}, {2, 2}, {3, 2}, {2, 1025}, {NAN, 2}};
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(
+            tacit_rdp_epsilon_over(bad[i], 2, &e, 1, TACIT_RDP_TRUE, 1e-5, &epsilon, &order, &err),
+            TACIT_BAD_INPUT);
+}
+
+/* log A is convex in the order: at a + 1/2 it lies below the chord and above both neighbours'
+ * continuations. Integer orders come from another formula. */
+static void test_high_fractional_orders_fit_between(void **state)
+{
+    (void)state;
+    const double settings[][2] = {{0.3, 0.5}, {1, 0.01}, {4, 0.1}, {0.8, 1e-5}};
+    for (size_t k = 0; k < 4; k++)
+        for (double a = 12; a < 1020; a *= 1.7) {
+            double log_a[4], n = floor(a);
+            for (int i = 0; i < 4; i++)
+                log_a[i] = (n + i - 2) *
+                           tacit_rdp_one(n + i - 1, settings[k][0], settings[k][1], TACIT_RDP_TRUE);
+            double half =
+                (n - 0.5) * tacit_rdp_one(n + 0.5, settings[k][0], settings[k][1], TACIT_RDP_TRUE);
+            double slack = 1e-11 * log_a[3];
+            assert_true(half <= (log_a[1] + log_a[2]) / 2 + slack);
+            assert_true(half >= log_a[1] + (log_a[1] - log_a[0]) / 2 - slack);
+            assert_true(half >= log_a[2] - (log_a[3] - log_a[2]) / 2 - slack);
+        }
 }
 
 /* Same bits whatever the order and the grouping of events; never below the double sum. */
@@ -437,6 +589,11 @@ int main(void)
         cmocka_unit_test(test_rounding_stays_within_its_bound),
         cmocka_unit_test(test_conversions_round_up),
         cmocka_unit_test(test_published_values),
+        cmocka_unit_test(test_published_runs),
+        cmocka_unit_test(test_values_of_older_papers),
+        cmocka_unit_test(test_rates_down_to_nothing),
+        cmocka_unit_test(test_orders_of_the_callers_choice),
+        cmocka_unit_test(test_high_fractional_orders_fit_between),
         cmocka_unit_test(test_account_is_exact_arithmetic),
         cmocka_unit_test(test_infinity_stays_infinite),
         cmocka_unit_test(test_zero_cost),

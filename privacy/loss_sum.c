@@ -1,0 +1,489 @@
+#include "privacy/loss_sum.h"
+
+#include "privacy/fft.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* For a tilt t, masses p(l) e^(t l) / M(t) are again a distribution; K(t) = sum of count log M(t).
+ * Its n-fold convolution is computed where the tilted sum Y lives, around K'(t), and multiplied by
+ * e^(K(t) - t y) afterwards. With t so that K'(t) is about the epsilon sought, every number that
+ * matters is of the size of the largest one. */
+
+#define LOG_OUTSIDE (-36.0) /* log of the share that may lie outside the window */
+#define COARSE 4096
+
+/* How much too high delta is read, relative, for what the masses of the grids are off. */
+#define ROUNDING 1e-9
+#define ROUNDING_PER_RUN 0x1p-46
+
+/* Mass and mean loss of runs of grid points, for choosing tilt and window cheaply. */
+typedef struct coarse {
+    size_t n;
+    double log_mass[COARSE], loss[COARSE];
+} coarse;
+
+typedef struct term {
+    loss_grid grid;
+    uint64_t count;
+    coarse *coarse;
+} term;
+
+struct loss_sum {
+    size_t n, most;
+    term *term;
+    double runs;            /* losses in all */
+    double log_finite;      /* log of the probability that no loss is infinite */
+    double tilt, log_scale; /* t, K(t) */
+    double outside;         /* bound on the mass above the window */
+    int64_t window_low;     /* grid index of the window's first point */
+};
+
+/* Single points around loss 0, where most mass is; then runs of 1/128 of the distance from there,
+ * and of 1/1024 of the grid at most: under COARSE runs for any grid below 2^23 points. */
+static size_t coarse_run(const loss_grid *g, size_t at)
+{
+    size_t distance = (size_t)llabs(g->lowest + (int64_t)at) / 128, most = g->n / 1024;
+    size_t run = distance < most ? distance : most;
+    return run > 0 ? run : 1;
+}
+
+static tacit_status coarse_new(coarse **out, const loss_grid *g, tacit_error *err)
+{
+    coarse *c = malloc(sizeof *c);
+    *out = c;
+    if (!c)
+        return tacit_fail(err, TACIT_NO_MEMORY, "pld accountant: no memory");
+    c->n = 0;
+    for (size_t at = 0; at < g->n;) {
+        size_t end = at + coarse_run(g, at);
+        double mass = 0, moment = 0;
+        for (; at < g->n && at < end; at++) {
+            mass += g->mass[at];
+            moment += g->mass[at] * (double)(g->lowest + (int64_t)at);
+        }
+        if (mass > 0 && c->n < COARSE) {
+            c->log_mass[c->n] = log(mass);
+            c->loss[c->n++] = moment / mass * g->step;
+        }
+    }
+    return TACIT_OK;
+}
+
+tacit_status loss_sum_new(loss_sum **out, size_t most, tacit_error *err)
+{
+    loss_sum *s = calloc(1, sizeof *s);
+    *out = s;
+    if (s) {
+        s->most = most;
+        s->term = calloc(most, sizeof *s->term);
+    }
+    if (s && s->term)
+        return TACIT_OK;
+    loss_sum_free(s);
+    *out = NULL;
+    return tacit_fail(err, TACIT_NO_MEMORY, "pld accountant: no memory");
+}
+
+void loss_sum_free(loss_sum *s)
+{
+    if (!s)
+        return;
+    for (size_t i = 0; i < s->n; i++) {
+        loss_grid_fini(&s->term[i].grid);
+        free(s->term[i].coarse);
+    }
+    free(s->term);
+    free(s);
+}
+
+tacit_status loss_sum_add(loss_sum *s, loss_grid *grid, uint64_t count, tacit_error *err)
+{
+    if (s->n == s->most || (s->n > 0 && s->term[0].grid.step != grid->step)) {
+        loss_grid_fini(grid);
+        return tacit_fail(err, TACIT_USAGE, "sum of losses: expected at most %zu of one step",
+                          s->most);
+    }
+    term *t = &s->term[s->n++];
+    *t = (term){.grid = *grid, .count = count};
+    s->runs += (double)count;
+    s->log_finite += (double)count * log1p(-grid->infinite);
+    return coarse_new(&t->coarse, &t->grid, err);
+}
+
+/* --- Tilt and window. --- */
+
+typedef struct cumulant {
+    double value, slope, curvature; /* K, K', K'' */
+} cumulant;
+
+/* K, K', K'' of one run. */
+static cumulant coarse_moments(const coarse *c, double t)
+{
+    double top = -INFINITY, m0 = 0, m1 = 0, m2 = 0;
+    for (size_t j = 0; j < c->n; j++) {
+        double exponent = c->log_mass[j] + t * c->loss[j];
+        top = exponent > top ? exponent : top;
+    }
+    for (size_t j = 0; j < c->n; j++) {
+        double w = exp(c->log_mass[j] + t * c->loss[j] - top);
+        m0 += w;
+        m1 += w * c->loss[j];
+        m2 += w * c->loss[j] * c->loss[j];
+    }
+    return (cumulant){top + log(m0), m1 / m0, fmax(0, m2 / m0 - m1 / m0 * (m1 / m0))};
+}
+
+static cumulant coarse_cumulant(const loss_sum *s, double t)
+{
+    cumulant k = {0};
+    for (size_t i = 0; i < s->n; i++) {
+        cumulant one = coarse_moments(s->term[i].coarse, t);
+        k.value += (double)s->term[i].count * one.value;
+        k.slope += (double)s->term[i].count * one.slope;
+        k.curvature += (double)s->term[i].count * one.curvature;
+    }
+    return k;
+}
+
+/* log M(t) of one grid, to full precision; the coarse value keeps the exponents in range. */
+static double log_moment(const term *t, double tilt)
+{
+    const loss_grid *g = &t->grid;
+    double shift = coarse_moments(t->coarse, tilt).value, sum = 0;
+    for (size_t i = 0; i < g->n; i++)
+        sum += g->mass[i] * exp(tilt * g->step * (double)(g->lowest + (int64_t)i) - shift);
+    return shift + log(sum);
+}
+
+static double exact_cumulant(const loss_sum *s, double t)
+{
+    double k = 0;
+    for (size_t i = 0; i < s->n; i++)
+        k += (double)s->term[i].count * log_moment(&s->term[i], t);
+    return k;
+}
+
+/* Positive while the tilt is too small. Saddle point: log delta is about K - t K', less the width
+ * of the peak and t (t + 1). */
+static double tilt_error(const loss_sum *s, const loss_query *q, double t)
+{
+    cumulant k = coarse_cumulant(s, t);
+    if (!q->for_epsilon)
+        return q->epsilon - k.slope;
+    double width = log1p(sqrt(2 * M_PI * k.curvature) * t * (1 + t));
+    return k.value - t * k.slope - width - log(q->delta);
+}
+
+/* A tilt of TILT_STEPS / step leaves nothing but the highest few points of a grid. */
+#define TILT_STEPS 10
+
+static double saddle_tilt(const loss_sum *s, const loss_query *q, double most)
+{
+    double low = 0, high = 1;
+    if (tilt_error(s, q, 0) <= 0)
+        return 0;
+    while (tilt_error(s, q, high) > 0 && high < most) {
+        low = high;
+        high *= 2;
+    }
+    for (int i = 0; i < 40 && high - low > 1e-3 * high; i++) {
+        double middle = (low + high) / 2;
+        *(tilt_error(s, q, middle) > 0 ? &low : &high) = middle;
+    }
+    return high;
+}
+
+/* Less than the saddle point's tilt t: the law then reaches less far up (rare large losses weigh
+ * less), at the price of a factor e^((K(u) - u y) - (K(t) - t y)), y = K'(t), between its mass and
+ * what is read off around y, by which the transforms' rounding grows as well. u is at least t / 2,
+ * and such that the factor is at most e^7, and less where the runs leave no such room in ROUNDING.
+ */
+static double choose_tilt(const loss_sum *s, const loss_query *q, double most)
+{
+    double tilt = saddle_tilt(s, q, most), low = tilt / 2, high = tilt;
+    double most_price = fmin(7, fmax(0, log(ROUNDING / (s->runs * 0x1p-50))));
+    cumulant at = coarse_cumulant(s, tilt);
+    for (int i = 0; i < 12; i++) {
+        double u = i == 0 ? low : (low + high) / 2;
+        double price = coarse_cumulant(s, u).value - at.value + (tilt - u) * at.slope;
+        *(price > most_price ? &low : &high) = u;
+        if (high == low)
+            break;
+    }
+    return high;
+}
+
+/* The values of h that are tried. A law near a Gaussian needs some 8 spreads' worth, 8 / sqrt(K'');
+ * one of rare large losses, whose spread is small, needs an h of the size of the tilt. */
+#define CHERNOFF_TRIES 24
+
+typedef struct chernoff {
+    double first, ratio;
+} chernoff;
+
+static chernoff chernoff_range(const cumulant *at, double t, double step)
+{
+    double spread = sqrt(at->curvature + step * step); /* no finer than the grid */
+    double first = 0.05 * fmin(1 / spread, 1 + t), last = 40 / spread;
+    return (chernoff){first, pow(last / first, 1.0 / (CHERNOFF_TRIES - 1))};
+}
+
+/* Ends of the window by Chernoff bounds over a range of h: beyond each the tilted law has at most
+ * e^LOG_OUTSIDE. What wraps around from there can only add to delta; what is missing at the upper
+ * end is bounded there (exactly: `high` is computed from the full grids). */
+static double window_high(const loss_sum *s, double t, const cumulant *at, chernoff range)
+{
+    double best = INFINITY, best_h = range.first, h = range.first;
+    for (int k = 0; k < CHERNOFF_TRIES; k++) {
+        double y = (coarse_cumulant(s, t + h).value - at->value - LOG_OUTSIDE) / h;
+        if (y < best) {
+            best = y;
+            best_h = h;
+        }
+        h *= range.ratio;
+    }
+    return (exact_cumulant(s, t + best_h) - s->log_scale - LOG_OUTSIDE) / best_h;
+}
+
+static double window_low(const loss_sum *s, double t, const cumulant *at, chernoff range)
+{
+    double best = -INFINITY, h = range.first;
+    for (int k = 0; k < CHERNOFF_TRIES; k++) {
+        best = fmax(best, (at->value - coarse_cumulant(s, t - h).value + LOG_OUTSIDE) / h);
+        h *= range.ratio;
+    }
+    return best;
+}
+
+static void support(const loss_sum *s, double *low, double *high)
+{
+    *low = *high = 0;
+    for (size_t i = 0; i < s->n; i++) {
+        const loss_grid *g = &s->term[i].grid;
+        *low += (double)s->term[i].count * (double)g->lowest * g->step;
+        *high += (double)s->term[i].count * (double)(g->lowest + (int64_t)g->n - 1) * g->step;
+    }
+}
+
+double loss_sum_aim(loss_sum *s, const loss_query *q)
+{
+    double step = s->term[0].grid.step, support_low, support_high;
+    s->tilt = choose_tilt(s, q, TILT_STEPS / step);
+    s->log_scale = exact_cumulant(s, s->tilt);
+    cumulant at = coarse_cumulant(s, s->tilt);
+    support(s, &support_low, &support_high);
+    chernoff range = chernoff_range(&at, s->tilt, step);
+    double high = window_high(s, s->tilt, &at, range);
+    double low = fmax(window_low(s, s->tilt, &at, range), support_low);
+    s->outside = high < support_high ? exp(s->log_scale - s->tilt * high + LOG_OUTSIDE) : 0;
+    high = fmin(high, support_high);
+    s->window_low = (int64_t)floor(low / step);
+    return ceil(high / step) - floor(low / step) + 1;
+}
+
+/* --- Convolution: both sums ride in one complex transform, one as real part, the other as
+ * imaginary part. --- */
+
+typedef struct signal {
+    double *re, *im;
+} signal;
+
+static void add_tilted(double *to, size_t size, const term *t, double tilt)
+{
+    const loss_grid *g = &t->grid;
+    double log_m = log_moment(t, tilt);
+    for (size_t i = 0; i < g->n; i++) {
+        int64_t index = g->lowest + (int64_t)i;
+        to[(uint64_t)index & (size - 1)] +=
+            g->mass[i] * exp(tilt * g->step * (double)index - log_m);
+    }
+}
+
+typedef struct number {
+    double re, im;
+} number;
+
+static number multiply(number a, number b)
+{
+    return (number){a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
+}
+
+/* base^n; 0 where |base|^n is below e^-80, that is for most frequencies: `least` is the square of
+ * the |base| at which that begins. */
+static number power(number base, uint64_t n, double least)
+{
+    number out = {1, 0};
+    if (base.re * base.re + base.im * base.im < least)
+        return (number){0, 0};
+    for (; n > 0; n >>= 1) {
+        if (n & 1)
+            out = multiply(out, base);
+        base = multiply(base, base);
+    }
+    return out;
+}
+
+/* The transforms of the real parts (*a) and of the imaginary parts (*b) at index j. */
+static void unpack(const signal *s, size_t j, size_t partner, number *a, number *b)
+{
+    *a = (number){(s->re[j] + s->re[partner]) / 2, (s->im[j] - s->im[partner]) / 2};
+    *b = (number){(s->im[j] + s->im[partner]) / 2, (s->re[partner] - s->re[j]) / 2};
+}
+
+static void pack(signal *s, size_t j, size_t partner, number a, number b)
+{
+    s->re[j] = a.re - b.im;
+    s->im[j] = a.im + b.re;
+    s->re[partner] = a.re + b.im;
+    s->im[partner] = b.re - a.im;
+}
+
+/* total *= one^count, pointwise in both packed transforms. */
+static void multiply_power(signal *total, const signal *one, size_t size, uint64_t count)
+{
+    double least = exp(-160 / (double)count);
+    for (size_t j = 0; j < size; j++) {
+        size_t partner = tacit_fft_partner(j);
+        if (partner < j)
+            continue;
+        number a, b, total_a, total_b;
+        unpack(one, j, partner, &a, &b);
+        unpack(total, j, partner, &total_a, &total_b);
+        pack(total, j, partner, multiply(total_a, power(a, count, least)),
+             multiply(total_b, power(b, count, least)));
+    }
+}
+
+static tacit_status signal_init(signal *s, size_t size, tacit_error *err)
+{
+    s->re = calloc(size, sizeof *s->re);
+    s->im = calloc(size, sizeof *s->im);
+    if (s->re && s->im)
+        return TACIT_OK;
+    return tacit_fail(err, TACIT_NO_MEMORY, "pld accountant: no memory for %zu points", size);
+}
+
+static void signal_fini(signal *s)
+{
+    free(s->re);
+    free(s->im);
+}
+
+/* One loss alone: nothing to convolve, and nothing to round. */
+static bool is_single(const loss_sum *s)
+{
+    return s->n == 1 && s->term[0].count == 1;
+}
+
+/* `to` receives the tilted laws of the i-th terms of *s and of *other (which may be NULL). */
+static void place_terms(signal *to, size_t size, const loss_sum *s, const loss_sum *other, size_t i)
+{
+    for (size_t j = 0; j < size; j++)
+        to->re[j] = to->im[j] = 0;
+    add_tilted(to->re, size, &s->term[i], s->tilt);
+    if (other)
+        add_tilted(to->im, size, &other->term[i], other->tilt);
+}
+
+/* total->re and ->im receive the tilted laws of *s and of *other, at grid index modulo size. */
+static tacit_status convolve(const loss_sum *s, const loss_sum *other, size_t size, signal *total,
+                             tacit_error *err)
+{
+    tacit_status status;
+    tacit_fft *fft = NULL;
+    signal one = {NULL, NULL};
+    TACIT_TRY(tacit_fft_new(&fft, size, err), out);
+    TACIT_TRY(signal_init(&one, size, err), out);
+    for (size_t j = 0; j < size; j++) /* the transform of a spike at 0, in both */
+        total->re[j] = total->im[j] = 1;
+    for (size_t i = 0; i < s->n; i++) {
+        place_terms(&one, size, s, other, i);
+        tacit_fft_forward(fft, one.re, one.im);
+        multiply_power(total, &one, size, s->term[i].count);
+    }
+    tacit_fft_inverse(fft, total->re, total->im);
+out:
+    signal_fini(&one);
+    tacit_fft_free(fft);
+    return status;
+}
+
+/* --- Reading the result. --- */
+
+/* What the losses above y amount to, y falling: their mass, the sum of mass (1 - e^(y - loss)),
+ * which is delta(y), and that of mass e^(y - loss). Sums of what is not negative, so that small
+ * deltas keep their digits. delta(epsilon) = excess - (e^(epsilon - y) - 1) tail up to the loss
+ * above y. */
+typedef struct reading {
+    double above, excess, tail;
+    double shrink, share; /* e^-step, 1 - e^-step */
+} reading;
+
+static void reading_pass(reading *r, double mass)
+{
+    r->above += mass;
+    r->excess = r->excess * r->shrink + r->share * r->above;
+    r->tail = (r->tail + mass) * r->shrink;
+}
+
+/* What any mass of the law may be too low by. A transform is off by some u log2 of the size of its
+ * norm, u = 2^-53, raised to the power of the runs by that many times as much; it spreads evenly.
+ */
+static double law_noise(const loss_sum *s, const double *law, size_t size)
+{
+    double squares = 0, n = (double)size;
+    for (size_t k = 0; k < size; k++)
+        squares += law[k] * law[k];
+    return is_single(s) ? 0 : 4 * 0x1p-53 * log2(n) * (1 + s->runs) * sqrt(squares / n);
+}
+
+static double read_answer(const loss_sum *s, const double *law, size_t size, const loss_query *q)
+{
+    double step = s->term[0].grid.step;
+    reading r = {.shrink = exp(-step), .share = -expm1(-step)};
+    double y = 0, noise = law_noise(s, law, size);
+    double high = 1 + ROUNDING + ROUNDING_PER_RUN * s->runs;
+    double base = -expm1(s->log_finite) + s->outside, delta = q->delta / high;
+    if (q->for_epsilon && !(base < delta))
+        return INFINITY;
+    for (size_t k = size; k-- > 0;) {
+        int64_t index = s->window_low + (int64_t)k;
+        y = step * (double)index;
+        if (q->for_epsilon && base + r.excess > delta)
+            return fmax(0, y + log1p((base + r.excess - delta) / r.tail));
+        if (!q->for_epsilon && y <= q->epsilon)
+            return fmin(1, (base + r.excess - expm1(q->epsilon - y) * r.tail) * high);
+        if (q->for_epsilon && y <= 0)
+            return 0;
+        double mass = fmax(0, law[(uint64_t)index & (size - 1)]) + noise;
+        reading_pass(&r, mass * exp(s->log_scale - s->tilt * y));
+    }
+    return q->for_epsilon ? fmax(0, y) : fmin(1, base + r.above); /* both from above */
+}
+
+tacit_status loss_sum_solve(const loss_sum *s, const loss_sum *other, double points,
+                            const loss_query *q, double *answer, tacit_error *err)
+{
+    tacit_status status;
+    signal total = {NULL, NULL};
+    if (!(points <= (double)TACIT_FFT_MAX / 2))
+        return tacit_fail(err, TACIT_REFUSED,
+                          "pld accountant: interval %g needs %.0f points; use a larger interval, "
+                          "or rdp",
+                          s->term[0].grid.step, points);
+    size_t size = 2;
+    while ((double)size < points)
+        size *= 2;
+    TACIT_TRY(signal_init(&total, size, err), out);
+    if (is_single(s))
+        place_terms(&total, size, s, other, 0);
+    else
+        TACIT_TRY(convolve(s, other, size, &total, err), out);
+    *answer = read_answer(s, total.re, size, q);
+    if (other)
+        *answer = fmax(*answer, read_answer(other, total.im, size, q));
+out:
+    signal_fini(&total);
+    return status;
+}

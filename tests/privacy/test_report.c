@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "audit_run.h"
-#include "fleet.h"
+#include "fleet_log.h"
 #include "privacy/report.h"
 
 #include <ctype.h>
@@ -302,7 +302,7 @@ static void test_every_round_and_device_is_told(void **state)
     audited(&s, NULL);
     const tacit_audit *a = &s.audit;
     assert_int_equal(a->rounds, 4);
-    /* Of the log of fleet.h, counted by hand. */
+    /* Of the log of fleet_log.h, counted by hand. */
     static const struct {
         uint64_t reserved, accepted, rejected;
         bool published;

@@ -221,7 +221,7 @@ static const check_row rows[] = {
      {"epsilon_mismatch"},
      NULL},
     {"caps",
-     "no account was above its cap at any reserve",
+     "no account was above its cap, or its window, at any reserve",
      KIND(RESERVE),
      "reserves",
      "nothing was reserved",

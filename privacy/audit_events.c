@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define EVENT_TEXT 512
+#define EVENT_TEXT 768
 #define WORDS "%.120s" /* of somebody else, cut to what a line holds */
 
 tacit_status audit_keep_point(audit_work *w, size_t device, double epsilon)
@@ -22,18 +22,25 @@ tacit_status audit_keep_point(audit_work *w, size_t device, double epsilon)
     return status;
 }
 
+static void tell_terms(const tacit_policy *policy, char *out, size_t size)
+{
+    char window[64] = "";
+    if (policy->window_reserves)
+        snprintf(window, sizeof window, ", %.6g for %u reserves in a row", policy->window_epsilon,
+                 policy->window_reserves);
+    snprintf(
+        out, size, "cap %.6g%s, delta %.6g, unit %s, noise at least %.6g, cohort %u, quorum %u%s",
+        policy->epsilon_cap, window, policy->delta, tacit_privacy_unit_name(policy->minimum_unit),
+        policy->minimum_noise_multiplier, policy->minimum_cohort, policy->minimum_quorum,
+        policy->allow_non_private ? ", without noise allowed" : "");
+}
+
 static void tell_policy(const Tacit__PolicyChanged *p, char out[EVENT_TEXT])
 {
     tacit_policy policy;
-    char terms[160];
-    if (tacit_policy_unpack(&policy, p->policy.data, p->policy.len, NULL) != TACIT_OK)
-        snprintf(terms, sizeof terms, "a policy that cannot be read");
-    else
-        snprintf(terms, sizeof terms,
-                 "cap %.6g, delta %.6g, unit %s, noise at least %.6g, cohort %u, quorum %u%s",
-                 policy.epsilon_cap, policy.delta, tacit_privacy_unit_name(policy.minimum_unit),
-                 policy.minimum_noise_multiplier, policy.minimum_cohort, policy.minimum_quorum,
-                 policy.allow_non_private ? ", without noise allowed" : "");
+    char terms[224] = "a policy that cannot be read";
+    if (tacit_policy_unpack(&policy, p->policy.data, p->policy.len, NULL) == TACIT_OK)
+        tell_terms(&policy, terms, sizeof terms);
     snprintf(out, EVENT_TEXT, "%s; by '%.60s' (%.60s), meaning '%.60s', because '" WORDS "'", terms,
              p->who, p->role, p->meaning, p->reason);
 }

@@ -119,8 +119,9 @@ static json_t *json_round(const tacit_audit_round *r)
         "round_id", json_hex(r->round_id, sizeof r->round_id), "lineage",
         json_hex(r->lineage, sizeof r->lineage), "index", (json_int_t)r->index, "mechanism",
         tacit_mechanism_kind_name(m->kind), "unit", tacit_privacy_unit_name(m->unit), "neighbours",
-        tacit_neighbours_name(m->neighbours), "sigma", json_number(tacit_noise_multiplier(m->b)),
-        "q", json_number(tacit_sampling_rate(m->q_num)), "steps", (json_int_t)m->steps, "clip_norm",
+        tacit_neighbours_name(m->neighbours), "sigma",
+        json_number(tacit_mechanism_noise_multiplier(m)), "q",
+        json_number(tacit_sampling_rate(m->q_num)), "steps", (json_int_t)m->steps, "clip_norm",
         json_number(m->clip_norm), "delta", json_number(r->delta));
     json_t *result =
         json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:b,s:b,s:b,s:o,s:o,s:s}", "local_steps",
@@ -130,6 +131,12 @@ static json_t *json_round(const tacit_audit_round *r)
                   (json_int_t)r->rejected, "summed", r->summed, "published", r->published, "closed",
                   r->closed, "epsilon_server", json_number(r->epsilon_server), "epsilon_published",
                   json_number(r->epsilon_published), "epsilon_rule", r->rule);
+    json_t *clip = json_pack("{s:I,s:o,s:o,s:o,s:o}", "quantile_b", (json_int_t)m->quantile_b,
+                             "quantile_target", json_number(m->quantile_target), "clip_rate",
+                             json_number(m->clip_rate), "clip_min", json_number(m->clip_min),
+                             "clip_max", json_number(m->clip_max));
+    json_object_update(round, clip);
+    json_decref(clip);
     json_object_update(round, result);
     json_decref(result);
     return round;

@@ -31,6 +31,7 @@ typedef struct facts {
     uint64_t by_unit[TACIT_UNIT_DEVICE + 1];
     bool summed_noise; /* a published epsilon is below that against the server */
     uint64_t over_cap, lost, non_private, insecure, skipped;
+    uint64_t adaptive; /* rounds whose clip norm follows a quantile */
     uint64_t add_remove, replace_one, whole, without_noise; /* rounds; whole: of the device unit */
 } facts;
 
@@ -62,7 +63,8 @@ static void gather_rounds(facts *f, const tacit_audit *a)
             f->without_noise++;
             continue;
         }
-        widen(&f->sigma, tacit_noise_multiplier(m->b));
+        widen(&f->sigma, tacit_mechanism_noise_multiplier(m));
+        f->adaptive += m->quantile_b > 0;
         widen(&f->q, tacit_sampling_rate(m->q_num));
         widen(&f->steps, m->steps);
         f->whole += m->unit == TACIT_UNIT_DEVICE;
@@ -202,6 +204,11 @@ static void mechanism(const report *r, const facts *f, char *out)
             "Rounds of the device unit (%llu): local steps without noise, then the whole change of "
             "the adapter clipped in L2 and noised once on that grid, without sampling. ",
             (unsigned long long)f->whole);
+    if (f->adaptive)
+        say(out,
+            "In %llu rounds the clip norm follows a quantile of the gradient norms, by a count "
+            "that is noised itself; its cost is part of each step's noise multiplier. ",
+            (unsigned long long)f->adaptive);
     if (f->sigma.any)
         say(out,
             "Noise multiplier (standard deviation over the clip norm): %s. Sampling rate: %s. "

@@ -245,6 +245,16 @@ static void cell_steps(markup *m, const tacit_audit_round *r)
     markup_raw(m, "</td>");
 }
 
+static void cell_clip(markup *m, const tacit_mechanism *k)
+{
+    char norm[MARKUP_NUMBER], least[MARKUP_NUMBER], most[MARKUP_NUMBER];
+    markup_format(m, "<td class=\"number\">%s", markup_number(k->clip_norm, norm));
+    if (k->quantile_b)
+        markup_format(m, ", then %s to %s by the %.6g quantile", markup_number(k->clip_min, least),
+                      markup_number(k->clip_max, most), k->quantile_target);
+    markup_raw(m, "</td>");
+}
+
 static void round_row(markup *m, const tacit_audit_round *r)
 {
     const tacit_mechanism *k = &r->mechanism;
@@ -255,10 +265,10 @@ static void round_row(markup *m, const tacit_audit_round *r)
     cell_word(m, tacit_mechanism_kind_name(k->kind));
     markup_format(m, "<td>%s, %s</td>", tacit_privacy_unit_name(k->unit),
                   tacit_neighbours_name(k->neighbours));
-    cell_number(m, tacit_noise_multiplier(k->b));
+    cell_number(m, tacit_mechanism_noise_multiplier(k));
     cell_number(m, tacit_sampling_rate(k->q_num));
     cell_steps(m, r);
-    cell_number(m, k->clip_norm);
+    cell_clip(m, k);
     cell_number(m, r->delta);
     cell_count(m, r->cohort);
     cell_count(m, r->quorum);

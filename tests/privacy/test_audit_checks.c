@@ -8,7 +8,7 @@
 
 #include "audit_run.h"
 #include "common/file.h"
-#include "fleet.h"
+#include "fleet_log.h"
 #include "privacy/receipt.h"
 
 static tacit_audit audit_of(world *w, exported *x, const tacit_audit_options *options)
@@ -69,7 +69,7 @@ static void test_every_kind_fails_exactly_one_check(void **state)
     world_free(&w);
 }
 
-/* What the log of fleet.h holds, counted by hand; without receipts and key. */
+/* What the log of fleet_log.h holds, counted by hand; without receipts and key. */
 static const struct {
     const char *name;
     uint64_t examined;

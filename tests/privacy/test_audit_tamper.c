@@ -10,7 +10,7 @@
 
 #include "audit_run.h"
 #include "common/file.h"
-#include "fleet.h"
+#include "fleet_log.h"
 #include "privacy/receipt.h"
 
 #include <unistd.h>

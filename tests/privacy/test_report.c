@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "audit_run.h"
-#include "fleet.h"
+#include "fleet_log.h"
 #include "privacy/report.h"
 
 #include <ctype.h>
@@ -302,7 +302,7 @@ static void test_every_round_and_device_is_told(void **state)
     audited(&s, NULL);
     const tacit_audit *a = &s.audit;
     assert_int_equal(a->rounds, 4);
-    /* Of the log of fleet.h, counted by hand. */
+    /* Of the log of fleet_log.h, counted by hand. */
     static const struct {
         uint64_t reserved, accepted, rejected;
         bool published;
@@ -555,6 +555,10 @@ static void test_the_longest_statement_is_whole(void **state)
         s.audit.round_list[d].mechanism.steps += (uint32_t)d;
     }
     s.audit.round_list[1].mechanism.unit = TACIT_UNIT_DEVICE;
+    s.audit.round_list[2].mechanism.quantile_b = 1000000;
+    s.audit.round_list[2].mechanism.quantile_target = 0.75;
+    s.audit.round_list[2].mechanism.clip_min = 0.25;
+    s.audit.round_list[2].mechanism.clip_max = 2;
     s.audit.round_list[3].mechanism.kind = TACIT_MECHANISM_NONE;
     s.audit.publications[0].epsilon_published /= 2;
     size_t n = report_statement(&s.r, fields);
@@ -569,6 +573,8 @@ static void test_the_longest_statement_is_whole(void **state)
     assert_non_null(strstr(field_of(fields, n, "mechanism"), "Poisson sampling of units"));
     char *page = page_of(&s.r);
     read_page(page);
+    assert_int_equal(times(page, ">0.5, then 0.25 to 2 by the 0.75 quantile<"), 1);
+    assert_non_null(strstr(field_of(fields, n, "mechanism"), "In 1 rounds the clip norm follows"));
     assert_int_equal(times(page, " after 20 local, 0 colluders assumed"), 3);
     free(page);
     assert_non_null(strstr(fields[0].text, "This log has "));

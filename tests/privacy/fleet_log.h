@@ -1,8 +1,8 @@
 /* A log as a fleet leaves it: three devices, two lineages, a rejected update, an abandoned round, a
  * raised cap, local training, a rollback, a revocation, and a round that is still open when the log
  * is exported. Included once by a test program, after cmocka.h; it includes log_edits.h. */
-#ifndef TACIT_TESTS_FLEET_H
-#define TACIT_TESTS_FLEET_H
+#ifndef TACIT_TESTS_FLEET_LOG_H
+#define TACIT_TESTS_FLEET_LOG_H
 
 #include "log_edits.h"
 

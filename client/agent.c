@@ -56,6 +56,7 @@ typedef struct agent {
     uint8_t refused_plan[TACIT_DIGEST_BYTES]; /* logged once, not at every check-in */
     uint8_t bad_adapter[TACIT_DIGEST_BYTES];  /* not fetched again in this run */
     bool entries_refused;                     /* logged once */
+    bool met;                                 /* the server has answered a check-in of this run */
     bool idle;                                /* the last turn found nothing to do */
     uint64_t wait_until_ms;                   /* wall clock, with AGENT_WAITING */
     renewal_retry retry;
@@ -106,10 +107,11 @@ static void report_plan(const checked_plan *p)
                        p->plan->round_index + 1, p->schedule->n_rounds, lineage, m->steps);
     else
         tacit_log_info("plan: round %u of %zu of lineage %.8s: unit %s, noise multiplier %.4g, "
-                       "q %.4g, clip %.4g, %u steps",
+                       "q %.4g, clip %.4g%s, %u steps",
                        p->plan->round_index + 1, p->schedule->n_rounds, lineage,
-                       tacit_privacy_unit_name(m->unit), tacit_noise_multiplier(m->b),
-                       tacit_sampling_rate(m->q_num), m->clip_norm, m->steps);
+                       tacit_privacy_unit_name(m->unit), tacit_mechanism_noise_multiplier(m),
+                       tacit_sampling_rate(m->q_num), m->clip_norm,
+                       m->quantile_b ? " that adapts" : "", m->steps);
 }
 
 static tacit_status check_shapes(client *c, const checked_plan *plan, tacit_error *err)
@@ -155,12 +157,25 @@ done:
     return status;
 }
 
+/* For 'status': losing it costs nothing. NULL: a plan was taken. */
+static void note_refusal(agent *a, const char *reason)
+{
+    tacit_database *db = a->client->db;
+    if (tacit_database_begin(db, NULL) != TACIT_OK)
+        return;
+    if (client_refusal_put(db, reason, tacit_clock_wall_ms(), NULL) != TACIT_OK ||
+        tacit_database_commit(db, NULL) != TACIT_OK)
+        tacit_database_rollback(db);
+}
+
 static tacit_status consider_plan(agent *a, const client_checkin *in, agent_outcome *outcome,
                                   tacit_error *err)
 {
     uint8_t hash[TACIT_DIGEST_BYTES];
     tacit_status status = accept_plan(a, in, err);
     *outcome = AGENT_WORKED;
+    if (status == TACIT_OK)
+        note_refusal(a, NULL);
     if (status != TACIT_REFUSED && status != TACIT_BAD_INPUT)
         return status;
     *outcome = AGENT_REFUSED;
@@ -169,6 +184,7 @@ static tacit_status consider_plan(agent *a, const client_checkin *in, agent_outc
         tacit_log_warn("plan refused: %s", err->message);
         if (a->setup->json)
             agent_event_refused(err->message);
+        note_refusal(a, err->message);
     }
     memcpy(a->refused_plan, hash, sizeof hash);
     return TACIT_OK;
@@ -233,6 +249,7 @@ static tacit_status check_in(agent *a, agent_outcome *outcome, tacit_error *err)
         return status;
     tacit_log_debug("checked in: log of %" PRIu64 " entries, %s", in.checkpoint.size,
                     in.has_plan ? "a plan" : "no plan");
+    a->met = true;
     take_poll(a, in.reply->poll_after_ms);
     status = sync_entries(a, err);
     if (status == TACIT_OK)
@@ -419,6 +436,19 @@ static tacit_status renew(agent *a, tacit_error *err)
     return TACIT_OK;
 }
 
+/* Before a run goes on with a round that it found open: whether the folder is the newest of this
+ * device. An older copy must not sign anything (recovery.h). */
+static tacit_status meet(agent *a, tacit_error *err)
+{
+    client_checkin in;
+    if (a->met)
+        return TACIT_OK;
+    tacit_status status = client_check_in(&in, a->client, a->session, err);
+    a->met = status == TACIT_OK;
+    client_checkin_free(&in);
+    return status;
+}
+
 /* With a fresh certificate and a connection: `r` is the open round, or NULL to check in. */
 static tacit_status turn_connected(agent *a, round_state *r, agent_outcome *outcome,
                                    tacit_error *err)
@@ -426,6 +456,10 @@ static tacit_status turn_connected(agent *a, round_state *r, agent_outcome *outc
     tacit_status status = renew(a, err);
     if (status == TACIT_OK)
         status = open_session(a, err);
+    if (status == TACIT_OK && r)
+        status = meet(a, err);
+    if (status == TACIT_UNREACHABLE && r && is_past_deadline(r))
+        status = TACIT_OK; /* given up by the clock alone */
     if (status != TACIT_OK)
         return status;
     return r ? work_connected(a, r, outcome, err) : check_in(a, outcome, err);

@@ -26,7 +26,7 @@ void agent_event_plan(const checked_plan *p)
         "{s:s, s:s, s:s, s:I, s:I, s:s, s:s, s:f, s:f, s:I, s:f}", "event", "plan", "round_id",
         round, "lineage", lineage, "round", (json_int_t)p->plan->round_index + 1, "rounds",
         (json_int_t)p->schedule->n_rounds, "mechanism", tacit_mechanism_kind_name(m->kind), "unit",
-        tacit_privacy_unit_name(m->unit), "sigma", tacit_noise_multiplier(m->b), "q",
+        tacit_privacy_unit_name(m->unit), "sigma", tacit_mechanism_noise_multiplier(m), "q",
         tacit_sampling_rate(m->q_num), "steps", (json_int_t)m->steps, "delta", p->plan->delta));
 }
 

@@ -80,6 +80,10 @@ tacit_status canary_set_new(canary_set **out, size_t count, const tacit_mechanis
         return tacit_fail(err, TACIT_USAGE,
                           "canaries: expected unit record or subject, found device: it is one unit "
                           "and has no others beside it");
+    if (m->quantile_b)
+        return tacit_fail(err, TACIT_USAGE,
+                          "canaries: expected a fixed clip norm, found one that adapts: what a "
+                          "released mean says of them changes with it; leave out --quantile");
     canary_set *c = calloc(1, sizeof *c);
     if (!c)
         return tacit_fail(err, TACIT_NO_MEMORY, "canaries: no memory");

@@ -88,6 +88,13 @@ tacit_status client_check_in(client_checkin *out, client *c, client_session *s, 
 {
     *out = (client_checkin){0};
     tacit_status status = ask(c, s, &out->reply, err);
+    if (status == TACIT_CONFLICT)
+        status = tacit_fail(err, TACIT_REFUSED,
+                            "server: it has served later requests of this device than %s knows: "
+                            "the folder is an older copy, or another copy works; when it was "
+                            "restored and no other is used, run 'tacit-client budget --recover "
+                            "--dir %s'",
+                            c->dir, c->dir);
     if (status == TACIT_OK && out->reply->revoked)
         status = tacit_fail(err, TACIT_REFUSED, "server: this device is revoked");
     if (status == TACIT_OK)

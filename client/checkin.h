@@ -15,7 +15,8 @@ typedef struct client_checkin {
 } client_checkin;
 
 /* TACIT_INTEGRITY: the checkpoint is not signed by the log, older than the one held or of another
- * history; nothing that came with it may be used. TACIT_REFUSED: this device is revoked. *out does
+ * history; nothing that came with it may be used. TACIT_REFUSED: this device is revoked, or the
+ * server has served later requests of it (recovery.h). *out does
  * not move while it is used (it points into itself). Free with client_checkin_free. */
 tacit_status client_check_in(client_checkin *out, client *c, client_session *s,
                              tacit_error *err) TACIT_MUST_CHECK;

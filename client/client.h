@@ -57,8 +57,9 @@ tacit_status client_replace_identity(client *c, tacit_error *err) TACIT_MUST_CHE
  * the entry into the log. */
 tacit_status client_declare_lost(client *c, tacit_error *err) TACIT_MUST_CHECK;
 
-/* The policy of client.yaml becomes the one in force. One that allows more than was declared at
- * enrolment is TACIT_REFUSED: the log would show it as raised by nobody. */
+/* The policy of client.yaml becomes the one in force. One that allows more than was declared, at
+ * enrolment or since (declaration.h), is TACIT_REFUSED: the log would show it as raised by nobody.
+ */
 tacit_status client_apply_policy(client *c, tacit_error *err) TACIT_MUST_CHECK;
 
 /* Whether somebody asked this program to end. */

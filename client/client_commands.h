@@ -7,6 +7,7 @@
 tacit_status cmd_enroll(int argc, char **argv, tacit_error *err);
 tacit_status cmd_agent(int argc, char **argv, tacit_error *err);
 tacit_status cmd_local_train(int argc, char **argv, tacit_error *err);
+tacit_status cmd_budget(int argc, char **argv, tacit_error *err);
 tacit_status cmd_status(int argc, char **argv, tacit_error *err);
 
 #endif

@@ -23,7 +23,7 @@ static const tacit_privacy_unit unit_values[] = {TACIT_UNIT_RECORD, TACIT_UNIT_S
 /* Numbers that the file holds as 64 bits and the policy as 32. */
 typedef struct config_file {
     client_config config;
-    uint64_t cohort, quorum, devices;
+    uint64_t cohort, quorum, devices, window_reserves;
 } config_file;
 
 #define FILE_AT(field) offsetof(config_file, field)
@@ -93,6 +93,21 @@ static const tacit_config_row config_rows[] = {
      .at = FILE_AT(devices),
      .min = 1,
      .max = 1000000},
+    {.key = "policy.lineage_epsilon",
+     .kind = TACIT_CONFIG_REAL,
+     .at = AT(lineage_epsilon),
+     .min = 0,
+     .max = 1e6},
+    {.key = "policy.window_epsilon",
+     .kind = TACIT_CONFIG_REAL,
+     .at = AT(policy.window_epsilon),
+     .min = 0,
+     .max = 1e6},
+    {.key = "policy.window_reserves",
+     .kind = TACIT_CONFIG_U64,
+     .at = FILE_AT(window_reserves),
+     .min = 0,
+     .max = TACIT_WINDOW_RESERVES_MAX},
     {.key = NULL},
 };
 
@@ -124,6 +139,7 @@ tacit_status client_config_load(client_config *out, const char *dir, tacit_error
     c->policy.minimum_quorum = (uint32_t)file.quorum;
     c->policy.devices_per_subject = (uint32_t)file.devices;
     c->policy.minimum_unit = unit_values[c->unit];
+    c->policy.window_reserves = (uint32_t)file.window_reserves;
     status = anchor_paths(c, dir, err);
     if (status == TACIT_OK)
         status = tacit_policy_validate(&c->policy, err);
@@ -215,7 +231,10 @@ static const char policy_text[] =
     "                                  # not see how long training took; 0 lets it see\n"
     "  maximum_steps: 1000             # of a round: bounds what a plan costs in time and power\n"
     "  allow_non_private: false        # true: take plans without noise (epsilon infinite)\n"
-    "  devices_per_subject: 1          # most devices that one subject can appear on\n";
+    "  devices_per_subject: 1          # most devices that one subject can appear on\n"
+    "  lineage_epsilon: 0              # most that one lineage may hold of epsilon; 0: all of it\n"
+    "  window_epsilon: 0               # most that window_reserves rounds in a row may cost, in\n"
+    "  window_reserves: 0              # the order in which they were reserved; 0: no window\n";
 
 static tacit_status check_readable(const char *path, tacit_error *err)
 {

@@ -20,6 +20,7 @@ typedef struct client_config {
     tacit_policy policy;
     uint64_t minimum_pad_seconds; /* least wait from reserve to upload of a plan with a guarantee */
     uint64_t maximum_steps;       /* of a round */
+    double lineage_epsilon;       /* sub-cap of a lineage that has none of its own; 0: the cap */
     int unit;                     /* index into the words record, subject, device */
 } client_config;
 

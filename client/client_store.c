@@ -2,6 +2,7 @@
 
 #include "client/round_state_store.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static const char *const migration_sql[] = {
@@ -19,6 +20,8 @@ static const char *const migration_sql[] = {
     " reserve_hash BLOB NOT NULL, state INTEGER NOT NULL, reserved_ms INTEGER NOT NULL,"
     " upload_ms INTEGER NOT NULL, sealed_bytes INTEGER NOT NULL, sealed_digest BLOB,"
     " reason TEXT NOT NULL) STRICT;",
+    "CREATE TABLE client_refusal (id INTEGER PRIMARY KEY CHECK (id = 1), reason TEXT NOT NULL,"
+    " time_ms INTEGER NOT NULL) STRICT;",
 };
 
 static const tacit_migrations migrations = {"client", migration_sql,
@@ -141,20 +144,38 @@ static tacit_status number_get(tacit_database *db, const char *name, uint64_t *v
     return end_one(s, status, err);
 }
 
-tacit_status client_counter_next(void *ctx, uint64_t *counter, tacit_error *err)
+/* The next of a number that only rises, committed. */
+static tacit_status number_next(tacit_database *db, const char *name, uint64_t *value,
+                                tacit_error *err)
 {
-    tacit_database *db = ctx;
     tacit_status status = tacit_database_begin(db, err);
     if (status != TACIT_OK)
         return status;
-    status = number_get(db, "counter", counter, err);
+    status = number_get(db, name, value, err);
     if (status == TACIT_OK)
-        status = number_put(db, "counter", ++*counter, err);
+        status = number_put(db, name, ++*value, err);
     if (status == TACIT_OK)
         status = tacit_database_commit(db, err);
     if (status != TACIT_OK)
         tacit_database_rollback(db);
     return status;
+}
+
+tacit_status client_counter_next(void *ctx, uint64_t *counter, tacit_error *err)
+{
+    return number_next(ctx, "counter", counter, err);
+}
+
+tacit_status client_counter_raise(tacit_database *db, uint64_t counter, tacit_error *err)
+{
+    uint64_t own;
+    tacit_status status = number_get(db, "counter", &own, err);
+    return status == TACIT_OK && counter > own ? number_put(db, "counter", counter, err) : status;
+}
+
+tacit_status client_policy_serial_next(tacit_database *db, uint64_t *serial, tacit_error *err)
+{
+    return number_next(db, "policy_serial", serial, err);
 }
 
 tacit_status client_receipts_get(tacit_database *db, uint64_t *sequence, tacit_error *err)
@@ -181,6 +202,39 @@ tacit_status client_owner_cap_put(tacit_database *db, double cap, tacit_error *e
     uint64_t bits;
     memcpy(&bits, &cap, sizeof bits);
     return number_put(db, "owner_cap", bits, err);
+}
+
+/* --- the last refusal --- */
+
+tacit_status client_refusal_put(tacit_database *db, const char *reason, uint64_t time_ms,
+                                tacit_error *err)
+{
+    tacit_statement *s;
+    tacit_status status = tacit_statement_begin(
+        db, &s, "INSERT OR REPLACE INTO client_refusal (id, reason, time_ms) VALUES (1, $1, $2)",
+        err);
+    if (status != TACIT_OK)
+        return status;
+    tacit_bind_text(s, 1, reason ? reason : "");
+    tacit_bind_u64(s, 2, time_ms);
+    return tacit_statement_finish(s, err);
+}
+
+tacit_status client_refusal_get(tacit_database *db, client_refusal *out, tacit_error *err)
+{
+    tacit_statement *s;
+    bool row = false;
+    *out = (client_refusal){0};
+    tacit_status status =
+        tacit_statement_begin(db, &s, "SELECT reason, time_ms FROM client_refusal", err);
+    if (status != TACIT_OK)
+        return status;
+    status = tacit_statement_step(s, &row, err);
+    if (status == TACIT_OK && row) {
+        snprintf(out->reason, sizeof out->reason, "%s", tacit_column_text(s, 0));
+        out->time_ms = tacit_column_u64(s, 1);
+    }
+    return end_one(s, status, err);
 }
 
 /* --- model files --- */

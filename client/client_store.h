@@ -44,6 +44,25 @@ tacit_status client_receipts_get(tacit_database *db, uint64_t *sequence,
 tacit_status client_receipts_put(tacit_database *db, uint64_t sequence,
                                  tacit_error *err) TACIT_MUST_CHECK;
 
+/* Raises the counter: the next one is above this. Part of the caller's transaction. */
+tacit_status client_counter_raise(tacit_database *db, uint64_t counter,
+                                  tacit_error *err) TACIT_MUST_CHECK;
+
+/* A serial that no policy of this device was signed under, committed before it is returned. */
+tacit_status client_policy_serial_next(tacit_database *db, uint64_t *serial,
+                                       tacit_error *err) TACIT_MUST_CHECK;
+
+/* Why the account or the policy refused the last plan that was offered, for its owner; NULL: none
+ * was, or one was taken since. */
+typedef struct client_refusal {
+    char reason[256]; /* empty: none */
+    uint64_t time_ms;
+} client_refusal;
+tacit_status client_refusal_put(tacit_database *db, const char *reason, uint64_t time_ms,
+                                tacit_error *err) TACIT_MUST_CHECK;
+tacit_status client_refusal_get(tacit_database *db, client_refusal *out,
+                                tacit_error *err) TACIT_MUST_CHECK;
+
 /* The cap of client.yaml when it was last put in force; 0: never. A cap that the operator lowered
  * stays until the owner writes another one there. */
 tacit_status client_owner_cap_get(tacit_database *db, double *cap,

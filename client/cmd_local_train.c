@@ -34,6 +34,7 @@ typedef struct train_words {
     client_config_choice choice;
     tacit_option_list mmproj;
     double epsilon, noise_multiplier, delta, q, clip, divisor, learning_rate, alpha;
+    tacit_clip_request adapt;
     uint64_t steps, unit_examples, max_tokens, rank, canaries;
     bool json;
 } train_words;
@@ -62,7 +63,7 @@ static tacit_status parse(train_words *w, int argc, char **argv, bool *help, tac
         {"epsilon", 0, TACIT_OPTION_REAL, &w->epsilon, false, "E",
          "epsilon of this training; gives the noise", 1e-3, 1e6},
         {"noise-multiplier", 0, TACIT_OPTION_REAL, &w->noise_multiplier, false, "Z",
-         "noise instead of --epsilon (1, or the policy's minimum)", 0.01, 27000},
+         "of a step as a whole, instead of --epsilon (1, or the policy's minimum)", 0.01, 27000},
         {"delta", 0, TACIT_OPTION_REAL, &w->delta, false, "D",
          "at most the account's, which is the default", 1e-300, 0.5},
         {"unit", 0, TACIT_OPTION_TEXT, &w->unit, false, "UNIT",
@@ -75,6 +76,20 @@ static tacit_status parse(train_words *w, int argc, char **argv, bool *help, tac
          "sampling probability of a unit in a step (0.05; unit device: 1)", 1e-9, 1},
         {"clip", 0, TACIT_OPTION_REAL, &w->clip, false, "C",
          "L2 bound of one unit's gradient; unit device: of the whole delta (1)", 1e-9, 1e9},
+        {"quantile", 0, TACIT_OPTION_REAL, &w->adapt.quantile, false, "G",
+         "adapts the clip, which starts at C, to this quantile of the units' gradient norms (the "
+         "clip is fixed)",
+         TACIT_QUANTILE_MIN, 1 - TACIT_QUANTILE_MIN},
+        {"quantile-noise", 0, TACIT_OPTION_REAL, &w->adapt.count_noise, false, "Z",
+         "noise multiplier of the count that the clip follows; the noise of the gradients is "
+         "raised to pay for it (ten times that of a step)",
+         0.01, 27000},
+        {"clip-rate", 0, TACIT_OPTION_REAL, &w->adapt.rate, false, "R",
+         "how fast the clip adapts (0.2)", TACIT_CLIP_RATE_MIN, TACIT_CLIP_RATE_MAX},
+        {"clip-min", 0, TACIT_OPTION_REAL, &w->adapt.min, false, "C",
+         "where the clip stops (a tenth of --clip)", TACIT_CLIP_NORM_MIN, TACIT_CLIP_NORM_MAX},
+        {"clip-max", 0, TACIT_OPTION_REAL, &w->adapt.max, false, "C", "likewise (ten times --clip)",
+         TACIT_CLIP_NORM_MIN, TACIT_CLIP_NORM_MAX},
         {"divisor", 0, TACIT_OPTION_REAL, &w->divisor, false, "D",
          "constant that the noised sum is divided by (32; unit device: 1)", 1e-9, 1e12},
         {"unit-examples", 0, TACIT_OPTION_U64, &w->unit_examples, false, "N",
@@ -158,6 +173,7 @@ static tacit_status fill_request(local_plan_request *r, const train_words *w,
                               .noise_multiplier = w->noise_multiplier,
                               .delta = w->delta > 0 ? w->delta : policy->delta,
                               .clip_norm = w->clip,
+                              .adapt = w->adapt,
                               .steps = (uint32_t)w->steps,
                               .unit_examples = (uint32_t)w->unit_examples,
                               .max_tokens = (uint32_t)w->max_tokens,
@@ -178,6 +194,11 @@ static tacit_status fill_request(local_plan_request *r, const train_words *w,
         status = one_of("mechanism", w->mechanism, "gaussian", "none", &r->non_private, err);
     if (status == TACIT_OK)
         status = one_of("optimizer", w->optimizer, "adam", "sgd", &sgd, err);
+    if (status == TACIT_OK && r->non_private &&
+        (w->adapt.quantile > 0 || w->adapt.count_noise > 0 || w->adapt.rate > 0 ||
+         w->adapt.min > 0 || w->adapt.max > 0))
+        status = tacit_fail(err, TACIT_USAGE,
+                            "--mechanism none does not clip; leave out --quantile and its options");
     r->optimizer = (tacit_optimizer_spec){.kind = sgd ? TACIT_SGD : TACIT_ADAM,
                                           .learning_rate = w->learning_rate,
                                           .beta1 = 0.9,
@@ -308,7 +329,7 @@ static tacit_status print_result(const local_work *w, tacit_error *err)
     uint32_t local = w->plan.plan->local_steps, steps = local ? local : m->steps;
     if (!w->words->json) {
         printf("%s: %u steps, noise multiplier %.4g, epsilon of the account now %.4g of %.4g\n",
-               w->words->out, steps, tacit_noise_multiplier(m->b), w->epsilon_after, cap);
+               w->words->out, steps, tacit_mechanism_noise_multiplier(m), w->epsilon_after, cap);
         if (w->canaries)
             printf("%s: scores of %llu canaries, which spoil the adapter; this training claims "
                    "epsilon %.4g\n",
@@ -316,11 +337,12 @@ static tacit_status print_result(const local_work *w, tacit_error *err)
                    canary_set_scores(w->canaries)->epsilon);
         return TACIT_OK;
     }
-    json_t *root = json_pack(
-        "{s:s, s:I, s:I, s:f, s:o, s:f, s:s}", "out", w->words->out, "steps", (json_int_t)steps,
-        "values", (json_int_t)w->plan.plan->trainable_values, "sigma", tacit_noise_multiplier(m->b),
-        "epsilon", isfinite(w->epsilon_after) ? json_real(w->epsilon_after) : json_null(),
-        "epsilon_cap", cap, "unit", tacit_privacy_unit_name(m->unit));
+    json_t *root =
+        json_pack("{s:s, s:I, s:I, s:f, s:o, s:f, s:s}", "out", w->words->out, "steps",
+                  (json_int_t)steps, "values", (json_int_t)w->plan.plan->trainable_values, "sigma",
+                  tacit_mechanism_noise_multiplier(m), "epsilon",
+                  isfinite(w->epsilon_after) ? json_real(w->epsilon_after) : json_null(),
+                  "epsilon_cap", cap, "unit", tacit_privacy_unit_name(m->unit));
     if (!root)
         return tacit_fail(err, TACIT_NO_MEMORY, "no memory for the result");
     if (w->canaries)

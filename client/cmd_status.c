@@ -40,6 +40,19 @@ static json_t *time_of(uint64_t ms)
     return json_string(text);
 }
 
+/* Why the last plan that was offered was not taken. */
+static tacit_status add_refusal(json_t *root, client *c, tacit_error *err)
+{
+    client_refusal last;
+    tacit_status status = client_refusal_get(c->db, &last, err);
+    if (status == TACIT_OK)
+        json_object_set_new(root, "refused",
+                            last.reason[0] ? json_pack("{s:s, s:o}", "reason", last.reason, "time",
+                                                       time_of(last.time_ms))
+                                           : json_null());
+    return status;
+}
+
 static tacit_status add_account(json_t *root, client *c, tacit_error *err)
 {
     tacit_account_status a;
@@ -58,8 +71,11 @@ static tacit_status add_account(json_t *root, client *c, tacit_error *err)
                   (json_int_t)a.reserves, "spends", (json_int_t)a.spends, "abandons",
                   (json_int_t)a.abandons, "checkpoint_size", (json_int_t)a.checkpoint_size);
     json_object_set_new(root, "account", o);
+    status = add_refusal(root, c, err);
+    if (status != TACIT_OK)
+        return status;
     json_object_set_new(root, "policy",
-                        json_pack("{s:s, s:o, s:I, s:I, s:I, s:I, s:b, s:I}", "unit",
+                        json_pack("{s:s, s:o, s:I, s:I, s:I, s:I, s:b, s:I, s:o, s:I, s:o}", "unit",
                                   tacit_privacy_unit_name(a.policy.minimum_unit),
                                   "minimum_noise_multiplier",
                                   number(a.policy.minimum_noise_multiplier), "minimum_cohort",
@@ -68,7 +84,10 @@ static tacit_status add_account(json_t *root, client *c, tacit_error *err)
                                   (json_int_t)c->config.minimum_pad_seconds, "maximum_steps",
                                   (json_int_t)c->config.maximum_steps, "allow_non_private",
                                   a.policy.allow_non_private, "devices_per_subject",
-                                  (json_int_t)a.policy.devices_per_subject));
+                                  (json_int_t)a.policy.devices_per_subject, "window_epsilon",
+                                  number(a.policy.window_epsilon), "window_reserves",
+                                  (json_int_t)a.policy.window_reserves, "lineage_epsilon",
+                                  number(c->config.lineage_epsilon)));
     return TACIT_OK;
 }
 
@@ -107,8 +126,8 @@ static tacit_status add_round(void *ctx, const round_state *r, tacit_error *err)
                           hex_of(plan.plan->lineage.data, plan.plan->lineage.len), "round",
                           (json_int_t)plan.plan->round_index + 1, "state",
                           round_state_word(r->state), "reason", r->reason, "local", r->local,
-                          "sigma", number(tacit_noise_multiplier(plan.mechanism.b)), "reserved",
-                          time_of(r->reserved_ms));
+                          "sigma", number(tacit_mechanism_noise_multiplier(&plan.mechanism)),
+                          "reserved", time_of(r->reserved_ms));
     json_array_append_new(lists->rounds, o);
     json_t *lineage = lineage_of(lists, plan.plan);
     count(lineage, "rounds");
@@ -205,6 +224,13 @@ static void print_account(json_t *root)
            json_is_true(json_object_get(json_object_get(root, "account"), "lost"))
                ? " (the account is lost)"
                : "");
+    if (real_at(root, "policy", "window_reserves") > 0)
+        printf("window       %.6g for any %g reserves in a row\n",
+               real_at(root, "policy", "window_epsilon"),
+               real_at(root, "policy", "window_reserves"));
+    if (json_is_object(json_object_get(root, "refused")))
+        printf("refused      %s: %s\n", text_at(root, "refused", "time"),
+               text_at(root, "refused", "reason"));
     if (in_force < own)
         printf("cap          lowered to %.6g by the operator; the owner's in client.yaml is %.6g\n",
                in_force, own);

@@ -203,6 +203,7 @@ static tacit_status store(enrolling *e, const Tacit__EnrolReply *reply, tacit_er
                                tacit_span_of(reply->root), err),
               done);
     TACIT_TRY(tacit_database_begin(c->db, err), done);
+    TACIT_TRY(tacit_account_leave_log(c->account, err), done); /* of an enrolment before this one */
     TACIT_TRY(tacit_account_checkpoint(c->account, tacit_span_of(reply->checkpoint), &nothing,
                                        &e->result.log, err),
               done);

@@ -68,7 +68,8 @@ static tacit_status calibrate(const making *m, size_t values, double *z, tacit_e
                          .sigma = 1,
                          .q = tacit_sampling_rate(m->mechanism.q_num),
                          .count = m->mechanism.steps};
-    double delta = r->delta - tacit_noise_delta((uint64_t)values * m->mechanism.steps, r->epsilon);
+    uint64_t drawn = tacit_step_noise_values(values, r->adapt.quantile != 0);
+    double delta = r->delta - tacit_noise_delta(drawn * m->mechanism.steps, r->epsilon);
     tacit_status status = tacit_accountant_find(&rdp, "rdp", err);
     if (status == TACIT_OK && !(delta > 0))
         return tacit_fail(err, TACIT_USAGE,
@@ -90,7 +91,6 @@ static tacit_status set_mechanism(making *m, size_t values, tacit_error *err)
                                : TACIT__MECHANISM_KIND__MECHANISM_SUBSAMPLED_GAUSSIAN;
     out->unit = (Tacit__Unit)r->unit;
     out->neighbours = TACIT__NEIGHBOURS__NEIGHBOURS_ADD_REMOVE;
-    out->clip_norm = r->non_private ? 0 : r->clip_norm;
     out->steps = r->unit == TACIT_UNIT_DEVICE ? 1 : r->steps;
     out->divisor = r->divisor;
     out->unit_examples = r->unit_examples;
@@ -98,7 +98,7 @@ static tacit_status set_mechanism(making *m, size_t values, tacit_error *err)
     if (status == TACIT_OK && !r->non_private && r->epsilon > 0)
         status = calibrate(m, values, &z, err);
     if (status == TACIT_OK && !r->non_private)
-        status = tacit_b_for_noise_multiplier(&out->b, z, err);
+        status = tacit_mechanism_set_noise(out, r->clip_norm, z, &r->adapt, err);
     return status;
 }
 

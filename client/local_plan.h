@@ -9,11 +9,12 @@
 typedef struct local_plan_request {
     bool non_private; /* mechanism none */
     double epsilon;   /* of this training alone: gives the noise; 0: noise_multiplier counts */
-    double noise_multiplier; /* used when epsilon is 0 */
+    double noise_multiplier; /* of a step as a whole; used when epsilon is 0 */
     double delta;
     tacit_privacy_unit unit;
     double q, clip_norm, divisor;
-    uint32_t steps; /* noised ones; with unit device, local ones before the one release */
+    tacit_clip_request adapt; /* all zero: the clip norm is fixed */
+    uint32_t steps;           /* noised ones; with unit device, local ones before the one release */
     uint32_t unit_examples, max_tokens;
     tacit_optimizer_spec optimizer;
     const char *const *targets;

@@ -19,7 +19,8 @@ typedef struct training {
     tacit_dp *dp;                  /* NULL with the device unit */
     float *parent, *mean;          /* mean: what the optimizer gets */
     tacit_gradient_sink take_unit; /* the unit's gradient */
-    uint32_t done, steps;          /* whole steps; of the plan */
+    training_place place;          /* whole steps taken, clip norm of the next one */
+    uint32_t steps;                /* of the plan */
     /* Of the step that runs, for the local log. */
     double loss;
     size_t drawn, units, finite;
@@ -197,9 +198,13 @@ static tacit_status run_step(training *t)
     if (status != TACIT_OK)
         return status;
     tacit_optimizer_step(&t->optimizer, tacit_trainer_values(t->trainer), t->mean, 1);
-    t->done++;
-    local_log_add(t->job->log, "step %u: %zu units drawn, %zu with a gradient, mean loss %.6g",
-                  t->done, t->drawn, t->units, t->finite ? t->loss / (double)t->finite : 0);
+    local_log_add(t->job->log,
+                  "step %u: %zu units drawn, %zu with a gradient, mean loss %.6g, clip %.6g",
+                  t->place.steps_done + 1, t->drawn, t->units,
+                  t->finite ? t->loss / (double)t->finite : 0, t->place.clip_norm);
+    t->place.steps_done++;
+    if (t->dp)
+        t->place.clip_norm = tacit_dp_clip_norm(t->dp);
     return TACIT_OK;
 }
 
@@ -233,15 +238,20 @@ static tacit_status resume(training *t)
     const training_job *job = t->job;
     tacit_buffer beside = {.cap = 0};
     bool found;
-    tacit_status status = training_checkpoint_read(job->checkpoint, job->plan_hash, &t->done,
+    tacit_status status = training_checkpoint_read(job->checkpoint, job->plan_hash, &t->place,
                                                    tacit_trainer_values(t->trainer), &t->optimizer,
                                                    &beside, &found, t->err);
     if (status == TACIT_OK && found)
         status = canary_set_restore(job->canaries, (tacit_span){beside.data, beside.size},
                                     job->checkpoint, t->err);
-    if (status == TACIT_OK && t->done > t->steps)
+    if (status == TACIT_OK && t->place.steps_done > t->steps)
         status = tacit_fail(t->err, TACIT_INTEGRITY, "%s: it has more steps than the plan",
                             job->checkpoint);
+    if (status == TACIT_OK && job->mechanism->quantile_b == 0 &&
+        t->place.clip_norm != job->mechanism->clip_norm)
+        status =
+            tacit_fail(t->err, TACIT_INTEGRITY, "%s: expected the plan's clip norm %g, found %g",
+                       job->checkpoint, job->mechanism->clip_norm, t->place.clip_norm);
     tacit_buffer_free(&beside);
     return status;
 }
@@ -252,7 +262,7 @@ static tacit_status keep(training *t)
     tacit_buffer beside = {.cap = 0};
     tacit_status status = canary_set_save(job->canaries, &beside, t->err);
     if (status == TACIT_OK)
-        status = training_checkpoint_write(job->checkpoint, job->plan_hash, t->done,
+        status = training_checkpoint_write(job->checkpoint, job->plan_hash, t->place,
                                            tacit_trainer_values(t->trainer), &t->optimizer,
                                            (tacit_span){beside.data, beside.size}, t->err);
     tacit_buffer_free(&beside);
@@ -280,24 +290,25 @@ done:
 static tacit_status begin_steps(training *t)
 {
     tacit_mechanism left = *t->job->mechanism;
-    left.steps -= t->done;
+    left.steps -= t->place.steps_done;
+    left.clip_norm = t->place.clip_norm;
     return tacit_dp_new(&t->dp, &left, t->job->values, t->job->nonce, t->job->test_seed, t->err);
 }
 
 static tacit_status run_steps(training *t)
 {
     const training_job *job = t->job;
-    bool noised = !job->local_steps && t->done < t->steps;
+    bool noised = !job->local_steps && t->place.steps_done < t->steps;
     tacit_status status = noised ? begin_steps(t) : TACIT_OK;
-    while (status == TACIT_OK && t->done < t->steps) {
+    while (status == TACIT_OK && t->place.steps_done < t->steps) {
         if (job->stop && *job->stop)
             return tacit_fail(t->err, TACIT_AGAIN, "training was interrupted after step %u of %u",
-                              t->done, t->steps);
+                              t->place.steps_done, t->steps);
         status = run_step(t);
         if (status == TACIT_OK)
             status = keep(t);
         if (status == TACIT_OK && job->progress)
-            job->progress(job->ctx, t->done, t->steps);
+            job->progress(job->ctx, t->place.steps_done, t->steps);
         if (status == TACIT_OK)
             tacit_kill_point("client.mid_training");
     }
@@ -341,7 +352,7 @@ static tacit_status take_result(training *t, training_result *out)
 
 tacit_status local_training_run(const training_job *job, training_result *out, tacit_error *err)
 {
-    training t = {.job = job, .err = err};
+    training t = {.job = job, .place.clip_norm = job->mechanism->clip_norm, .err = err};
     *out = (training_result){0};
     tacit_status status = begin(&t);
     if (status == TACIT_OK)

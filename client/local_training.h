@@ -5,10 +5,11 @@
  *   each step:  draw noise and sample of the units, canaries behind the data's   (privacy)
  *               one gradient per drawn unit at the current values   (engine)
  *               clip, add   (privacy);   mean   (privacy)   -> optimizer   (engine)
- *               values, moments and step number to the checkpoint, durably
+ *               values, moments, step number and clip norm to the checkpoint, durably
  *
- * There the optimizer starts at zero and sees noised means alone, so everything in the checkpoint
- * is post-processing of released values.
+ * There the optimizer starts at zero and sees noised means alone, a clip norm that adapts noised
+ * counts (privacy/dp_step.h), so everything in the checkpoint is post-processing of released
+ * values.
  *
  * Unit device, one release of the whole:
  *   each local step:  the gradient of at most unit_examples examples, drawn anew   (engine)

@@ -7,6 +7,8 @@ static const tacit_command commands[] = {
     {"enroll", "make this device's keys and join a server", cmd_enroll},
     {"run", "take part in the server's rounds", cmd_agent},
     {"train", "train on this device alone, under the same account", cmd_local_train},
+    {"budget", "sub-caps of this device's account; declare a policy, recover a restored folder",
+     cmd_budget},
     {"status", "account, rounds, adapter and certificate of this device", cmd_status},
     {NULL, NULL, NULL},
 };

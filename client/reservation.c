@@ -136,7 +136,8 @@ tacit_status reservation_make(client *c, const checked_plan *plan, tacit_span pl
     tacit_reserve_request request = {.device = c->enrolled ? c->enrolment.device : nobody,
                                      .plan = plan_bytes,
                                      .schedule = schedule_bytes,
-                                     .local = local};
+                                     .local = local,
+                                     .lineage_cap = c->config.lineage_epsilon};
     bool known;
     tacit_status status;
     *out = (round_state){0};

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAGIC "TACITCK1"
-enum { MAGIC_BYTES = 8, HEADER = MAGIC_BYTES + TACIT_DIGEST_BYTES + 4 + 8 + 4 + 8 };
+#define MAGIC "TACITCK2"
+enum { MAGIC_BYTES = 8, HEADER = MAGIC_BYTES + TACIT_DIGEST_BYTES + 4 + 8 + 4 + 8 + 8 };
 
 static void store_floats(uint8_t *to, const float *from, size_t n)
 {
@@ -35,20 +35,23 @@ static bool checkpoint_size(size_t count, uint32_t moments, size_t beside, size_
            tacit_add_size(bytes, HEADER + TACIT_DIGEST_BYTES, size);
 }
 
-static void write_header(uint8_t *to, const uint8_t *plan_hash, uint32_t steps_done,
+static void write_header(uint8_t *to, const uint8_t *plan_hash, training_place place,
                          const tacit_optimizer *o, uint32_t moments)
 {
+    uint64_t clip_norm;
+    memcpy(&clip_norm, &place.clip_norm, sizeof clip_norm);
     memcpy(to, MAGIC, MAGIC_BYTES);
     memcpy(to + MAGIC_BYTES, plan_hash, TACIT_DIGEST_BYTES);
     to += MAGIC_BYTES + TACIT_DIGEST_BYTES;
-    tacit_store_u32(to, steps_done);
+    tacit_store_u32(to, place.steps_done);
     tacit_store_u64(to + 4, o->count);
     tacit_store_u32(to + 12, moments);
     tacit_store_u64(to + 16, o->step);
+    tacit_store_u64(to + 24, clip_norm);
 }
 
 tacit_status training_checkpoint_write(const char *path, const uint8_t plan_hash[32],
-                                       uint32_t steps_done, const float *values,
+                                       training_place place, const float *values,
                                        const tacit_optimizer *o, tacit_span beside,
                                        tacit_error *err)
 {
@@ -59,7 +62,7 @@ tacit_status training_checkpoint_write(const char *path, const uint8_t plan_hash
     uint8_t *bytes = malloc(size);
     if (!bytes)
         return tacit_fail(err, TACIT_NO_MEMORY, "%s: no memory for %zu bytes", path, size);
-    write_header(bytes, plan_hash, steps_done, o, moments);
+    write_header(bytes, plan_hash, place, o, moments);
     store_floats(bytes + HEADER, values, n);
     store_floats(bytes + HEADER + 4 * n, o->first, n);
     if (moments == 2)
@@ -83,7 +86,7 @@ static bool is_whole(const uint8_t *bytes, size_t size)
 }
 
 static tacit_status take(const uint8_t *bytes, size_t size, const char *path,
-                         const uint8_t *plan_hash, uint32_t *steps_done, float *values,
+                         const uint8_t *plan_hash, training_place *place, float *values,
                          tacit_optimizer *o, tacit_buffer *beside, tacit_error *err)
 {
     size_t n = o->count, least;
@@ -92,11 +95,13 @@ static tacit_status take(const uint8_t *bytes, size_t size, const char *path,
     tacit_cursor_take(&c, MAGIC_BYTES);
     bool same =
         memcmp(tacit_cursor_take(&c, TACIT_DIGEST_BYTES).data, plan_hash, TACIT_DIGEST_BYTES) == 0;
-    *steps_done = tacit_cursor_u32(&c);
+    training_place read = {.steps_done = tacit_cursor_u32(&c)};
     same = same && tacit_cursor_u64(&c) == n && tacit_cursor_u32(&c) == moments;
     if (!same || !checkpoint_size(n, moments, 0, &least) || size < least)
         return tacit_fail(err, TACIT_INTEGRITY, "%s: it is the checkpoint of another plan", path);
     o->step = tacit_cursor_u64(&c);
+    read.clip_norm = tacit_cursor_f64(&c);
+    *place = read;
     load_floats(values, bytes + HEADER, n);
     load_floats(o->first, bytes + HEADER + 4 * n, n);
     if (moments == 2)
@@ -107,18 +112,17 @@ static tacit_status take(const uint8_t *bytes, size_t size, const char *path,
 }
 
 tacit_status training_checkpoint_read(const char *path, const uint8_t plan_hash[32],
-                                      uint32_t *steps_done, float *values, tacit_optimizer *o,
+                                      training_place *place, float *values, tacit_optimizer *o,
                                       tacit_buffer *beside, bool *found, tacit_error *err)
 {
     tacit_file_map map;
     tacit_error none;
     *found = false;
-    *steps_done = 0;
     if (tacit_file_map_open(&map, path, &none) != TACIT_OK)
         return TACIT_OK;
     tacit_status status = TACIT_OK;
     if (is_whole(map.data, map.size)) {
-        status = take(map.data, map.size, path, plan_hash, steps_done, values, o, beside, err);
+        status = take(map.data, map.size, path, plan_hash, place, values, o, beside, err);
         *found = status == TACIT_OK;
     } else {
         tacit_log_warn("%s: the checkpoint is damaged; the round begins anew", path);

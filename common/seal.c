@@ -18,6 +18,7 @@ enum {
     CONTEXT_BYTES = HEADER_BYTES + BINDING_BYTES, /* associated data of every chunk */
     SIGNED_BYTES = BINDING_BYTES + TACIT_EXCHANGE_BYTES + 8 + TACIT_DIGEST_BYTES,
     PREFIX_BYTES = TACIT_SIGNATURE_BYTES + 8, /* before the zstd frame */
+    PADDING_HEADER = 8,                       /* magic, size */
     COMPRESSION_LEVEL = 3
 };
 
@@ -38,10 +39,19 @@ static size_t sealed_size(size_t plain)
     return HEADER_BYTES + plain + chunks_of(plain) * CHUNK_EXTRA;
 }
 
-size_t tacit_seal_bound(size_t size)
+/* What the frame of `size` bytes and its padding take together. False when it cannot be counted. */
+static bool frames_size(size_t size, size_t *out)
 {
     size_t bound = ZSTD_compressBound(size);
-    return ZSTD_isError(bound) ? SIZE_MAX : sealed_size(PREFIX_BYTES + bound);
+    return !ZSTD_isError(bound) && tacit_add_size(bound, PADDING_HEADER, out);
+}
+
+size_t tacit_seal_bound(size_t size)
+{
+    size_t frames, plain;
+    return frames_size(size, &frames) && tacit_add_size(frames, PREFIX_BYTES, &plain)
+               ? sealed_size(plain)
+               : SIZE_MAX;
 }
 
 tacit_status tacit_seal_keypair(uint8_t public_key[TACIT_EXCHANGE_BYTES], tacit_secret *secret,
@@ -90,25 +100,34 @@ static void put_signed(uint8_t to[SIGNED_BYTES], const uint8_t *binding, const u
 
 /* --- Sealing --- */
 
-/* signature | size | frame: malloc'ed, to be wiped by drop_plain. */
+/* A skippable frame of exactly `size` bytes, which is at least its header. */
+static void put_padding(uint8_t *to, size_t size)
+{
+    tacit_store_u32(to, ZSTD_MAGIC_SKIPPABLE_START);
+    tacit_store_u32(to + 4, (uint32_t)(size - PADDING_HEADER));
+    memset(to + PADDING_HEADER, 0, size - PADDING_HEADER);
+}
+
+/* signature | size | frame | padding: malloc'ed, to be wiped by drop_plain. */
 static tacit_status make_plain(uint8_t **plain, size_t *plain_size, const void *update, size_t size,
                                const uint8_t *binding, const tacit_identity *signer,
                                const uint8_t *recipient, tacit_error *err)
 {
     uint8_t named[SIGNED_BYTES];
-    size_t bound = ZSTD_compressBound(size), room;
+    size_t frames, room;
     *plain = NULL;
-    if (ZSTD_isError(bound) || !tacit_add_size(bound, PREFIX_BYTES, &room) ||
-        !(*plain = malloc(room)))
+    if (!frames_size(size, &frames) || frames > UINT32_MAX ||
+        !tacit_add_size(frames, PREFIX_BYTES, &room) || !(*plain = malloc(room)))
         return tacit_fail(err, TACIT_NO_MEMORY, "no memory to seal %zu bytes", size);
+    *plain_size = room;
     uint8_t *frame = *plain + PREFIX_BYTES;
-    size_t frame_size = ZSTD_compress(frame, bound, update, size, COMPRESSION_LEVEL);
-    if (ZSTD_isError(frame_size))
+    size_t used = ZSTD_compress(frame, frames - PADDING_HEADER, update, size, COMPRESSION_LEVEL);
+    if (ZSTD_isError(used))
         return tacit_fail(err, TACIT_FAILED, "cannot compress %zu bytes: %s", size,
-                          ZSTD_getErrorName(frame_size));
+                          ZSTD_getErrorName(used));
+    put_padding(frame + used, frames - used);
     tacit_store_u64(*plain + TACIT_SIGNATURE_BYTES, size);
-    put_signed(named, binding, recipient, size, frame, frame_size);
-    *plain_size = PREFIX_BYTES + frame_size;
+    put_signed(named, binding, recipient, size, frame, frames);
     return tacit_identity_sign(signer, signature_domain, named, sizeof named, *plain, err);
 }
 
@@ -239,15 +258,25 @@ static tacit_status decrypt(uint8_t *plain, size_t plain_size, const uint8_t *se
                            "reserve or key");
 }
 
+/* One skippable frame of zeros: nothing else travels behind an update. */
+static bool is_padding(const uint8_t *bytes, size_t size)
+{
+    return size >= PADDING_HEADER && tacit_load_u32(bytes) == ZSTD_MAGIC_SKIPPABLE_START &&
+           tacit_load_u32(bytes + 4) == size - PADDING_HEADER &&
+           sodium_is_zero(bytes + PADDING_HEADER, size - PADDING_HEADER);
+}
+
 /* The frame must be exactly one, say its size, and that size must be the signed one: zstd then
- * writes no byte more than was allocated. */
-static tacit_status decompress(tacit_buffer *out, const uint8_t *frame, size_t frame_size,
+ * writes no byte more than was allocated. Behind it is padding alone. */
+static tacit_status decompress(tacit_buffer *out, const uint8_t *frame, size_t frames,
                                uint64_t size, tacit_error *err)
 {
-    size_t whole = ZSTD_findFrameCompressedSize(frame, frame_size);
-    if (ZSTD_isError(whole) || whole != frame_size ||
+    size_t frame_size = ZSTD_findFrameCompressedSize(frame, frames);
+    if (ZSTD_isError(frame_size) || frame_size > frames ||
+        !is_padding(frame + frame_size, frames - frame_size) ||
         ZSTD_getFrameContentSize(frame, frame_size) != size)
-        return tacit_fail(err, TACIT_BAD_INPUT, "sealed update: not one zstd frame of its size");
+        return tacit_fail(err, TACIT_BAD_INPUT,
+                          "sealed update: not one zstd frame of its size and padding");
     uint8_t *update = malloc(size ? (size_t)size : 1);
     if (!update)
         return tacit_fail(err, TACIT_NO_MEMORY, "no memory for an update of %llu bytes",

@@ -10,14 +10,13 @@
 
 /* --- transactions --- */
 
-/* A transaction of our own, unless the caller has one open: then its commit decides. */
-static tacit_status change_begin(tacit_database *db, bool *own, tacit_error *err)
+tacit_status account_change_begin(tacit_database *db, bool *own, tacit_error *err)
 {
     *own = !tacit_database_in_transaction(db);
     return *own ? tacit_database_begin(db, err) : TACIT_OK;
 }
 
-static tacit_status change_end(tacit_database *db, bool own, tacit_status status, tacit_error *err)
+tacit_status account_change_end(tacit_database *db, bool own, tacit_status status, tacit_error *err)
 {
     if (!own)
         return status;
@@ -27,7 +26,7 @@ static tacit_status change_end(tacit_database *db, bool own, tacit_status status
     return status;
 }
 
-static tacit_status terms_need(tacit_account *account, account_terms *terms, tacit_error *err)
+tacit_status account_terms_need(tacit_account *account, account_terms *terms, tacit_error *err)
 {
     bool found;
     tacit_status status = account_terms_read(account->db, terms, &found, err);
@@ -75,7 +74,9 @@ static tacit_status replay_reserve(tacit_database *db, const tacit_entry *e, rep
     if (status == TACIT_OK)
         status = tacit_budget_event(&event, reserve, err);
     if (status == TACIT_OK)
-        status = tacit_budget_add(&r->budget, &event, reserve->values, !seen, err);
+        status = tacit_budget_add(&r->budget, &event,
+                                  tacit_step_noise_values(reserve->values, reserve->quantile_b),
+                                  !seen, err);
     if (status == TACIT_OK &&
         !tacit_budget_same(tacit_budget_epsilon(&r->budget), reserve->epsilon_after))
         status = tacit_fail(err, TACIT_INTEGRITY, "a reserve states another epsilon");
@@ -176,10 +177,10 @@ static tacit_status open_checked(tacit_account *account, tacit_error *err)
     account_terms terms;
     tacit_error damage;
     bool own;
-    tacit_status status = change_begin(account->db, &own, err);
+    tacit_status status = account_change_begin(account->db, &own, err);
     if (status != TACIT_OK)
         return status;
-    status = terms_need(account, &terms, err);
+    status = account_terms_need(account, &terms, err);
     if (status == TACIT_OK && !terms.lost) {
         status = account_verify(account, &terms, &damage);
         if (is_damage(status))
@@ -187,7 +188,7 @@ static tacit_status open_checked(tacit_account *account, tacit_error *err)
         else if (status != TACIT_OK)
             tacit_fail(err, status, "%s", damage.message);
     }
-    return change_end(account->db, own, status, err);
+    return account_change_end(account->db, own, status, err);
 }
 
 tacit_status tacit_account_open(tacit_account **out, tacit_database *db, const tacit_identity *id,
@@ -225,7 +226,7 @@ tacit_status tacit_account_create(tacit_database *db, const tacit_policy *policy
     if (status == TACIT_OK)
         status = tacit_database_migrate(db, &account_migrations, err);
     if (status == TACIT_OK)
-        status = change_begin(db, &own, err);
+        status = account_change_begin(db, &own, err);
     if (status != TACIT_OK)
         return status;
     status = account_terms_read(db, &terms, &found, err);
@@ -241,7 +242,7 @@ tacit_status tacit_account_create(tacit_database *db, const tacit_policy *policy
                      "its file was missing or damaged");
         status = account_terms_write(db, &terms, err);
     }
-    return change_end(db, own, status, err);
+    return account_change_end(db, own, status, err);
 }
 
 /* --- terms and status --- */
@@ -266,7 +267,7 @@ tacit_status tacit_account_status_get(tacit_account *account, tacit_account_stat
     tacit_checkpoint checkpoint;
     uint64_t counts[4];
     bool found;
-    tacit_status status = terms_need(account, &terms, err);
+    tacit_status status = account_terms_need(account, &terms, err);
     if (status == TACIT_OK)
         status = account_counts(account->db, counts, err);
     if (status == TACIT_OK)
@@ -298,10 +299,10 @@ tacit_status tacit_account_set_policy(tacit_account *account, const tacit_policy
     bool own;
     tacit_status status = tacit_policy_validate(policy, err);
     if (status == TACIT_OK)
-        status = change_begin(account->db, &own, err);
+        status = account_change_begin(account->db, &own, err);
     if (status != TACIT_OK)
         return status;
-    status = terms_need(account, &terms, err);
+    status = account_terms_need(account, &terms, err);
     if (status == TACIT_OK && policy->delta != terms.policy.delta)
         status = tacit_fail(err, TACIT_REFUSED,
                             "account: its delta is %.6g for life, the policy says %.6g",
@@ -310,7 +311,7 @@ tacit_status tacit_account_set_policy(tacit_account *account, const tacit_policy
         terms.policy = *policy;
         status = account_terms_write(account->db, &terms, err);
     }
-    return change_end(account->db, own, status, err);
+    return account_change_end(account->db, own, status, err);
 }
 
 static tacit_status lineage_fits(tacit_account *account, const account_terms *terms,
@@ -334,10 +335,10 @@ tacit_status tacit_account_set_lineage_cap(tacit_account *account, const uint8_t
     bool own, found;
     if (!isfinite(epsilon_cap) || epsilon_cap < 0)
         return tacit_fail(err, TACIT_USAGE, "lineage cap %g is out of range", epsilon_cap);
-    tacit_status status = change_begin(account->db, &own, err);
+    tacit_status status = account_change_begin(account->db, &own, err);
     if (status != TACIT_OK)
         return status;
-    status = terms_need(account, &terms, err);
+    status = account_terms_need(account, &terms, err);
     if (status == TACIT_OK)
         status = account_lineage_read(account->db, lineage, &row, &found, err);
     if (status == TACIT_OK && found && row.reserved)
@@ -349,7 +350,13 @@ tacit_status tacit_account_set_lineage_cap(tacit_account *account, const uint8_t
         row = (account_lineage){.epsilon_cap = epsilon_cap};
         status = account_lineage_write(account->db, lineage, &row, err);
     }
-    return change_end(account->db, own, status, err);
+    return account_change_end(account->db, own, status, err);
+}
+
+tacit_status tacit_account_lineages(tacit_account *account, tacit_lineage_share **out, size_t *n,
+                                    tacit_error *err)
+{
+    return account_lineage_all(account->db, out, n, err);
 }
 
 /* --- chain --- */
@@ -429,25 +436,45 @@ tacit_status tacit_account_find(tacit_account *account, const uint8_t plan_hash[
     return status == TACIT_OK ? reservation_load(account, row.leaf, 0, out, err) : status;
 }
 
+tacit_status tacit_account_is_ended(tacit_account *account,
+                                    const uint8_t reserve_hash[TACIT_HASH_BYTES], bool *ended,
+                                    tacit_error *err)
+{
+    account_reserve_row row;
+    bool found;
+    tacit_status status = account_reserve_by_leaf(account->db, reserve_hash, &row, &found, err);
+    if (status == TACIT_OK && !found)
+        status = tacit_fail(err, TACIT_NOT_FOUND, "account: no such reserve");
+    *ended = status == TACIT_OK && (row.spent || row.abandoned);
+    return status;
+}
+
+tacit_status tacit_account_window(tacit_account *account, double *epsilon, tacit_error *err)
+{
+    account_terms terms;
+    tacit_window window = {0};
+    *epsilon = 0;
+    tacit_status status = account_terms_need(account, &terms, err);
+    if (status == TACIT_OK)
+        status = account_window_tail(account->db, tacit_window_back(&terms.policy), &window, err);
+    if (status == TACIT_OK && window.count)
+        status = tacit_window_worst(epsilon, &terms.policy, &window, window.count - 1, err);
+    tacit_window_free(&window);
+    return status;
+}
+
 /* --- reserve --- */
 
-typedef struct reserve_work {
-    Tacit__Plan *plan;
-    Tacit__Schedule *schedule;
-    uint8_t plan_hash[TACIT_HASH_BYTES], schedule_hash[TACIT_HASH_BYTES];
-    tacit_mechanism mechanism;
-} reserve_work;
-
-static void work_free(reserve_work *w)
+void account_work_free(account_work *w)
 {
     tacit_message_free(w->plan);
     tacit_message_free(w->schedule);
 }
 
-static tacit_status work_open(reserve_work *w, const tacit_reserve_request *request,
-                              tacit_error *err)
+tacit_status account_work_open(account_work *w, const tacit_reserve_request *request,
+                               tacit_error *err)
 {
-    *w = (reserve_work){0};
+    *w = (account_work){.lineage_cap = request->lineage_cap};
     tacit_status status;
     TACIT_TRY(TACIT_UNPACK(&w->plan, tacit__plan, request->plan.data, request->plan.size,
                            TACIT_MESSAGE_ENTRY_MAX, err),
@@ -474,6 +501,15 @@ static tacit_status refuse_cap(double epsilon, const char *what, double cap,
                       what, epsilon, terms->policy.delta, cap);
 }
 
+static tacit_status refuse_sub_cap(double epsilon, double most, const account_terms *terms,
+                                   tacit_error *err)
+{
+    return tacit_fail(err, TACIT_REFUSED,
+                      "plan's schedule needs epsilon %.6g at delta %.6g alone, the sub-cap of its "
+                      "lineage is %.6g; ask the operator for fewer steps, rounds or more noise",
+                      epsilon, terms->policy.delta, most);
+}
+
 /* A second schedule needs a first that fits the cap at the fixed order as a whole: only then is
  * that order a bound on every way the account may go from here (privacy/budget.h). */
 static tacit_status second_may_follow(tacit_account *account, const account_terms *terms,
@@ -489,10 +525,52 @@ static tacit_status second_may_follow(tacit_account *account, const account_term
     return status;
 }
 
+static tacit_status push_schedule(tacit_window *w, const Tacit__Schedule *schedule, uint64_t values,
+                                  tacit_error *err)
+{
+    tacit_status status = TACIT_OK;
+    for (size_t i = 0; i < schedule->n_rounds && status == TACIT_OK; i++) {
+        tacit_mechanism m;
+        tacit_event event;
+        status = tacit_mechanism_from_message(&m, schedule->rounds[i]->mechanism, err);
+        if (status != TACIT_OK || m.kind == TACIT_MECHANISM_NONE)
+            continue;
+        status = tacit_event_from_mechanism(&event, &m, 1, err);
+        if (status == TACIT_OK)
+            status = tacit_window_push(w, &event, values, err);
+    }
+    return status;
+}
+
+/* The windows that this round ends, or, when `whole`, those of every round of its schedule: one
+ * that could not go on to its end is not begun. */
+static tacit_status window_allows(tacit_account *account, const account_terms *terms,
+                                  const account_work *w, bool whole, tacit_error *err)
+{
+    const tacit_policy *policy = &terms->policy;
+    uint64_t values = w->plan->trainable_values;
+    tacit_window window = {0};
+    tacit_event event;
+    if (policy->window_reserves == 0 || w->mechanism.kind == TACIT_MECHANISM_NONE)
+        return TACIT_OK;
+    tacit_status status = account_window_tail(account->db, tacit_window_back(policy), &window, err);
+    size_t from = window.count;
+    if (status == TACIT_OK && whole)
+        status = push_schedule(&window, w->schedule, values, err);
+    else if (status == TACIT_OK)
+        status = tacit_event_from_mechanism(&event, &w->mechanism, 1, err);
+    if (status == TACIT_OK && !whole)
+        status = tacit_window_push(&window, &event, values, err);
+    if (status == TACIT_OK)
+        status = tacit_window_check(policy, &window, from, whole ? "plan's schedule" : "plan", err);
+    tacit_window_free(&window);
+    return status;
+}
+
 /* The first reserve of a lineage admits its whole schedule, so that skipping rounds is all that
  * may still be decided (privacy/budget.h). */
 static tacit_status lineage_admit(tacit_account *account, const account_terms *terms,
-                                  const reserve_work *w, const account_lineage *row, bool has_cap,
+                                  const account_work *w, const account_lineage *row, bool has_cap,
                                   tacit_error *err)
 {
     bool unprotected;
@@ -509,14 +587,16 @@ static tacit_status lineage_admit(tacit_account *account, const account_terms *t
     memcpy(admitted.schedule_hash, w->schedule_hash, TACIT_HASH_BYTES);
     if (any && terms->budget.schedules == 0)
         admitted.filter_epsilon = tacit_budget_filter_epsilon(&alone);
-    if (any && !(tacit_budget_epsilon(&alone) <= admitted.epsilon_cap))
-        return refuse_cap(tacit_budget_epsilon(&alone), "plan's schedule (sub-cap of its lineage)",
-                          admitted.epsilon_cap, terms, err);
+    double most = !has_cap && w->lineage_cap > 0 ? w->lineage_cap : admitted.epsilon_cap;
+    if (any && !(tacit_budget_epsilon(&alone) <= most))
+        return refuse_sub_cap(tacit_budget_epsilon(&alone), most, terms, err);
     if (any && !(tacit_budget_epsilon(&all) <= terms->policy.epsilon_cap))
         return refuse_cap(tacit_budget_epsilon(&all), "plan's schedule", terms->policy.epsilon_cap,
                           terms, err);
     if (any && terms->budget.schedules > 0)
         status = second_may_follow(account, terms, err);
+    if (status == TACIT_OK)
+        status = window_allows(account, terms, w, true, err);
     if (status == TACIT_OK)
         status = lineage_fits(account, terms, w->plan->lineage.data, admitted.epsilon_cap, err);
     if (status == TACIT_OK)
@@ -525,7 +605,7 @@ static tacit_status lineage_admit(tacit_account *account, const account_terms *t
 }
 
 static tacit_status lineage_enter(tacit_account *account, const account_terms *terms,
-                                  const reserve_work *w, tacit_error *err)
+                                  const account_work *w, tacit_error *err)
 {
     account_lineage row;
     account_reserve_row other;
@@ -550,7 +630,7 @@ static tacit_status lineage_enter(tacit_account *account, const account_terms *t
     return status;
 }
 
-static tacit_status charge(tacit_account *account, account_terms *terms, const reserve_work *w,
+static tacit_status charge(tacit_account *account, account_terms *terms, const account_work *w,
                            double *epsilon_after, tacit_error *err)
 {
     tacit_event event;
@@ -565,7 +645,10 @@ static tacit_status charge(tacit_account *account, account_terms *terms, const r
     if (status == TACIT_OK)
         status = tacit_event_from_mechanism(&event, &w->mechanism, 1, err);
     if (status == TACIT_OK)
-        status = tacit_budget_add(&terms->budget, &event, w->plan->trainable_values, !seen, err);
+        status = tacit_budget_add(
+            &terms->budget, &event,
+            tacit_step_noise_values(w->plan->trainable_values, w->mechanism.quantile_b), !seen,
+            err);
     if (status != TACIT_OK)
         return status;
     *epsilon_after = tacit_budget_epsilon(&terms->budget);
@@ -574,7 +657,7 @@ static tacit_status charge(tacit_account *account, account_terms *terms, const r
     return TACIT_OK;
 }
 
-static void fill_reserve(Tacit__Reserve *r, const reserve_work *w, const account_terms *terms,
+static void fill_reserve(Tacit__Reserve *r, const account_work *w, const account_terms *terms,
                          const tacit_reserve_request *request, double epsilon_after)
 {
     static char version[] = TACIT_ACCOUNTANT_VERSION;
@@ -590,6 +673,7 @@ static void fill_reserve(Tacit__Reserve *r, const reserve_work *w, const account
     r->steps = w->mechanism.steps;
     r->clip_norm = w->mechanism.clip_norm;
     r->values = w->plan->trainable_values;
+    r->quantile_b = w->mechanism.quantile_b;
     r->delta = terms->policy.delta;
     r->accountant = TACIT__ACCOUNTANT_KIND__ACCOUNTANT_RDP;
     r->accountant_version = version;
@@ -599,7 +683,7 @@ static void fill_reserve(Tacit__Reserve *r, const reserve_work *w, const account
 }
 
 static tacit_status reserve_store(tacit_account *account, account_terms *terms,
-                                  const reserve_work *w, const tacit_reserve_request *request,
+                                  const account_work *w, const tacit_reserve_request *request,
                                   double epsilon_after, tacit_reservation *out, tacit_error *err)
 {
     Tacit__Entry entry = TACIT__ENTRY__INIT;
@@ -629,7 +713,7 @@ static tacit_status reserve_existing(tacit_account *account, const account_reser
     return reservation_load(account, row->leaf, 0, out, err);
 }
 
-static tacit_status reserve_locked(tacit_account *account, const reserve_work *w,
+static tacit_status reserve_locked(tacit_account *account, const account_work *w,
                                    const tacit_reserve_request *request, tacit_reservation *out,
                                    tacit_error *err)
 {
@@ -637,7 +721,7 @@ static tacit_status reserve_locked(tacit_account *account, const reserve_work *w
     account_reserve_row existing;
     bool found;
     double epsilon_after;
-    tacit_status status = terms_need(account, &terms, err);
+    tacit_status status = account_terms_need(account, &terms, err);
     if (status == TACIT_OK)
         status = refuse_lost(&terms, err);
     if (status == TACIT_OK)
@@ -648,6 +732,7 @@ static tacit_status reserve_locked(tacit_account *account, const reserve_work *w
         return reserve_existing(account, &existing, out, err);
     TACIT_TRY(tacit_policy_check(&terms.policy, w->plan, err), done);
     TACIT_TRY(lineage_enter(account, &terms, w, err), done);
+    TACIT_TRY(window_allows(account, &terms, w, false, err), done);
     TACIT_TRY(charge(account, &terms, w, &epsilon_after, err), done);
     TACIT_TRY(reserve_store(account, &terms, w, request, epsilon_after, out, err), done);
 done:
@@ -657,19 +742,19 @@ done:
 tacit_status tacit_account_reserve(tacit_account *account, const tacit_reserve_request *request,
                                    tacit_reservation *out, tacit_error *err)
 {
-    reserve_work w;
+    account_work w;
     bool own;
     *out = (tacit_reservation){0};
-    tacit_status status = work_open(&w, request, err);
+    tacit_status status = account_work_open(&w, request, err);
     if (status == TACIT_OK)
-        status = change_begin(account->db, &own, err);
+        status = account_change_begin(account->db, &own, err);
     if (status == TACIT_OK) {
         status = reserve_locked(account, &w, request, out, err);
-        status = change_end(account->db, own, status, err);
+        status = account_change_end(account->db, own, status, err);
     }
     if (status != TACIT_OK)
         tacit_reservation_free(out);
-    work_free(&w);
+    account_work_free(&w);
     return status;
 }
 
@@ -682,7 +767,7 @@ static tacit_status ending_begin(tacit_account *account, const uint8_t reserve_h
 {
     bool found;
     *done = false;
-    tacit_status status = terms_need(account, terms, err);
+    tacit_status status = account_terms_need(account, terms, err);
     if (status == TACIT_OK)
         status = account_reserve_by_leaf(account->db, reserve_hash, row, &found, err);
     if (status == TACIT_OK && !found)
@@ -719,7 +804,7 @@ static tacit_status ending_run(tacit_account *account, const uint8_t reserve_has
     account_reserve_row row;
     bool own, done;
     *out = (tacit_reservation){0};
-    tacit_status status = change_begin(account->db, &own, err);
+    tacit_status status = account_change_begin(account->db, &own, err);
     if (status != TACIT_OK)
         return status;
     status = ending_begin(account, reserve_hash, digest, &row, &terms, &done, err);
@@ -727,7 +812,7 @@ static tacit_status ending_run(tacit_account *account, const uint8_t reserve_has
         status = reservation_load(account, digest ? row.spend_leaf : row.abandon_leaf, 0, out, err);
     else if (status == TACIT_OK)
         status = ending_store(account, &terms, &row, entry, digest, out, err);
-    status = change_end(account->db, own, status, err);
+    status = account_change_end(account->db, own, status, err);
     if (status != TACIT_OK)
         tacit_reservation_free(out);
     return status;
@@ -786,13 +871,13 @@ tacit_status tacit_account_lost_entry(tacit_account *account,
     account_terms terms;
     bool own;
     *out = (tacit_reservation){0};
-    tacit_status status = change_begin(account->db, &own, err);
+    tacit_status status = account_change_begin(account->db, &own, err);
     if (status != TACIT_OK)
         return status;
-    status = terms_need(account, &terms, err);
+    status = account_terms_need(account, &terms, err);
     if (status == TACIT_OK)
         status = lost_store(account, &terms, device, sequence, head, out, err);
-    status = change_end(account->db, own, status, err);
+    status = account_change_end(account->db, own, status, err);
     if (status != TACIT_OK)
         tacit_reservation_free(out);
     return status;
@@ -832,11 +917,27 @@ tacit_status tacit_account_checkpoint(tacit_account *account, tacit_span note,
 {
     tacit_checkpoint checkpoint;
     bool own;
-    tacit_status status = change_begin(account->db, &own, err);
+    tacit_status status = account_change_begin(account->db, &own, err);
     if (status != TACIT_OK)
         return status;
     status = checkpoint_follow(account, note, consistency, log, &checkpoint, err);
-    return change_end(account->db, own, status, err);
+    return account_change_end(account->db, own, status, err);
+}
+
+tacit_status tacit_account_leave_log(tacit_account *account, tacit_error *err)
+{
+    account_terms terms;
+    bool own;
+    tacit_status status = account_change_begin(account->db, &own, err);
+    if (status != TACIT_OK)
+        return status;
+    status = account_terms_need(account, &terms, err);
+    if (status == TACIT_OK && terms.sequence)
+        status = tacit_fail(err, TACIT_CONFLICT, "account: its chain of %llu entries is in a log",
+                            (unsigned long long)terms.sequence);
+    if (status == TACIT_OK)
+        status = account_checkpoint_clear(account->db, err);
+    return account_change_end(account->db, own, status, err);
 }
 
 tacit_status tacit_account_last_checkpoint(tacit_account *account, char **note, uint64_t *size,
@@ -913,11 +1014,11 @@ tacit_status tacit_account_acknowledge(tacit_account *account, const uint8_t ent
                                        tacit_error *err)
 {
     bool own;
-    tacit_status status = change_begin(account->db, &own, err);
+    tacit_status status = account_change_begin(account->db, &own, err);
     if (status != TACIT_OK)
         return status;
     status = acknowledge_locked(account, entry_hash, receipt, consistency, log, nonce, err);
-    return change_end(account->db, own, status, err);
+    return account_change_end(account->db, own, status, err);
 }
 
 tacit_status tacit_account_receipt(tacit_account *account, const uint8_t entry_hash[32],

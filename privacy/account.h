@@ -70,6 +70,7 @@ typedef struct tacit_reserve_request {
     tacit_span schedule;   /* Schedule bytes that the plan follows */
     bool local;            /* no server: the entry carries no round id */
     bool insecure;         /* a test-only seed is set */
+    double lineage_cap;    /* sub-cap of a lineage that has none of its own; 0: the cap */
 } tacit_reserve_request;
 
 /* An entry that was stored durably. `entry` is malloc'ed, the caller's; tacit_reservation_free. */
@@ -99,12 +100,25 @@ tacit_status tacit_account_reserve(tacit_account *account, const tacit_reserve_r
 tacit_status tacit_account_find(tacit_account *account, const uint8_t plan_hash[TACIT_HASH_BYTES],
                                 tacit_reservation *out, tacit_error *err) TACIT_MUST_CHECK;
 
+/* Whether a reserve has its spend or abandon; TACIT_NOT_FOUND when it is no own one. */
+tacit_status tacit_account_is_ended(tacit_account *account,
+                                    const uint8_t reserve_hash[TACIT_HASH_BYTES], bool *ended,
+                                    tacit_error *err) TACIT_MUST_CHECK;
+
+/* What the newest window_reserves - 1 private reserves cost, read as the window is: the next one
+ * comes on top. 0 without a window. */
+tacit_status tacit_account_window(tacit_account *account, double *epsilon,
+                                  tacit_error *err) TACIT_MUST_CHECK;
+
 /* The log's newest checkpoint with the proof that it follows the last one held. TACIT_INTEGRITY
  * when the signature or the proof fails or it is older: then nothing may be trained. The first
  * checkpoint is taken as it is (trust on first use, right after enrolment). */
 tacit_status tacit_account_checkpoint(tacit_account *account, tacit_span note,
                                       const tacit_proof *consistency, const tacit_note_key *log,
                                       tacit_error *err) TACIT_MUST_CHECK;
+/* Forgets the checkpoints of a log that this account was never used in, so that it can join another
+ * one. TACIT_CONFLICT when it has own entries: its chain stays where it is. */
+tacit_status tacit_account_leave_log(tacit_account *account, tacit_error *err) TACIT_MUST_CHECK;
 /* The last verified note: malloc'ed, NUL-terminated; TACIT_NOT_FOUND before the first. */
 tacit_status tacit_account_last_checkpoint(tacit_account *account, char **note, uint64_t *size,
                                            tacit_error *err) TACIT_MUST_CHECK;
@@ -139,6 +153,32 @@ tacit_status tacit_account_lost_entry(tacit_account *account,
                                       const uint8_t device[TACIT_DEVICE_BYTES], uint64_t sequence,
                                       const uint8_t *head, tacit_reservation *out,
                                       tacit_error *err) TACIT_MUST_CHECK;
+
+/* An own entry that the log has and this store lacks, with what a reserve refers to. */
+typedef struct tacit_missed_entry {
+    tacit_span entry;          /* SignedEntry bytes */
+    tacit_span plan, schedule; /* of a reserve with a round; else empty */
+} tacit_missed_entry;
+
+/* Takes the entries that this store lacks because it was restored from an older copy: `missed`
+ * continue the own chain, oldest first, and the newest one is known to be in the log. Afterwards
+ * the account holds the union of what either knew. Everything is charged as it was signed, whatever
+ * the caps say; reserves among them that nothing ended are abandoned here, since what was computed
+ * under them is not known. TACIT_INTEGRITY when they do not continue the chain, are not signed by
+ * this device, or do not add up: nothing is taken then. */
+tacit_status tacit_account_merge(tacit_account *account, const tacit_missed_entry *missed, size_t n,
+                                 tacit_error *err) TACIT_MUST_CHECK;
+
+/* A lineage and what it may take, for people. */
+typedef struct tacit_lineage_share {
+    uint8_t lineage[16];
+    double epsilon_cap;
+    bool reserved; /* a round of it was reserved: the sub-cap stays */
+} tacit_lineage_share;
+
+/* The sub-caps of all lineages: malloc'ed, the caller's. */
+tacit_status tacit_account_lineages(tacit_account *account, tacit_lineage_share **out, size_t *n,
+                                    tacit_error *err) TACIT_MUST_CHECK;
 
 /* Own entries in order, for a log that lacks them: entry `sequence` (from 1); TACIT_NOT_FOUND
  * after the last. */

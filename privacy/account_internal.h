@@ -3,6 +3,7 @@
 #define TACIT_PRIVACY_ACCOUNT_INTERNAL_H
 
 #include "privacy/account.h"
+#include "privacy/window.h"
 
 struct tacit_account {
     tacit_database *db;
@@ -26,6 +27,29 @@ tacit_status account_terms_read(tacit_database *db, account_terms *out, bool *fo
                                 tacit_error *err) TACIT_MUST_CHECK;
 tacit_status account_terms_write(tacit_database *db, const account_terms *terms,
                                  tacit_error *err) TACIT_MUST_CHECK;
+
+/* A transaction of our own, unless the caller has one open: then its commit decides. */
+tacit_status account_change_begin(tacit_database *db, bool *own, tacit_error *err) TACIT_MUST_CHECK;
+tacit_status account_change_end(tacit_database *db, bool own, tacit_status status,
+                                tacit_error *err) TACIT_MUST_CHECK;
+
+/* TACIT_NOT_FOUND when the store has no account. */
+tacit_status account_terms_need(tacit_account *account, account_terms *terms,
+                                tacit_error *err) TACIT_MUST_CHECK;
+
+/* A plan with its schedule, opened and found to be one. Freed with account_work_free also after a
+ * failure. */
+typedef struct account_work {
+    Tacit__Plan *plan;
+    Tacit__Schedule *schedule;
+    uint8_t plan_hash[TACIT_HASH_BYTES], schedule_hash[TACIT_HASH_BYTES];
+    tacit_mechanism mechanism;
+    double lineage_cap; /* of a lineage without a sub-cap of its own; 0: none */
+} account_work;
+
+tacit_status account_work_open(account_work *w, const tacit_reserve_request *request,
+                               tacit_error *err) TACIT_MUST_CHECK;
+void account_work_free(account_work *w);
 
 /* One own entry. `bytes` is malloc'ed by account_entry_read. */
 typedef struct account_row {
@@ -86,6 +110,9 @@ tacit_status account_lineage_read(tacit_database *db, const uint8_t lineage[16],
                                   tacit_error *err) TACIT_MUST_CHECK;
 tacit_status account_lineage_write(tacit_database *db, const uint8_t lineage[16],
                                    const account_lineage *row, tacit_error *err) TACIT_MUST_CHECK;
+/* All of them: malloc'ed, the caller's. */
+tacit_status account_lineage_all(tacit_database *db, tacit_lineage_share **out, size_t *n,
+                                 tacit_error *err) TACIT_MUST_CHECK;
 /* Sum of the sub-caps of every other lineage. */
 tacit_status account_lineage_others(tacit_database *db, const uint8_t lineage[16], double *sum,
                                     tacit_error *err) TACIT_MUST_CHECK;
@@ -104,6 +131,12 @@ tacit_status account_checkpoint_read(tacit_database *db, uint64_t size, bool new
                                      tacit_error *err) TACIT_MUST_CHECK;
 tacit_status account_checkpoint_insert(tacit_database *db, const tacit_checkpoint *checkpoint,
                                        tacit_span note, tacit_error *err) TACIT_MUST_CHECK;
+
+tacit_status account_checkpoint_clear(tacit_database *db, tacit_error *err) TACIT_MUST_CHECK;
+
+/* The newest `most` private reserves, in the account's order, into an empty window. */
+tacit_status account_window_tail(tacit_database *db, size_t most, tacit_window *out,
+                                 tacit_error *err) TACIT_MUST_CHECK;
 
 /* reserves, spends, abandons, entries without a receipt. */
 tacit_status account_counts(tacit_database *db, uint64_t counts[4],

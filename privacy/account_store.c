@@ -342,6 +342,40 @@ tacit_status account_lineage_write(tacit_database *db, const uint8_t lineage[16]
     return tacit_statement_finish(s, err);
 }
 
+tacit_status account_lineage_all(tacit_database *db, tacit_lineage_share **out, size_t *n,
+                                 tacit_error *err)
+{
+    tacit_statement *s;
+    bool row = true;
+    size_t capacity = 0;
+    *out = NULL;
+    *n = 0;
+    tacit_status status = tacit_statement_begin(
+        db, &s, "SELECT lineage, epsilon_cap, schedule_hash FROM account_lineage ORDER BY rowid",
+        err);
+    if (status != TACIT_OK)
+        return status;
+    while ((status = tacit_statement_step(s, &row, err)) == TACIT_OK && row) {
+        if (*n == capacity) {
+            capacity = capacity ? 2 * capacity : 16;
+            tacit_lineage_share *grown = realloc(*out, capacity * sizeof *grown);
+            if (!grown) {
+                status = tacit_fail(err, TACIT_NO_MEMORY, "account: no memory for its lineages");
+                break;
+            }
+            *out = grown;
+        }
+        tacit_lineage_share *l = &(*out)[(*n)++];
+        tacit_column_bytes(s, 0, l->lineage, sizeof l->lineage);
+        l->epsilon_cap = tacit_column_f64(s, 1);
+        l->reserved = !tacit_column_is_null(s, 2);
+    }
+    if (status == TACIT_OK)
+        status = tacit_statement_check(s, err);
+    tacit_statement_end(s);
+    return status;
+}
+
 tacit_status account_lineage_first(tacit_database *db, double *filter_epsilon, tacit_error *err)
 {
     tacit_statement *s;
@@ -395,6 +429,32 @@ tacit_status account_lineage_seen(tacit_database *db, const uint8_t lineage[16],
     return status;
 }
 
+tacit_status account_window_tail(tacit_database *db, size_t most, tacit_window *out,
+                                 tacit_error *err)
+{
+    tacit_statement *s;
+    bool row = true;
+    if (most == 0)
+        return TACIT_OK;
+    tacit_status status =
+        tacit_statement_begin(db, &s,
+                              "SELECT e.bytes FROM account_reserve r JOIN account_entry e USING"
+                              " (leaf) ORDER BY e.sequence DESC",
+                              err);
+    if (status != TACIT_OK)
+        return status;
+    while (status == TACIT_OK && out->count < most) {
+        status = tacit_statement_step(s, &row, err);
+        if (status != TACIT_OK || !row)
+            break;
+        tacit_span bytes = tacit_column_blob(s, 0);
+        status = tacit_window_push_entry(out, bytes.data, bytes.size, err);
+    }
+    tacit_statement_end(s);
+    tacit_window_reverse(out);
+    return status;
+}
+
 /* --- checkpoints and counts --- */
 
 tacit_status account_checkpoint_read(tacit_database *db, uint64_t size, bool newest,
@@ -438,6 +498,11 @@ tacit_status account_checkpoint_insert(tacit_database *db, const tacit_checkpoin
     tacit_bind_blob(s, 2, checkpoint->root, TACIT_HASH_BYTES);
     tacit_bind_blob(s, 3, note.data, note.size);
     return tacit_statement_finish(s, err);
+}
+
+tacit_status account_checkpoint_clear(tacit_database *db, tacit_error *err)
+{
+    return tacit_database_run(db, "DELETE FROM account_checkpoint", err);
 }
 
 tacit_status account_counts(tacit_database *db, uint64_t counts[4], tacit_error *err)

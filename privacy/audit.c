@@ -53,6 +53,7 @@ const tacit_audit_kind tacit_audit_kinds[] = {
     {"epsilon_mismatch", "a logged epsilon is not what the events amount to"},
     {"cap_mismatch", "a reserve states a cap or delta that is not the device's"},
     {"cap_exceeded", "a device spent more than its cap"},
+    {"window_exceeded", "a device's reserves in a row cost more than its window allows"},
     {"schedule_over_cap", "a device began a schedule that does not fit its cap"},
     {"after_account_lost", "a device spent from an account that was lost"},
     {"spend_without_reserve", "a spend or abandon has no reserve of its device"},
@@ -257,14 +258,17 @@ static tacit_status check_parsed(audit_work *w, const tacit_entry *e)
         return status;
     if (duplicate)
         return audit_note(w, "duplicate_entry", "the same bytes are logged before");
+    w->seen[e->entry->body_case]++;
+    w->seen[AUDIT_SEEN_OWN] += e->device_signed;
     if (!e->device_signed &&
         memcmp(e->envelope->signer.data, w->log_key.key, TACIT_SIGN_KEY_BYTES) != 0)
         return audit_note(w, "wrong_signer", "'%s' is not signed by the log's key",
                           tacit_entry_kind_name(e->entry->body_case));
-    for (size_t i = 0; i < sizeof audit_kinds / sizeof audit_kinds[0]; i++)
+    status = audit_keep_event(w, e);
+    for (size_t i = 0; i < sizeof audit_kinds / sizeof audit_kinds[0] && status == TACIT_OK; i++)
         if (audit_kinds[i].kind == e->entry->body_case)
             return audit_kinds[i].check(w, e);
-    return TACIT_OK;
+    return status;
 }
 
 /* --- the walk --- */
@@ -296,6 +300,7 @@ static void open_one(void *ctx, size_t i, size_t thread)
 
 static tacit_status check_entry(audit_work *w, const opened *o)
 {
+    w->seen[AUDIT_SEEN_ENTRY]++;
     tacit_status status = audit_whole_leaf(w, o->leaf);
     if (status != TACIT_OK)
         return status;
@@ -390,6 +395,7 @@ static tacit_status report_devices(audit_work *w)
             .non_private = d->budget.unprotected > 0,
             .insecure = d->insecure,
             .revoked = d->revoked,
+            .frozen = d->frozen,
             .lost = d->lost,
         };
         memcpy(r->device, d->name, sizeof r->device);
@@ -436,6 +442,8 @@ static void work_free(audit_work *w)
         tacit_message_free(w->plans[i].plan);
     audit_whole_free(w);
     free(w->log_keys);
+    for (size_t i = 0; i < w->device_count; i++)
+        free(w->devices[i].runs);
     free(w->devices);
     free(w->schedules);
     free(w->plans);
@@ -458,7 +466,11 @@ tacit_status tacit_audit_run(tacit_audit *out, const tacit_export *log,
     if (status == TACIT_OK)
         status = report_devices(&w);
     if (status == TACIT_OK)
+        status = audit_report_rounds(&w);
+    if (status == TACIT_OK)
         status = report_schedules(&w);
+    if (status == TACIT_OK)
+        status = audit_judge(&w);
     out->rounds = w.plan_count;
     work_free(&w);
     if (status != TACIT_OK)
@@ -482,5 +494,11 @@ void tacit_audit_free(tacit_audit *audit)
     free(audit->schedules);
     free(audit->devices);
     free(audit->publications);
+    free(audit->checks);
+    free(audit->points);
+    free(audit->round_list);
+    for (size_t i = 0; i < audit->event_count; i++)
+        free(audit->events[i].text);
+    free(audit->events);
     *audit = (tacit_audit){0};
 }

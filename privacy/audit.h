@@ -21,6 +21,24 @@ typedef struct tacit_violation {
     char *detail;     /* one line */
 } tacit_violation;
 
+typedef enum tacit_audit_outcome {
+    TACIT_AUDIT_PASS,
+    TACIT_AUDIT_FAIL,
+    TACIT_AUDIT_SKIPPED
+} tacit_audit_outcome;
+
+/* What one check came to: a row of the table in audit_checks.c. */
+typedef struct tacit_audit_check {
+    const char *name;  /* stable snake_case: "signatures" */
+    const char *holds; /* what is true when it passes */
+    const char *noun;  /* what it looked at: "entries" */
+    tacit_audit_outcome outcome;
+    uint64_t examined;    /* how many of them */
+    uint64_t failures;    /* violations of its kinds */
+    uint64_t first_entry; /* the lowest entry among them, TACIT_AUDIT_NO_ENTRY when none has one */
+    const char *reason;   /* of TACIT_AUDIT_SKIPPED, else NULL */
+} tacit_audit_check;
+
 typedef struct tacit_audit_device {
     uint8_t device[TACIT_DEVICE_BYTES]; /* newest pseudonym of the key */
     double epsilon, cap, delta;
@@ -29,12 +47,45 @@ typedef struct tacit_audit_device {
     tacit_privacy_unit unit; /* the least of its private reserves; before one, of the policy */
     uint32_t devices_per_subject;
     uint64_t reserves, spends, accepted;
-    bool non_private, insecure, revoked, lost;
+    bool non_private, insecure, revoked, frozen, lost;
 } tacit_audit_device;
 
+/* A point of a device's curve: what a private reserve brought its account to. */
+typedef struct tacit_audit_point {
+    uint64_t entry;
+    size_t device;  /* index into tacit_audit.devices */
+    double epsilon; /* recomputed */
+} tacit_audit_point;
+
+/* A round: its logged plan and what became of it. */
+typedef struct tacit_audit_round {
+    uint64_t entry; /* of the plan */
+    uint8_t round_id[16], lineage[16];
+    uint32_t index; /* position in the lineage's schedule, from 0 */
+    tacit_mechanism mechanism;
+    double delta;
+    uint32_t values, cohort, quorum;
+    uint32_t local_steps, assumed_colluders; /* of the device unit, else 0 */
+    uint64_t reserved, accepted, rejected;
+    bool summed, published, closed;
+    /* Of the schedule up to this round, recomputed, in both views. */
+    double epsilon_server, epsilon_published;
+    char rule[32];
+} tacit_audit_round;
+
+/* What somebody did to the log, a device or an adapter beside the rounds: revocations, changes of
+ * policy, lost accounts, rollbacks, changes of key, starts, rounds that failed. */
+typedef struct tacit_audit_event {
+    uint64_t entry, time_ms; /* the signer's clock */
+    const char *kind;        /* tacit_entry_kind_name */
+    bool has_device;
+    uint8_t device[TACIT_DEVICE_BYTES];
+    char *text; /* one line; words in it are the signer's */
+} tacit_audit_event;
+
 typedef struct tacit_audit_publication {
-    uint64_t entry, version;
-    uint8_t lineage[16];
+    uint64_t entry, version, parent_version;
+    uint8_t lineage[16], file_digest[TACIT_HASH_BYTES];
     double epsilon_server, epsilon_published, delta; /* recomputed */
     double accuracy;                                 /* as the manifest states it */
     char rule[32];
@@ -55,6 +106,13 @@ typedef struct tacit_audit {
     size_t device_count;
     tacit_audit_publication *publications;
     size_t publication_count;
+    tacit_audit_check *checks; /* every row of the table, in its order */
+    size_t check_count;
+    tacit_audit_point *points; /* in the order of the log, where options keep them */
+    size_t point_count;
+    tacit_audit_round *round_list; /* `rounds` of them, in the order of the log */
+    tacit_audit_event *events;
+    size_t event_count;
     tacit_audit_schedule *schedules;
     size_t schedule_count;
     uint64_t entries, rounds, receipts;
@@ -68,6 +126,7 @@ typedef struct tacit_audit_options {
     const char *const *receipt_names;
     size_t receipt_count;
     const tacit_note_key *log_key; /* pinned by the auditor; NULL: the export's own */
+    bool keep_points;              /* for curves: some 24 bytes for each reserve */
     tacit_pool *pool;              /* checks signatures; NULL: the caller's thread alone */
 } tacit_audit_options;
 
@@ -85,5 +144,16 @@ typedef struct tacit_audit_kind {
 
 /* Ends with a row whose kind is NULL. */
 extern const tacit_audit_kind tacit_audit_kinds[];
+
+/* The name of the one check that a kind of violation fails; NULL for a word that is no kind. */
+const char *tacit_audit_check_of(const char *kind);
+/* The kinds that fail a check, ending with NULL; NULL for a name that is none. */
+const char *const *tacit_audit_check_kinds(const char *check);
+
+/* "pass", "fail", "skipped". */
+const char *tacit_audit_outcome_name(tacit_audit_outcome outcome);
+
+/* What no log can prove, for whoever reads the result; ends with NULL. */
+extern const char *const tacit_audit_limits[];
 
 #endif

@@ -221,6 +221,56 @@ static bool is_local(const Tacit__Reserve *r)
     return r->round_id.len == 0;
 }
 
+/* The newest reserves of a device, as many as a window looks back at. */
+static tacit_status recent_reserves(const audit_device *d, size_t most, tacit_window *out,
+                                    tacit_error *err)
+{
+    tacit_status status = TACIT_OK;
+    for (size_t i = d->run_count; i > 0 && status == TACIT_OK; i--)
+        for (size_t k = 0; k < d->runs[i - 1].times && out->count < most && status == TACIT_OK; k++)
+            status =
+                tacit_window_push(out, &d->runs[i - 1].item.event, d->runs[i - 1].item.values, err);
+    tacit_window_reverse(out);
+    return status;
+}
+
+/* What the windows of a policy say to one more reserve of the device: TACIT_REFUSED, or a failure
+ * of this machine. */
+static tacit_status window_allowed(const audit_device *d, const tacit_policy *policy,
+                                   const Tacit__Reserve *r, tacit_error *reason)
+{
+    tacit_window window = {0};
+    if (policy->window_reserves == 0 || r->kind == TACIT_MECHANISM_NONE)
+        return TACIT_OK;
+    tacit_status status = recent_reserves(d, tacit_window_back(policy), &window, reason);
+    size_t from = window.count;
+    if (status == TACIT_OK)
+        status = tacit_window_push_reserve(&window, r, reason);
+    if (status == TACIT_OK)
+        status = tacit_window_check(policy, &window, from, "the reserve", reason);
+    tacit_window_free(&window);
+    return status;
+}
+
+/* A reserve whose event is malformed is found elsewhere, and no window can count it. */
+static tacit_status remember_run(audit_work *w, audit_device *d, const Tacit__Reserve *r)
+{
+    tacit_window_item item = {.values = r->values};
+    tacit_error malformed;
+    if (r->kind == TACIT_MECHANISM_NONE ||
+        tacit_budget_event(&item.event, r, &malformed) != TACIT_OK)
+        return TACIT_OK;
+    if (d->run_count && tacit_window_same(&d->runs[d->run_count - 1].item, &item)) {
+        d->runs[d->run_count - 1].times++;
+        return TACIT_OK;
+    }
+    tacit_status status =
+        audit_grow(&d->runs, &d->run_capacity, d->run_count, sizeof *d->runs, w->err);
+    if (status == TACIT_OK)
+        d->runs[d->run_count++] = (audit_run){item, 1};
+    return status;
+}
+
 static bool allows(const tacit_policy *policy, const Tacit__Reserve *r, const Tacit__Plan *plan)
 {
     tacit_error reason;
@@ -235,8 +285,15 @@ static bool allows(const tacit_policy *policy, const Tacit__Reserve *r, const Ta
 static tacit_status find_terms(audit_work *w, const Tacit__Reserve *r, const Tacit__Plan *plan,
                                const audit_device *d, tacit_policy *terms, bool *outdated)
 {
+    tacit_error reason;
     *terms = d->policy;
-    *outdated = !allows(&d->policy, r, plan) && allows(&d->widest, r, plan);
+    *outdated = false;
+    tacit_status now = window_allowed(d, &d->policy, r, &reason),
+                 ever = window_allowed(d, &d->widest, r, &reason);
+    if (now == TACIT_NO_MEMORY || ever == TACIT_NO_MEMORY)
+        return tacit_fail(w->err, TACIT_NO_MEMORY, "audit: no memory for a window");
+    *outdated = (now == TACIT_REFUSED || !allows(&d->policy, r, plan)) && ever != TACIT_REFUSED &&
+                allows(&d->widest, r, plan);
     if (!*outdated)
         return TACIT_OK;
     *terms = d->widest;
@@ -287,12 +344,13 @@ static tacit_status add_event(audit_work *w, tacit_budget *b, const Tacit__Reser
     tacit_status status = tacit_budget_event(&event, r, reason);
     if (status != TACIT_OK)
         return status;
+    uint64_t values = tacit_step_noise_values(r->values, r->quantile_b);
     size_t i = 0;
-    while (i < w->price_count && i < AUDIT_PRICES && !same_price(&w->prices[i], &event, r->values))
+    while (i < w->price_count && i < AUDIT_PRICES && !same_price(&w->prices[i], &event, values))
         i++;
     if (i == w->price_count || i == AUDIT_PRICES) {
-        audit_price fresh = {.event = event, .values = r->values};
-        status = tacit_budget_add(&fresh.budget, &event, r->values, false, reason);
+        audit_price fresh = {.event = event, .values = values};
+        status = tacit_budget_add(&fresh.budget, &event, values, false, reason);
         if (status != TACIT_OK)
             return status;
         i = w->price_count++ % AUDIT_PRICES;
@@ -399,7 +457,8 @@ static tacit_status charge(audit_work *w, const tacit_entry *e, size_t device, s
     if (add_event(w, &d->budget, r, first, &reason) != TACIT_OK)
         return audit_note(w, "epsilon_mismatch", "%s", reason.message);
     double epsilon = tacit_budget_epsilon(&d->budget);
-    if (!tacit_budget_same(epsilon, r->epsilon_after))
+    status = audit_keep_point(w, device, epsilon);
+    if (status == TACIT_OK && !tacit_budget_same(epsilon, r->epsilon_after))
         status = audit_note(w, "epsilon_mismatch", "logged %.12g, recomputed %.12g",
                             r->epsilon_after, epsilon);
     if (status == TACIT_OK && !(epsilon <= cap))
@@ -423,6 +482,15 @@ static tacit_status check_terms(audit_work *w, const Tacit__Reserve *r, audit_de
                             "it states cap %.6g and delta %.6g, the policy in force %.6g and %.6g",
                             r->epsilon_cap, r->delta, d->policy.epsilon_cap, d->policy.delta);
     return status;
+}
+
+static tacit_status check_window(audit_work *w, const Tacit__Reserve *r, const audit_device *d,
+                                 const tacit_policy *terms)
+{
+    tacit_error reason;
+    return window_allowed(d, terms, r, &reason) == TACIT_REFUSED
+               ? audit_note(w, "window_exceeded", "%s", reason.message)
+               : TACIT_OK;
 }
 
 static tacit_status reserve_row(audit_work *w, size_t *row)
@@ -477,6 +545,9 @@ static tacit_status take_reserve(audit_work *w, const tacit_entry *e, size_t dev
         w->plans[plan].reserves = row;
     }
     w->devices[device].reserves++;
+    w->seen[is_local(e->entry->reserve) ? AUDIT_SEEN_LOCAL : AUDIT_SEEN_PLANNED]++;
+    if (plan != AUDIT_NONE)
+        w->plans[plan].reserved++;
     pair_key(key, device, e->entry->reserve->plan_hash);
     status = audit_set_add(&w->reserved, key, &added, w->err);
     if (status == TACIT_OK && !added)
@@ -523,6 +594,10 @@ static tacit_status audit_reserve_entry(audit_work *w, const tacit_entry *e, siz
         status = reserve_plan(w, r, p, &terms);
     if (status == TACIT_OK)
         status = check_terms(w, r, d, &terms);
+    if (status == TACIT_OK)
+        status = check_window(w, r, d, &terms);
+    if (status == TACIT_OK)
+        status = remember_run(w, d, r);
     if (status == TACIT_OK)
         status = take_reserve(w, e, device, plan, outdated);
     if (status != TACIT_OK)
@@ -619,6 +694,6 @@ tacit_status audit_own(audit_work *w, const tacit_entry *e)
     default: /* the account is lost */
         d->lost = true;
         d->highest_cap = fmax(d->highest_cap, e->entry->account_lost->epsilon_counted);
-        return TACIT_OK;
+        return audit_keep_point(w, device, d->highest_cap);
     }
 }

@@ -15,6 +15,7 @@
 #include "privacy/entry.h"
 #include "privacy/receipt.h"
 #include "privacy/tiles.h"
+#include "privacy/window.h"
 
 #include <sodium.h>
 
@@ -61,6 +62,12 @@ tacit_status audit_grow(void *array_pointer, size_t *capacity, size_t count, siz
 
 /* --- what the walk knows --- */
 
+/* Private reserves in a row that cost the same, for windows. */
+typedef struct audit_run {
+    tacit_window_item item;
+    size_t times;
+} audit_run;
+
 typedef struct audit_device {
     uint8_t identity_key[TACIT_SIGN_KEY_BYTES], policy_key[TACIT_SIGN_KEY_BYTES];
     uint8_t name[TACIT_DEVICE_BYTES]; /* newest pseudonym */
@@ -73,6 +80,8 @@ typedef struct audit_device {
     bool private_reserve;  /* there was one */
     tacit_privacy_unit unit;
     uint64_t sequence, reserves, spends, accepted;
+    audit_run *runs; /* its private reserves in order, equal neighbours together */
+    size_t run_count, run_capacity;
     uint8_t head[TACIT_HASH_BYTES];
 } audit_device;
 
@@ -86,11 +95,14 @@ typedef struct audit_schedule {
 } audit_schedule;
 
 typedef struct audit_plan {
+    uint64_t entry;
     Tacit__Plan *plan;
     uint8_t hash[TACIT_HASH_BYTES];
     size_t schedule;
     size_t accepted; /* decisions so far */
-    size_t reserves; /* the newest of its reserves, AUDIT_NONE: none is kept */
+    uint64_t reserved, rejected;
+    size_t publication; /* its newest in the report; AUDIT_NONE before */
+    size_t reserves;    /* the newest of its reserves, AUDIT_NONE: none is kept */
     bool aggregated, published, closed;
 } audit_plan;
 
@@ -104,6 +116,18 @@ typedef struct audit_reserve {
     uint8_t digest[TACIT_HASH_BYTES];
     bool spent, abandoned, decided, accepted;
 } audit_reserve;
+
+/* What was looked at, for the checks that have nothing else to count by: the numbers below the
+ * first kind of entry (TACIT__ENTRY__BODY_ENROL), which are no kinds. */
+enum {
+    AUDIT_SEEN_ENTRY = 1,   /* whatever its bytes are */
+    AUDIT_SEEN_OWN = 2,     /* device-signed */
+    AUDIT_SEEN_PLANNED = 3, /* reserves of rounds */
+    AUDIT_SEEN_LOCAL = 4,   /* reserves of local training */
+    AUDIT_SEEN_RECEIPT = 5,
+    AUDIT_SEEN_CHECKPOINT = 6, /* of the export, when it could be read and verified */
+    AUDIT_SEEN_KINDS = 64
+};
 
 typedef struct audit_manifest {
     uint64_t version;
@@ -164,7 +188,8 @@ typedef struct audit_work {
     size_t free_reserve; /* row to use again, AUDIT_NONE: none */
     size_t device_count, device_capacity, schedule_count, schedule_capacity, plan_count,
         plan_capacity, reserve_count, reserve_capacity, manifest_count, manifest_capacity,
-        violation_capacity, note_capacity, publication_capacity;
+        violation_capacity, note_capacity, publication_capacity, point_capacity, event_capacity;
+    uint64_t seen[AUDIT_SEEN_KINDS]; /* entries by kind, and what AUDIT_SEEN_ names */
 
     audit_map names; /* pseudonym -> device */
     audit_map keys;  /* identity key -> device */
@@ -191,6 +216,13 @@ tacit_status audit_note_at(audit_work *w, uint64_t entry, const char *kind, cons
 tacit_status audit_remark(audit_work *w, const char *kind, const char *format, ...)
     TACIT_PRINTF(3, 4) TACIT_MUST_CHECK;
 
+/* Keeps for the report what an entry tells of itself; a point of a device's curve. */
+tacit_status audit_keep_event(audit_work *w, const tacit_entry *e) TACIT_MUST_CHECK;
+tacit_status audit_keep_point(audit_work *w, size_t device, double epsilon) TACIT_MUST_CHECK;
+
+/* Tells every check's outcome, when everything was looked at. */
+tacit_status audit_judge(audit_work *w) TACIT_MUST_CHECK;
+
 /* The device an entry names; NULL after a violation was noted. */
 tacit_status audit_find_device(audit_work *w, const tacit_entry *e,
                                size_t *device) TACIT_MUST_CHECK;
@@ -211,6 +243,8 @@ tacit_status audit_aggregate(audit_work *w, const tacit_entry *e) TACIT_MUST_CHE
 tacit_status audit_published(audit_work *w, const tacit_entry *e) TACIT_MUST_CHECK;
 tacit_status audit_rolled_back(audit_work *w, const tacit_entry *e) TACIT_MUST_CHECK;
 tacit_status audit_round_closed(audit_work *w, const tacit_entry *e) TACIT_MUST_CHECK;
+/* The rounds for the report, after the walk. */
+tacit_status audit_report_rounds(audit_work *w) TACIT_MUST_CHECK;
 
 /* A reserve that nothing can be said about any more leaves no more than its fingerprint. */
 tacit_status audit_reserve_retire(audit_work *w, audit_reserve *r) TACIT_MUST_CHECK;

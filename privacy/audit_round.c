@@ -81,8 +81,11 @@ static tacit_status plan_take(audit_work *w, Tacit__Plan *plan, ProtobufCBinaryD
         tacit_message_free(plan);
         return status;
     }
-    w->plans[w->plan_count] =
-        (audit_plan){.plan = plan, .schedule = schedule, .reserves = AUDIT_NONE};
+    w->plans[w->plan_count] = (audit_plan){.entry = w->at,
+                                           .plan = plan,
+                                           .schedule = schedule,
+                                           .reserves = AUDIT_NONE,
+                                           .publication = AUDIT_NONE};
     tacit_digest(w->plans[w->plan_count].hash, bytes.data, bytes.len);
     return plan_register(w, w->plan_count++);
 }
@@ -193,6 +196,8 @@ tacit_status audit_update(audit_work *w, const tacit_entry *e)
     if (r->decided)
         return audit_note(w, "duplicate_decision", "the update was decided before");
     r->decided = true;
+    if (!u->accepted && r->plan != AUDIT_NONE)
+        w->plans[r->plan].rejected++;
     status = u->accepted ? accept_update(w, u, r) : TACIT_OK;
     return status == TACIT_OK ? audit_reserve_retire(w, r) : status;
 }
@@ -344,9 +349,12 @@ static tacit_status check_version(audit_work *w, const Tacit__AdapterManifest *m
 static tacit_status take_publication(audit_work *w, const Tacit__AdapterManifest *m,
                                      const audit_plan *p)
 {
-    tacit_audit_publication r = {
-        .entry = w->at, .version = m->version, .accuracy = m->evaluation_accuracy};
+    tacit_audit_publication r = {.entry = w->at,
+                                 .version = m->version,
+                                 .parent_version = m->parent_version,
+                                 .accuracy = m->evaluation_accuracy};
     memcpy(r.lineage, m->lineage.data, sizeof r.lineage);
+    memcpy(r.file_digest, m->file_digest.data, sizeof r.file_digest);
     tacit_status status = recompute_epsilon(w, p, &r);
     if (status == TACIT_OK)
         status = audit_grow(&w->out->publications, &w->publication_capacity,
@@ -389,6 +397,8 @@ static tacit_status check_manifest(audit_work *w, const Tacit__AdapterManifest *
         status = check_version(w, m, p);
     if (status == TACIT_OK)
         status = take_publication(w, m, p);
+    if (status == TACIT_OK)
+        p->publication = w->out->publication_count - 1;
     return status;
 }
 
@@ -453,4 +463,55 @@ tacit_status audit_round_closed(audit_work *w, const tacit_entry *e)
             return status;
     }
     return retire_reserves(w, p);
+}
+
+/* --- the rounds for the report --- */
+
+static tacit_status report_round(audit_work *w, const audit_plan *p, tacit_audit_round *out)
+{
+    const Tacit__Plan *plan = p->plan;
+    tacit_audit_publication views = {0};
+    tacit_error reason;
+    *out = (tacit_audit_round){
+        .entry = p->entry,
+        .index = plan->round_index,
+        .values = plan->trainable_values,
+        .cohort = plan->cohort,
+        .quorum = plan->quorum,
+        .local_steps = plan->local_steps,
+        .assumed_colluders = plan->assumed_colluders,
+        .reserved = p->reserved,
+        .accepted = p->accepted,
+        .rejected = p->rejected,
+        .summed = p->aggregated,
+        .published = p->published,
+        .closed = p->closed,
+    };
+    memcpy(out->round_id, plan->round_id.data, sizeof out->round_id);
+    memcpy(out->lineage, plan->lineage.data, sizeof out->lineage);
+    /* It was validated before it was taken. */
+    if (tacit_mechanism_from_plan(&out->mechanism, plan, &reason) != TACIT_OK)
+        return tacit_fail(w->err, TACIT_FAILED, "audit: %s", reason.message);
+    tacit_status status = TACIT_OK;
+    if (p->publication != AUDIT_NONE)
+        views = w->out->publications[p->publication];
+    else
+        status = recompute_epsilon(w, p, &views);
+    out->delta = views.delta;
+    out->epsilon_server = views.epsilon_server;
+    out->epsilon_published = views.epsilon_published;
+    memcpy(out->rule, views.rule, sizeof out->rule);
+    return status;
+}
+
+tacit_status audit_report_rounds(audit_work *w)
+{
+    tacit_status status = TACIT_OK;
+    w->out->round_list = calloc(w->plan_count + 1, sizeof *w->out->round_list);
+    if (!w->out->round_list)
+        return tacit_fail(w->err, TACIT_NO_MEMORY, "audit: no memory for %zu rounds",
+                          w->plan_count);
+    for (size_t i = 0; i < w->plan_count && status == TACIT_OK; i++)
+        status = report_round(w, &w->plans[i], &w->out->round_list[i]);
+    return status;
 }

@@ -142,6 +142,7 @@ static tacit_status whole_checkpoint(audit_work *w)
     /* Under the key that is trusted, whatever the entries say. */
     if (tacit_checkpoint_verify(c, note.data, note.size, &w->log->log_key, &reason) != TACIT_OK)
         return audit_note_at(w, TACIT_AUDIT_NO_ENTRY, "bad_checkpoint", "%s", reason.message);
+    w->seen[AUDIT_SEEN_CHECKPOINT]++;
     if (c->size > w->at)
         return audit_note_at(w, TACIT_AUDIT_NO_ENTRY, "incomplete_export",
                              "the checkpoint covers %llu entries, the export has %llu",
@@ -244,6 +245,7 @@ static tacit_status whole_receipts(audit_work *w)
         for (size_t j = 0; j < i && status == TACIT_OK; j++)
             status = receipts_compare(w, j, i);
         w->out->receipts++;
+        w->seen[AUDIT_SEEN_RECEIPT]++;
     }
     return status;
 }

@@ -85,7 +85,7 @@ tacit_status tacit_budget_event(tacit_event *out, const Tacit__Reserve *reserve,
 {
     *out = (tacit_event){
         .neighbours = (tacit_neighbours)reserve->neighbours,
-        .sigma = tacit_noise_multiplier(reserve->b),
+        .sigma = tacit_step_noise_multiplier(reserve->b, reserve->quantile_b),
         .q = tacit_sampling_rate(reserve->q_num),
         .count = reserve->steps,
     };
@@ -114,27 +114,33 @@ static bool same_event(const tacit_event *a, const tacit_event *b)
            a->count == b->count;
 }
 
-/* Adds a round to the budget. Rounds are usually alike and rho is costly to compute: that of the
- * last one is kept in *one and joined again, which gives the same integers. */
-static tacit_status add_round(tacit_budget *b, const tacit_event *event, tacit_event *last,
-                              tacit_budget *one, uint64_t values, tacit_error *err)
+/* The last round that was added. Rounds are usually alike and rho is costly to compute: it is kept
+ * in `one` and joined again, which gives the same integers. */
+typedef struct last_round {
+    tacit_event event;
+    uint64_t values;
+    tacit_budget one; /* its cost; nothing yet while it has no noise values */
+} last_round;
+
+static tacit_status add_round(tacit_budget *b, const tacit_event *event, uint64_t values,
+                              last_round *last, tacit_error *err)
 {
-    if (one->noise_values == 0 || !same_event(event, last)) {
-        *one = (tacit_budget){0};
-        *last = *event;
-        tacit_status status = tacit_budget_add(one, event, values, false, err);
+    if (last->one.noise_values == 0 || last->values != values || !same_event(event, &last->event)) {
+        *last = (last_round){.event = *event, .values = values};
+        tacit_status status = tacit_budget_add(&last->one, event, values, false, err);
         if (status != TACIT_OK)
             return status;
     }
-    return tacit_budget_join(b, one, err);
+    return tacit_budget_join(b, &last->one, err);
 }
 
 tacit_status tacit_budget_add_schedule(tacit_budget *b, const Tacit__Schedule *schedule,
                                        size_t rounds, uint64_t values, bool *unprotected,
                                        tacit_error *err)
 {
-    tacit_budget all = tacit_budget_empty_like(b), one = {0};
-    tacit_event event, last = {0};
+    tacit_budget all = tacit_budget_empty_like(b);
+    tacit_event event;
+    last_round last = {.values = 0};
     *unprotected = false;
     for (size_t i = 0; i < rounds && i < schedule->n_rounds; i++) {
         tacit_mechanism m;
@@ -145,7 +151,8 @@ tacit_status tacit_budget_add_schedule(tacit_budget *b, const Tacit__Schedule *s
         if (status == TACIT_OK)
             status = tacit_event_from_mechanism(&event, &m, 1, err);
         if (status == TACIT_OK)
-            status = add_round(&all, &event, &last, &one, values, err);
+            status =
+                add_round(&all, &event, tacit_step_noise_values(values, m.quantile_b), &last, err);
         if (status != TACIT_OK)
             return status;
         all.schedules = 1;

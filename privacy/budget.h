@@ -38,9 +38,10 @@ typedef struct tacit_budget {
 /* An empty account with the cap and delta of its opening. */
 void tacit_budget_open(tacit_budget *b, double epsilon_cap, double delta);
 
-/* Adds `rounds` times one mechanism on `values` trainable values. The caller says when the event
- * is the first of a schedule that the account had not seen. TACIT_REFUSED when the accountant
- * cannot take it (replace-one below q = 1). On failure nothing changes. */
+/* Adds an event that draws `values` noise values in each of its steps (tacit_step_noise_values).
+ * The caller says when the event is the first of a schedule that the account had not seen.
+ * TACIT_REFUSED when the accountant cannot take it (replace-one below q = 1). On failure nothing
+ * changes. */
 tacit_status tacit_budget_add(tacit_budget *b, const tacit_event *event, uint64_t values,
                               bool first_of_schedule, tacit_error *err) TACIT_MUST_CHECK;
 void tacit_budget_add_unprotected(tacit_budget *b);

@@ -11,12 +11,19 @@ static json_t *describe(uint64_t entry, const Tacit__Schedule *s, const tacit_me
     char lineage[2 * 16 + 1] = "";
     if (s->lineage.len == 16)
         tacit_hex(lineage, s->lineage.data, 16);
-    return json_pack(
+    json_t *row = json_pack(
         "{s:I, s:s, s:f, s:I, s:s, s:s, s:s, s:f, s:f, s:I, s:f}", "entry", (json_int_t)entry,
         "lineage", lineage, "delta", s->delta, "rounds", (json_int_t)rounds, "mechanism",
         tacit_mechanism_kind_name(m->kind), "unit", tacit_privacy_unit_name(m->unit), "neighbours",
-        tacit_neighbours_name(m->neighbours), "sigma", tacit_noise_multiplier(m->b), "q",
+        tacit_neighbours_name(m->neighbours), "sigma", tacit_mechanism_noise_multiplier(m), "q",
         tacit_sampling_rate(m->q_num), "steps", (json_int_t)m->steps, "clip_norm", m->clip_norm);
+    if (row && m->quantile_b)
+        json_object_update_new(
+            row, json_pack("{s:f, s:f, s:f, s:f, s:f, s:f}", "quantile_target", m->quantile_target,
+                           "sigma_gradients", tacit_noise_multiplier(m->b), "sigma_count",
+                           tacit_noise_multiplier(m->quantile_b), "clip_rate", m->clip_rate,
+                           "clip_min", m->clip_min, "clip_max", m->clip_max));
+    return row;
 }
 
 static void add_schedule(json_t *list, uint64_t entry, const Tacit__Schedule *s)
@@ -55,6 +62,20 @@ static double number_of(const json_t *row, const char *key)
     return json_number_value(json_object_get(row, key));
 }
 
+static void print_private(const json_t *row)
+{
+    printf("%s, sigma %.6g, q %.6g, clip %g, unit %s, %s neighbours, delta %g\n",
+           text_of(row, "mechanism"), number_of(row, "sigma"), number_of(row, "q"),
+           number_of(row, "clip_norm"), text_of(row, "unit"), text_of(row, "neighbours"),
+           number_of(row, "delta"));
+    if (json_object_get(row, "quantile_target"))
+        printf("    the clip adapts to the %g quantile of gradient norms, within %g and %g; sigma "
+               "is of gradients (%.6g) and count (%.6g) together\n",
+               number_of(row, "quantile_target"), number_of(row, "clip_min"),
+               number_of(row, "clip_max"), number_of(row, "sigma_gradients"),
+               number_of(row, "sigma_count"));
+}
+
 void schedule_list_print(const json_t *list)
 {
     size_t i;
@@ -67,10 +88,7 @@ void schedule_list_print(const json_t *list)
                number_of(row, "entry"), number_of(row, "rounds"),
                number_of(row, "rounds") == 1 ? "" : "s", number_of(row, "steps"));
         if (number_of(row, "sigma") > 0)
-            printf("%s, sigma %.6g, q %.6g, clip %g, unit %s, %s neighbours, delta %g\n",
-                   text_of(row, "mechanism"), number_of(row, "sigma"), number_of(row, "q"),
-                   number_of(row, "clip_norm"), text_of(row, "unit"), text_of(row, "neighbours"),
-                   number_of(row, "delta"));
+            print_private(row);
         else
             printf("mechanism none: no guarantee\n");
     }

@@ -18,8 +18,8 @@ typedef enum dp_state { DP_BETWEEN_STEPS, DP_IN_STEP, DP_BROKEN } dp_state;
 /* How the two mechanisms differ; everything else is shared. */
 typedef struct dp_rule {
     void (*begin)(tacit_dp *dp);
-    void (*add)(tacit_dp *dp, const float *grad);
-    void (*mean)(const tacit_dp *dp, float *mean);
+    void (*add)(tacit_dp *dp, const float *grad); /* NULL: a zero gradient */
+    void (*mean)(tacit_dp *dp, float *mean);
 } dp_rule;
 
 struct tacit_dp {
@@ -30,6 +30,8 @@ struct tacit_dp {
     size_t values;
     tacit_drbg *noise;
     tacit_drbg *sampling;
+    double clip_norm;
+    int64_t count; /* noise plus 2^16 for every unit within the clip, minus 2^16 for others */
     int64_t *sum;  /* [values]: noise plus clipped gradients, grid units */
     int32_t *grid; /* [values]: one unit's gradient on the grid */
     double *plain; /* [values]: kind NONE */
@@ -40,20 +42,39 @@ struct tacit_dp {
 static void gaussian_begin(tacit_dp *dp)
 {
     tacit_noise_draw(dp->noise, dp->mechanism.b, dp->sum, dp->values);
+    if (dp->mechanism.quantile_b)
+        tacit_noise_draw(dp->noise, dp->mechanism.quantile_b, &dp->count, 1);
 }
 
 static void gaussian_add(tacit_dp *dp, const float *grad)
 {
-    tacit_grid_clip(dp->grid, grad, dp->values, dp->mechanism.clip_norm);
-    tacit_grid_add(dp->sum, dp->grid, dp->values);
+    bool within = true; /* a zero gradient is */
+    if (grad) {
+        within = tacit_grid_clip(dp->grid, grad, dp->values, dp->clip_norm);
+        tacit_grid_add(dp->sum, dp->grid, dp->values);
+    }
+    if (dp->mechanism.quantile_b)
+        dp->count += within ? TACIT_GRID_NORM : -TACIT_GRID_NORM;
 }
 
-static void gaussian_mean(const tacit_dp *dp, float *mean)
+/* The clip norm of the next step, from what was noised alone. */
+static void adapt_clip(tacit_dp *dp)
 {
-    double scale = dp->mechanism.clip_norm / TACIT_GRID_NORM / dp->mechanism.divisor;
+    const tacit_mechanism *m = &dp->mechanism;
+    if (m->quantile_b == 0)
+        return;
+    double share = (double)dp->count / (2.0 * TACIT_GRID_NORM) / m->divisor + 0.5;
+    double next = dp->clip_norm * exp(-m->clip_rate * (share - m->quantile_target));
+    dp->clip_norm = fmin(fmax(next, m->clip_min), m->clip_max);
+}
+
+static void gaussian_mean(tacit_dp *dp, float *mean)
+{
+    double scale = dp->clip_norm / TACIT_GRID_NORM / dp->mechanism.divisor;
     for (size_t i = 0; i < dp->values; i++)
         mean[i] = (float)((double)dp->sum[i] * scale);
     sodium_memzero(dp->grid, dp->values * sizeof *dp->grid);
+    adapt_clip(dp);
 }
 
 static void plain_begin(tacit_dp *dp)
@@ -63,14 +84,14 @@ static void plain_begin(tacit_dp *dp)
 
 static void plain_add(tacit_dp *dp, const float *grad)
 {
-    bool finite = true;
-    for (size_t i = 0; i < dp->values; i++)
+    bool finite = grad != NULL;
+    for (size_t i = 0; grad && i < dp->values; i++)
         finite &= isfinite(grad[i]) != 0;
     for (size_t i = 0; finite && i < dp->values; i++)
         dp->plain[i] += (double)grad[i];
 }
 
-static void plain_mean(const tacit_dp *dp, float *mean)
+static void plain_mean(tacit_dp *dp, float *mean)
 {
     for (size_t i = 0; i < dp->values; i++)
         mean[i] = (float)(dp->plain[i] / dp->mechanism.divisor);
@@ -113,6 +134,7 @@ tacit_status tacit_dp_new(tacit_dp **out, const tacit_mechanism *mechanism, size
     dp->mechanism = *mechanism;
     dp->rule = mechanism->kind == TACIT_MECHANISM_NONE ? &plain_rule : &gaussian_rule;
     dp->values = values;
+    dp->clip_norm = mechanism->clip_norm;
     TACIT_TRY(allocate(dp, err), out);
     TACIT_TRY(tacit_drbg_new(&dp->noise, "noise", nonce, test_seed, err), out);
     TACIT_TRY(tacit_drbg_new(&dp->sampling, "sampling", nonce, test_seed, err), out);
@@ -202,8 +224,7 @@ tacit_status tacit_dp_add(tacit_dp *dp, const float *grad, tacit_error *err)
         return misuse(dp, err, "a gradient was added outside a step");
     if (dp->n_added == dp->n_drawn)
         return misuse(dp, err, "more gradients were added than units drawn");
-    if (grad)
-        dp->rule->add(dp, grad);
+    dp->rule->add(dp, grad);
     dp->n_added++;
     return TACIT_OK;
 }
@@ -218,6 +239,16 @@ tacit_status tacit_dp_end_step(tacit_dp *dp, float *mean, tacit_error *err)
     dp->steps_done++;
     dp->state = DP_BETWEEN_STEPS;
     return TACIT_OK;
+}
+
+double tacit_dp_clip_norm(const tacit_dp *dp)
+{
+    return dp->clip_norm;
+}
+
+int64_t tacit_dp_noised_count(const tacit_dp *dp)
+{
+    return dp->count;
 }
 
 bool tacit_dp_insecure(const tacit_dp *dp)

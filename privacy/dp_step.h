@@ -10,7 +10,21 @@
  *   tacit_dp_free
  *
  * The sum starts as the noise: there is no moment at which memory holds a sum without it. An empty
- * draw is a step like any other. With kind NONE sampling and order of calls are the same and
+ * draw is a step like any other. Where the clip norm adapts (Andrew, Thakkar, McMahan and Ramaswamy
+ * 2021), a second noised sum counts the drawn units: +1/2 for one whose norm is at most C, -1/2 for
+ * any other, on a grid where 1/2 is 2^16 units, from the noise of quantile_b up. The end of a step,
+ * after its mean was made at C, sets the clip norm of the next one,
+ *
+ *   share = noised count / divisor + 1/2
+ *   C <- C exp(-clip_rate (share - quantile_target)), within clip_min and clip_max
+ *
+ * which is post-processing of noised counts. Sum and count are one Gaussian of the step's sample
+ * (mechanism.h has its noise multiplier), and noise is drawn in units of C, so the multiplier holds
+ * at every C. The share is true where the divisor is the expected number of drawn units; with
+ * a target of 1/2 the clip norm goes to the median whatever the divisor, with another one to the
+ * quantile 1/2 + (target - 1/2) divisor / expected number.
+ *
+ * With kind NONE sampling and order of calls are the same and
  * mean = sum / divisor, summed in double in the order of the calls, without clipping and noise.
  *
  * One owner, not thread-safe. Any error leaves the object refusing further steps. */
@@ -43,10 +57,18 @@ tacit_status tacit_dp_add(tacit_dp *dp, const float *grad, tacit_error *err) TAC
 /* Writes mean[values] in the gradient's units. TACIT_CONFLICT unless every drawn unit was added. */
 tacit_status tacit_dp_end_step(tacit_dp *dp, float *mean, tacit_error *err) TACIT_MUST_CHECK;
 
+/* The clip norm of the step that runs or comes next. A run that continues starts from a mechanism
+ * with this clip_norm. 0 with kind NONE. */
+double tacit_dp_clip_norm(const tacit_dp *dp);
+
 /* True under a test seed: the reserve must say `insecure`. */
 bool tacit_dp_insecure(const tacit_dp *dp);
 
 /* The running noised sum in grid units [values] (NULL with kind NONE): for tests of sensitivity. */
 const int64_t *tacit_dp_noised_sum(const tacit_dp *dp);
+
+/* Likewise the noised count of the step that runs or ran last, 2^16 units for 1/2; 0 where the clip
+ * norm is fixed. */
+int64_t tacit_dp_noised_count(const tacit_dp *dp);
 
 #endif

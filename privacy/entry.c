@@ -99,7 +99,7 @@ static const char *check_plan(const Tacit__Entry *e)
 
 static const char *check_reserve_none(const Tacit__Reserve *r)
 {
-    return r->b == 0 && r->clip_norm == 0 && isinf(r->epsilon_after)
+    return r->b == 0 && r->clip_norm == 0 && r->quantile_b == 0 && isinf(r->epsilon_after)
                ? NULL
                : "mechanism none has noise, a clip norm or a finite epsilon";
 }
@@ -108,9 +108,11 @@ static const char *check_reserve_gaussian(const Tacit__Reserve *r)
 {
     return r->b >= TACIT_B_MIN && r->b <= TACIT_B_MAX && isfinite(r->clip_norm) &&
                    r->clip_norm >= TACIT_CLIP_NORM_MIN && r->clip_norm <= TACIT_CLIP_NORM_MAX &&
+                   (r->quantile_b == 0 ||
+                    (r->quantile_b >= TACIT_B_MIN && r->quantile_b <= TACIT_B_MAX)) &&
                    isfinite(r->epsilon_after) && r->epsilon_after >= 0
                ? NULL
-               : "b, clip_norm or epsilon_after is out of range";
+               : "b, quantile_b, clip_norm or epsilon_after is out of range";
 }
 
 static const char *check_reserve(const Tacit__Entry *e)

@@ -37,7 +37,7 @@ tacit_status tacit_event_from_mechanism(tacit_event *out, const tacit_mechanism 
                           "mechanism none has no finite epsilon; it cannot enter an account");
     *out = (tacit_event){
         .neighbours = m->neighbours,
-        .sigma = tacit_noise_multiplier(m->b),
+        .sigma = tacit_mechanism_noise_multiplier(m),
         .q = tacit_sampling_rate(m->q_num),
     };
     if (__builtin_mul_overflow(rounds, m->steps, &out->count))

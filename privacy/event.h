@@ -8,7 +8,7 @@
 /* `count` runs of the Poisson-subsampled Gaussian (q = 1: the Gaussian) with clip norm 1. */
 typedef struct tacit_event {
     tacit_neighbours neighbours;
-    double sigma; /* noise multiplier, > 0 and finite */
+    double sigma; /* noise multiplier of a step as a whole (mechanism.h), > 0 and finite */
     double q;     /* (0, 1] */
     uint64_t count;
 } tacit_event;

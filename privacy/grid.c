@@ -55,7 +55,7 @@ size_t tacit_grid_enforce_norm(int32_t *grid, size_t n)
     return moved;
 }
 
-void tacit_grid_clip(int32_t *grid, const float *grad, size_t n, double clip_norm)
+bool tacit_grid_clip(int32_t *grid, const float *grad, size_t n, double clip_norm)
 {
     double norm = sqrt(squared_norm(grad, n));
     /* NaN fails the comparison too: then every value becomes zero, with the same work done. */
@@ -66,6 +66,7 @@ void tacit_grid_clip(int32_t *grid, const float *grad, size_t n, double clip_nor
         grid[i] = (int32_t)scaled; /* conversion truncates toward zero */
     }
     tacit_grid_enforce_norm(grid, n);
+    return !(norm > clip_norm && norm < INFINITY);
 }
 
 void tacit_grid_add(int64_t *sum, const int32_t *grid, size_t n)

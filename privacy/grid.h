@@ -10,11 +10,13 @@
 #ifndef TACIT_PRIVACY_GRID_H
 #define TACIT_PRIVACY_GRID_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* grid[n] from grad[n]. clip_norm as in a valid tacit_mechanism. */
-void tacit_grid_clip(int32_t *grid, const float *grad, size_t n, double clip_norm);
+/* grid[n] from grad[n]. clip_norm as in a valid tacit_mechanism. True when nothing was cut off: the
+ * norm is at most C, or the vector counts as zero. */
+bool tacit_grid_clip(int32_t *grid, const float *grad, size_t n, double clip_norm);
 
 /* sum[n] += grid[n]. Integer addition: the order of units does not matter. */
 void tacit_grid_add(int64_t *sum, const int32_t *grid, size_t n);

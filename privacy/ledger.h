@@ -6,12 +6,12 @@
  *
  * A device signs a reserve before it asks, so a reserve says what was spent whatever became of the
  * policy since. The policy in force at a reserve's entry is the newest that an earlier entry put
- * there. A reserve is *outdated* when that policy does not allow it (it states a cap above it, or
- * is of a plan that it refuses) but the most, term by term, that a policy of this device ever
- * allowed does (tacit_policy_widen). It is logged and charged like any other, in its place in the
- * chain; it takes no part in its round, which its device hears by an acknowledgement without a
- * nonce, and no update under it is ever accepted. Whether it is outdated is fixed with its entry:
- * the same bytes again, a restart or a later policy do not change it.
+ * there. A reserve is *outdated* when that policy does not allow it (it states a cap above it, is
+ * of a plan that it refuses, or ends a window that is full) but the most, term by term, that a
+ * policy of this device ever allowed does (tacit_policy_widen). It is logged and charged like any
+ * other, in its place in the chain; it takes no part in its round, which its device hears by an
+ * acknowledgement without a nonce, and no update under it is ever accepted. Whether it is outdated
+ * is fixed with its entry: the same bytes again, a restart or a later policy do not change it.
  *
  * Group commit: tacit_database_begin; for each request tacit_database_mark, appends and the
  * caller's own writes, tacit_database_keep; tacit_ledger_checkpoint; tacit_database_commit; only
@@ -116,6 +116,41 @@ typedef struct tacit_ledger_device {
 
 tacit_status tacit_ledger_device_get(tacit_ledger *ledger, const uint8_t device[TACIT_DEVICE_BYTES],
                                      tacit_ledger_device *out, tacit_error *err) TACIT_MUST_CHECK;
+
+/* What a lineage asks of an account next: the next round, or, before a device's first reserve of
+ * it, its whole schedule. One price serves many devices; it keeps what it has computed of others.
+ */
+#define TACIT_LEDGER_KNOWN 32
+typedef struct tacit_ledger_price {
+    uint8_t lineage[16];
+    tacit_budget whole, round;
+    tacit_event event; /* of the round; unused where it is of mechanism none */
+    uint64_t values;
+    bool unprotected; /* mechanism none: it costs nothing here */
+    struct {
+        uint8_t lineage[16];
+        tacit_budget whole;
+    } known[TACIT_LEDGER_KNOWN]; /* other lineages' schedules */
+    size_t known_count;
+} tacit_ledger_price;
+
+/* Of round `index` of a schedule, on `values` trainable values. */
+tacit_status tacit_ledger_price_make(tacit_ledger_price *out, const Tacit__Schedule *schedule,
+                                     size_t index, uint64_t values,
+                                     tacit_error *err) TACIT_MUST_CHECK;
+
+/* Whether a device's account, as the log has it, holds that, by the rules by which the account
+ * itself admits it: events and whole schedules within the cap, the lineages each whole and alone
+ * within it together, a first schedule that another one may follow, windows. False for a lost
+ * account. Only the sub-caps of its owner are not known here. */
+tacit_status tacit_ledger_affords(tacit_ledger *ledger, const uint8_t device[TACIT_DEVICE_BYTES],
+                                  tacit_ledger_price *price, bool *affords,
+                                  tacit_error *err) TACIT_MUST_CHECK;
+
+/* The bytes of a logged plan and of its schedule: malloc'ed, the caller's. TACIT_NOT_FOUND. */
+tacit_status tacit_ledger_planned(tacit_ledger *ledger, const uint8_t plan_hash[TACIT_HASH_BYTES],
+                                  uint8_t **plan, size_t *plan_size, uint8_t **schedule,
+                                  size_t *schedule_size, tacit_error *err) TACIT_MUST_CHECK;
 
 /* Everything of the server that a reserve refers to, by hash or id. */
 typedef struct tacit_ledger_reserve {

@@ -1,5 +1,6 @@
 /* Shared by the files of the ledger alone: ledger_store.c keeps the tree, ledger_kinds_store.c the
- * state that entries of each kind leave behind. */
+ * state that entries of each kind leave behind, ledger_afford_store.c answers what an account
+ * holds. */
 #ifndef TACIT_PRIVACY_LEDGER_INTERNAL_H
 #define TACIT_PRIVACY_LEDGER_INTERNAL_H
 
@@ -15,6 +16,24 @@ struct tacit_ledger {
  * number `index`. */
 tacit_status ledger_apply(tacit_ledger *ledger, const tacit_entry *entry, uint64_t index,
                           tacit_error *err) TACIT_MUST_CHECK;
+
+/* What the log knows of a device's account. */
+typedef struct ledger_budget {
+    uint8_t identity_key[TACIT_SIGN_KEY_BYTES];
+    tacit_budget budget;
+    tacit_policy policy; /* in force */
+} ledger_budget;
+
+/* TACIT_REFUSED for an unknown device. */
+tacit_status ledger_budget_get(tacit_ledger *ledger, const uint8_t device[TACIT_DEVICE_BYTES],
+                               ledger_budget *out, tacit_error *err) TACIT_MUST_CHECK;
+
+/* Whether the windows of a policy allow one more reserve behind those that the log has of this key:
+ * TACIT_REFUSED says why not. */
+tacit_status ledger_window_allowed(tacit_ledger *ledger,
+                                   const uint8_t identity_key[TACIT_SIGN_KEY_BYTES],
+                                   const tacit_policy *policy, const tacit_event *event,
+                                   uint64_t values, tacit_error *err) TACIT_MUST_CHECK;
 
 /* The SQL scripts of the component "ledger". */
 extern const tacit_migrations ledger_migrations;

@@ -2,6 +2,7 @@
 
 #include "common/clock.h"
 #include "common/digest.h"
+#include "privacy/window.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -533,6 +534,43 @@ static tacit_status reserve_allowed(const tacit_policy *policy, const Tacit__Res
                 : refuse_claim(tacit_policy_check_reserve(policy, r, err), err);
 }
 
+/* Whether the windows of a policy allow one more reserve behind those that the log has. */
+tacit_status ledger_window_allowed(tacit_ledger *ledger,
+                                   const uint8_t identity_key[TACIT_SIGN_KEY_BYTES],
+                                   const tacit_policy *policy, const tacit_event *event,
+                                   uint64_t values, tacit_error *err)
+{
+    tacit_statement *s;
+    tacit_window window = {0};
+    bool row = true;
+    if (policy->window_reserves == 0)
+        return TACIT_OK;
+    tacit_status status = tacit_statement_begin(
+        ledger->db, &s,
+        "SELECT e.bytes FROM ledger_reserve r JOIN ledger_entry e ON e.idx = r.idx"
+        " WHERE r.identity_key = $1 ORDER BY r.idx DESC",
+        err);
+    if (status != TACIT_OK)
+        return status;
+    tacit_bind_blob(s, 1, identity_key, TACIT_SIGN_KEY_BYTES);
+    while (status == TACIT_OK && window.count < tacit_window_back(policy)) {
+        status = tacit_statement_step(s, &row, err);
+        if (status != TACIT_OK || !row)
+            break;
+        tacit_span bytes = tacit_column_blob(s, 0);
+        status = tacit_window_push_entry(&window, bytes.data, bytes.size, err);
+    }
+    tacit_statement_end(s);
+    tacit_window_reverse(&window);
+    size_t from = window.count;
+    if (status == TACIT_OK)
+        status = tacit_window_push(&window, event, values, err);
+    if (status == TACIT_OK)
+        status = tacit_window_check(policy, &window, from, "ledger: the reserve", err);
+    tacit_window_free(&window);
+    return status;
+}
+
 /* The most, term by term, that a policy of this account ever allowed. Every row of ledger_policy
  * was in force from its entry on. */
 static tacit_status widest_policy(tacit_ledger *ledger, const ledger_account *a, tacit_policy *out,
@@ -558,6 +596,20 @@ static tacit_status widest_policy(tacit_ledger *ledger, const ledger_account *a,
     return status;
 }
 
+static tacit_status terms_allow(tacit_ledger *ledger, const ledger_account *a,
+                                const tacit_policy *policy, const Tacit__Reserve *r,
+                                const Tacit__Plan *plan, tacit_error *err)
+{
+    tacit_event event;
+    tacit_status status = reserve_allowed(policy, r, plan, err);
+    if (status != TACIT_OK || r->kind == TACIT_MECHANISM_NONE)
+        return status;
+    status = tacit_budget_event(&event, r, err);
+    return status == TACIT_OK
+               ? ledger_window_allowed(ledger, a->identity_key, policy, &event, r->values, err)
+               : status;
+}
+
 /* A device signs a reserve before it asks. What the policy in force refuses was signed in good
  * faith when an earlier policy allowed it; what none ever allowed was not. */
 static tacit_status judge_terms(tacit_ledger *ledger, const Tacit__Reserve *r,
@@ -567,13 +619,13 @@ static tacit_status judge_terms(tacit_ledger *ledger, const Tacit__Reserve *r,
     tacit_policy widest;
     tacit_error none;
     *outdated = false;
-    tacit_status status = reserve_allowed(&a->policy, r, plan, err);
+    tacit_status status = terms_allow(ledger, a, &a->policy, r, plan, err);
     if (status != TACIT_REFUSED)
         return status;
     tacit_status found = widest_policy(ledger, a, &widest, &none);
     if (found != TACIT_OK)
         return tacit_fail(err, found, "%s", none.message);
-    *outdated = reserve_allowed(&widest, r, plan, &none) == TACIT_OK;
+    *outdated = terms_allow(ledger, a, &widest, r, plan, &none) == TACIT_OK;
     return *outdated ? TACIT_OK : status;
 }
 
@@ -678,7 +730,8 @@ static tacit_status reserve_charge(tacit_ledger *ledger, const Tacit__Reserve *r
     if (status == TACIT_OK)
         status = tacit_budget_event(&event, r, err);
     if (status == TACIT_OK)
-        status = tacit_budget_add(&a->budget, &event, r->values, !seen, err);
+        status = tacit_budget_add(&a->budget, &event,
+                                  tacit_step_noise_values(r->values, r->quantile_b), !seen, err);
     if (status != TACIT_OK)
         return status;
     double epsilon = tacit_budget_epsilon(&a->budget);
@@ -862,6 +915,19 @@ tacit_status ledger_apply(tacit_ledger *ledger, const tacit_entry *e, uint64_t i
 }
 
 /* --- questions --- */
+
+tacit_status ledger_budget_get(tacit_ledger *ledger, const uint8_t device[TACIT_DEVICE_BYTES],
+                               ledger_budget *out, tacit_error *err)
+{
+    ledger_account a;
+    tacit_status status =
+        account_by_device(ledger, tacit_field_of(device, TACIT_DEVICE_BYTES), &a, err);
+    if (status != TACIT_OK)
+        return status;
+    *out = (ledger_budget){.budget = a.budget, .policy = a.policy};
+    memcpy(out->identity_key, a.identity_key, sizeof out->identity_key);
+    return TACIT_OK;
+}
 
 tacit_status tacit_ledger_device_get(tacit_ledger *ledger, const uint8_t device[TACIT_DEVICE_BYTES],
                                      tacit_ledger_device *out, tacit_error *err)

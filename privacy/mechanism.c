@@ -28,23 +28,54 @@ static tacit_status check_integer(const char *field, uint64_t v, uint64_t min, u
                       field, min, max, v);
 }
 
+static tacit_status check_quantile(const tacit_mechanism *m, tacit_error *err)
+{
+    tacit_status status;
+    if (m->quantile_b == 0 && m->quantile_target == 0 && m->clip_rate == 0 && m->clip_min == 0 &&
+        m->clip_max == 0)
+        return TACIT_OK;
+    TACIT_TRY(check_integer("quantile_b", m->quantile_b, TACIT_B_MIN, TACIT_B_MAX, err), out);
+    TACIT_TRY(check_real("quantile_target", m->quantile_target, TACIT_QUANTILE_MIN,
+                         1 - TACIT_QUANTILE_MIN, err),
+              out);
+    TACIT_TRY(check_real("clip_rate", m->clip_rate, TACIT_CLIP_RATE_MIN, TACIT_CLIP_RATE_MAX, err),
+              out);
+    TACIT_TRY(check_real("clip_min", m->clip_min, TACIT_CLIP_NORM_MIN, m->clip_norm, err), out);
+    TACIT_TRY(check_real("clip_max", m->clip_max, m->clip_norm, TACIT_CLIP_NORM_MAX, err), out);
+    if (m->clip_min == m->clip_max)
+        status = tacit_fail(err, TACIT_BAD_INPUT,
+                            "mechanism.clip_max: expected more than clip_min %g; a clip norm that "
+                            "cannot move needs no quantile_b",
+                            m->clip_min);
+    else if (m->unit == TACIT_UNIT_DEVICE)
+        status = tacit_fail(err, TACIT_BAD_INPUT,
+                            "mechanism.quantile_b: the device unit is released once and has no "
+                            "quantile to follow; set quantile_b and what belongs to it to 0");
+out:
+    return status;
+}
+
 static tacit_status check_gaussian(const tacit_mechanism *m, tacit_error *err)
 {
     tacit_status status;
     TACIT_TRY(check_integer("b", m->b, TACIT_B_MIN, TACIT_B_MAX, err), out);
-    status = check_real("clip_norm", m->clip_norm, TACIT_CLIP_NORM_MIN, TACIT_CLIP_NORM_MAX, err);
+    TACIT_TRY(check_real("clip_norm", m->clip_norm, TACIT_CLIP_NORM_MIN, TACIT_CLIP_NORM_MAX, err),
+              out);
+    status = check_quantile(m, err);
 out:
     return status;
 }
 
 static tacit_status check_none(const tacit_mechanism *m, tacit_error *err)
 {
-    if (m->b == 0 && m->clip_norm == 0)
+    if (m->b == 0 && m->clip_norm == 0 && m->quantile_b == 0 && m->quantile_target == 0 &&
+        m->clip_rate == 0 && m->clip_min == 0 && m->clip_max == 0)
         return TACIT_OK;
     return tacit_fail(err, TACIT_BAD_INPUT,
                       "mechanism.kind: none adds no noise, yet b is %" PRIu64
-                      " and clip_norm is %g; set both to 0, or ask for noise by its kind",
-                      m->b, m->clip_norm);
+                      ", clip_norm %g and quantile_b %" PRIu64
+                      "; set these and what belongs to them to 0, or ask for noise by its kind",
+                      m->b, m->clip_norm, m->quantile_b);
 }
 
 static tacit_status check_device_unit(const tacit_mechanism *m, tacit_error *err)
@@ -101,6 +132,11 @@ tacit_status tacit_mechanism_from_message(tacit_mechanism *out, const Tacit__Mec
         .steps = message->steps,
         .divisor = message->divisor,
         .unit_examples = message->unit_examples,
+        .quantile_b = message->quantile_b,
+        .quantile_target = message->quantile_target,
+        .clip_rate = message->clip_rate,
+        .clip_min = message->clip_min,
+        .clip_max = message->clip_max,
     };
     return tacit_mechanism_validate(out, err);
 }
@@ -115,7 +151,10 @@ bool tacit_mechanism_equal(const tacit_mechanism *a, const tacit_mechanism *b)
 {
     return a->kind == b->kind && a->unit == b->unit && a->neighbours == b->neighbours &&
            a->clip_norm == b->clip_norm && a->b == b->b && a->q_num == b->q_num &&
-           a->steps == b->steps && a->divisor == b->divisor && a->unit_examples == b->unit_examples;
+           a->steps == b->steps && a->divisor == b->divisor &&
+           a->unit_examples == b->unit_examples && a->quantile_b == b->quantile_b &&
+           a->quantile_target == b->quantile_target && a->clip_rate == b->clip_rate &&
+           a->clip_min == b->clip_min && a->clip_max == b->clip_max;
 }
 
 double tacit_noise_multiplier(uint64_t b)
@@ -124,6 +163,25 @@ double tacit_noise_multiplier(uint64_t b)
         return 0;
     double z = (double)b * SIGMA_PER_B / TACIT_GRID_NORM;
     return nextafter(nextafter(z, 0), 0);
+}
+
+/* Six roundings of at most 2^-53 each, taken off with one to spare. */
+double tacit_step_noise_multiplier(uint64_t b, uint64_t quantile_b)
+{
+    double sum = tacit_noise_multiplier(b), count = tacit_noise_multiplier(quantile_b);
+    if (quantile_b == 0 || b == 0)
+        return sum;
+    return sum * count / sqrt(sum * sum + count * count) * (1 - 0x1p-50);
+}
+
+double tacit_mechanism_noise_multiplier(const tacit_mechanism *m)
+{
+    return tacit_step_noise_multiplier(m->b, m->quantile_b);
+}
+
+uint64_t tacit_step_noise_values(uint64_t values, uint64_t quantile_b)
+{
+    return values + (quantile_b != 0);
 }
 
 double tacit_sampling_rate(uint64_t q_num)
@@ -143,6 +201,60 @@ tacit_status tacit_b_for_noise_multiplier(uint64_t *b, double noise_multiplier, 
     while (tacit_noise_multiplier(*b) < noise_multiplier)
         ++*b;
     return TACIT_OK;
+}
+
+tacit_status tacit_b_beside_count(uint64_t *b, uint64_t quantile_b, double noise_multiplier,
+                                  tacit_error *err)
+{
+    double count = tacit_noise_multiplier(quantile_b), share = noise_multiplier / count;
+    if (quantile_b == 0)
+        return tacit_b_for_noise_multiplier(b, noise_multiplier, err);
+    if (!(share < 1))
+        return tacit_fail(err, TACIT_BAD_INPUT,
+                          "noise multiplier of the count: expected more than the step's %g, found "
+                          "%g",
+                          noise_multiplier, count);
+    tacit_status status =
+        tacit_b_for_noise_multiplier(b, noise_multiplier / sqrt(1 - share * share), err);
+    while (status == TACIT_OK && tacit_step_noise_multiplier(*b, quantile_b) < noise_multiplier)
+        status = check_integer("b", ++*b, TACIT_B_MIN, TACIT_B_MAX, err);
+    while (status == TACIT_OK && *b > TACIT_B_MIN &&
+           tacit_step_noise_multiplier(*b - 1, quantile_b) >= noise_multiplier)
+        --*b;
+    return status;
+}
+
+static double or_else(double value, double otherwise)
+{
+    return value != 0 ? value : otherwise;
+}
+
+#define COUNT_NOISE_RATIO 10 /* then the count raises the noise of the sum by half a percent */
+#define CLIP_RATE 0.2
+#define CLIP_REACH 10
+
+tacit_status tacit_mechanism_set_noise(Tacit__Mechanism *out, double clip_norm,
+                                       double noise_multiplier, const tacit_clip_request *r,
+                                       tacit_error *err)
+{
+    out->clip_norm = clip_norm;
+    if (r->quantile == 0 && (r->count_noise != 0 || r->rate != 0 || r->min != 0 || r->max != 0))
+        return tacit_fail(
+            err, TACIT_USAGE,
+            "quantile-noise, clip-rate, clip-min and clip-max are of a clip norm that "
+            "adapts; give quantile with them");
+    if (r->quantile == 0)
+        return tacit_b_for_noise_multiplier(&out->b, noise_multiplier, err);
+    double most = tacit_noise_multiplier(TACIT_B_MAX);
+    double count = or_else(r->count_noise, fmin(COUNT_NOISE_RATIO * noise_multiplier, most));
+    out->quantile_target = r->quantile;
+    out->clip_rate = or_else(r->rate, CLIP_RATE);
+    out->clip_min = or_else(r->min, fmax(clip_norm / CLIP_REACH, TACIT_CLIP_NORM_MIN));
+    out->clip_max = or_else(r->max, fmin(clip_norm * CLIP_REACH, TACIT_CLIP_NORM_MAX));
+    tacit_status status = tacit_b_for_noise_multiplier(&out->quantile_b, count, err);
+    if (status == TACIT_OK)
+        status = tacit_b_beside_count(&out->b, out->quantile_b, noise_multiplier, err);
+    return status;
 }
 
 tacit_status tacit_q_num_for_rate(uint64_t *q_num, double q, tacit_error *err)

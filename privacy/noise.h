@@ -7,27 +7,41 @@
  * 1 +- e^-129. Accounts are kept in Renyi divergences. Delta at one epsilon, which pld and analytic
  * report, has a kink that falls between integers: one run's may differ either way by a relative
  * t^2 / (12 sigma^2), t the deviations out at which the loss is epsilon: under 2.1e-9 at z = 1 for
- * delta down to 1e-30. Integers only,
- * so the floating-point attacks (Mironov 2012, Haney et al. 2022) do not apply.
+ * delta down to 1e-30. Integers only, so the floating-point attacks (Mironov 2012, Haney et al.
+ * 2022) do not apply.
  *
  * Sampling (the form of Ducas et al. 2013 without its inner exponentials): y with
  * P(y) ~ 2^(-y^2) from a table, u uniform in [0, b), x = b y + u, accepted with probability
- * 2^(-(u^2 + 2 b y u) / b^2) = 2^-(i + f): i zero bits, and a 64-bit uniform below 2^-f computed
- * in fixed point. Random sign; negative zero is refused. A trial is accepted with probability
- * about 0.68. Trials run in blocks without branches on their values or look-ups indexed by them.
+ * 2^(-(u^2 + 2 b y u) / b^2) = 2^-(i + f): i zero bits, and a 95-bit uniform number not below
+ * 2^95 (1 - 2^-f). Random sign; negative zero is refused. A trial is accepted with probability
+ * Z = 0.680. Comparisons are made in 64-bit fixed point, in blocks without branches on values or
+ * look-ups indexed by them; where the upper 64 bits of a number are too close to decide, which 129
+ * of 2^64 words are, the block is done again to 95 bits.
  *
- * Exactness, per value, in total variation against the true distribution: table 9 2^-64 plus the
- * cut at y > 8 (2^-80), u exact, acceptance within a factor 1 +- 2^-58; together at most
- * TACIT_NOISE_TV. Noise is drawn before and apart from the data, so over all values of an account
- * these add up to a distance tau between what runs and what is accounted, on either of two
- * neighbours: P'(S) <= P(S) + tau <= e^epsilon (Q'(S) + tau) + delta + tau. The account therefore
- * adds (1 + e^epsilon) tau to delta. */
+ * Exactness, per value, in total variation against the true distribution. Weights off by D in sum
+ * leave the law that they are normalised to within D / Z. Each of the table's 8 steps is off by
+ * less than 2^-95 and moves two weights by it, u is exact, acceptance is off by less than
+ * (1 + 2^-20) 2^-95 (granularity, and 2^-123 of arithmetic), and the 31 lower bits that table and
+ * acceptance share matter to both with a probability under 2^-60 2^-64: D < 2^-90.9. Values of 9 b
+ * and beyond, never drawn, have probability below 2^-81: their sum is at most 2 b sum_{y >= 9}
+ * 2^(-y^2), of 2.129 b. Together less than 2^-80 = TACIT_NOISE_TV, with the generator's words taken
+ * for uniform ones.
+ *
+ * What timing shows: the number of blocks, that is, how many trials were refused, which is
+ * independent of the accepted values; and with probability 2^-57 a trial (2^-49 a block) that a
+ * block was done twice. For b of 2^29 and more (noise multipliers above 6,900) a value b y + u
+ * whose exponent is within 2^-58 of an integer also has its block done twice; there is none below.
+ *
+ * Noise is drawn before and apart from the data, so over all values of an account these add up to a
+ * distance tau between what runs and what is accounted, on either of two neighbours: P'(S) <= P(S)
+ * + tau <= e^epsilon (Q'(S) + tau) + delta + tau. The account therefore adds (1 + e^epsilon) tau to
+ * delta. */
 #ifndef TACIT_PRIVACY_NOISE_H
 #define TACIT_PRIVACY_NOISE_H
 
 #include "privacy/drbg.h"
 
-#define TACIT_NOISE_TV 0x1p-57
+#define TACIT_NOISE_TV 0x1p-80
 
 /* out[n] of independent noise; b in TACIT_B_MIN..TACIT_B_MAX (any b >= 1 works, for tests). */
 void tacit_noise_draw(tacit_drbg *g, uint64_t b, int64_t *out, size_t n);
@@ -37,8 +51,9 @@ void tacit_noise_draw(tacit_drbg *g, uint64_t b, int64_t *out, size_t n);
 double tacit_noise_delta(uint64_t values, double epsilon);
 
 /* The deterministic core, public so that it can be checked against known answers: trial t uses
- * words 4t (y), 4t + 1 (u), 4t + 2 (acceptance), 4t + 3 (bits 0-31: the i zero bits, bit 63: the
- * sign). Writes accepted values to out[trials] and returns their number. */
+ * words 4t (y), 4t + 1 (u), 4t + 2 (acceptance), 4t + 3 (bits 0-31: the i zero bits, bits 32-62:
+ * the 31 bits below words 4t and 4t + 2, bit 63: the sign). Writes accepted values to out[trials]
+ * and returns their number. */
 size_t tacit_noise_trials(uint64_t b, const uint64_t *words, size_t trials, int64_t *out);
 
 #endif

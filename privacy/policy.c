@@ -34,6 +34,13 @@ tacit_status tacit_policy_validate(const tacit_policy *p, tacit_error *err)
          p->minimum_noise_multiplier},
         {"devices_per_subject", p->devices_per_subject >= 1 && p->devices_per_subject <= 1000000,
          (double)p->devices_per_subject},
+        {"window_epsilon",
+         p->window_reserves
+             ? isfinite(p->window_epsilon) && p->window_epsilon > 0 && p->window_epsilon <= 1e6
+             : p->window_epsilon == 0,
+         p->window_epsilon},
+        {"window_reserves", p->window_reserves <= TACIT_WINDOW_RESERVES_MAX,
+         (double)p->window_reserves},
     };
     for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++)
         if (!rules[i].good)
@@ -58,6 +65,9 @@ tacit_status tacit_policy_pack(const tacit_policy *policy, uint8_t **bytes, size
     m.minimum_quorum = policy->minimum_quorum;
     m.allow_non_private = policy->allow_non_private;
     m.devices_per_subject = policy->devices_per_subject;
+    m.window_epsilon = policy->window_epsilon;
+    m.window_reserves = policy->window_reserves;
+    m.serial = policy->serial;
     return tacit_message_pack(&m, TACIT_POLICY_MAX_BYTES, bytes, size, err);
 }
 
@@ -78,6 +88,9 @@ tacit_status tacit_policy_unpack(tacit_policy *out, const void *bytes, size_t si
         .minimum_quorum = m->minimum_quorum,
         .allow_non_private = m->allow_non_private,
         .devices_per_subject = m->devices_per_subject,
+        .window_epsilon = m->window_epsilon,
+        .window_reserves = m->window_reserves,
+        .serial = m->serial,
     };
     uint32_t format = m->format;
     tacit_message_free(m);
@@ -136,6 +149,12 @@ bool tacit_policy_enrol_holds(const uint8_t identity_key[TACIT_SIGN_KEY_BYTES],
            tacit_signature_holds(identity_key, TACIT_POLICY_KEY_DOMAIN, keyed, size, signature);
 }
 
+static bool window_weakens(const tacit_policy *from, const tacit_policy *to)
+{
+    return from->window_reserves && (to->window_epsilon > from->window_epsilon ||
+                                     to->window_reserves < from->window_reserves);
+}
+
 bool tacit_policy_weakens(const tacit_policy *from, const tacit_policy *to)
 {
     return to->epsilon_cap > from->epsilon_cap || to->delta != from->delta ||
@@ -143,7 +162,16 @@ bool tacit_policy_weakens(const tacit_policy *from, const tacit_policy *to)
            to->minimum_noise_multiplier < from->minimum_noise_multiplier ||
            to->minimum_cohort < from->minimum_cohort || to->minimum_quorum < from->minimum_quorum ||
            to->allow_non_private > from->allow_non_private ||
-           to->devices_per_subject < from->devices_per_subject;
+           to->devices_per_subject < from->devices_per_subject || window_weakens(from, to);
+}
+
+/* No window is the widest of all. */
+static void widen_window(tacit_policy *widest, const tacit_policy *p)
+{
+    bool open = !widest->window_reserves || !p->window_reserves;
+    widest->window_epsilon = open ? 0 : fmax(widest->window_epsilon, p->window_epsilon);
+    if (open || p->window_reserves < widest->window_reserves)
+        widest->window_reserves = open ? 0 : p->window_reserves;
 }
 
 void tacit_policy_widen(tacit_policy *widest, const tacit_policy *p)
@@ -160,6 +188,7 @@ void tacit_policy_widen(tacit_policy *widest, const tacit_policy *p)
     widest->allow_non_private = widest->allow_non_private || p->allow_non_private;
     if (p->devices_per_subject < widest->devices_per_subject)
         widest->devices_per_subject = p->devices_per_subject;
+    widen_window(widest, p);
 }
 
 /* --- a plan against a policy --- */
@@ -174,7 +203,7 @@ static tacit_status check_protection(const tacit_policy *policy, const tacit_mec
                           "plan's mechanism is none, which this device refuses; set "
                           "allow_non_private in its policy if nothing on it is private");
     }
-    double z = tacit_noise_multiplier(m->b);
+    double z = tacit_mechanism_noise_multiplier(m);
     if (m->unit < policy->minimum_unit)
         return tacit_fail(err, TACIT_REFUSED, "plan's unit %s is below this device's minimum %s",
                           tacit_privacy_unit_name(m->unit),
@@ -210,6 +239,7 @@ tacit_status tacit_policy_check(const tacit_policy *policy, const Tacit__Plan *p
 /* What a reserve does not log has no bearing on its cost. */
 static tacit_mechanism reserve_mechanism(const Tacit__Reserve *r)
 {
+    bool adapts = r->quantile_b != 0;
     return (tacit_mechanism){
         .kind = (tacit_mechanism_kind)r->kind,
         .unit = (tacit_privacy_unit)r->unit,
@@ -220,6 +250,11 @@ static tacit_mechanism reserve_mechanism(const Tacit__Reserve *r)
         .steps = r->steps,
         .divisor = 1,
         .unit_examples = 1,
+        .quantile_b = r->quantile_b,
+        .quantile_target = adapts ? 0.5 : 0,
+        .clip_rate = adapts ? 1 : 0,
+        .clip_min = adapts ? TACIT_CLIP_NORM_MIN : 0,
+        .clip_max = adapts ? TACIT_CLIP_NORM_MAX : 0,
     };
 }
 
@@ -437,6 +472,7 @@ tacit_status tacit_reserve_follows_plan(const Tacit__Reserve *reserve, const Tac
         {"q_num", reserve->q_num == m.q_num},
         {"steps", reserve->steps == m.steps},
         {"clip_norm", reserve->clip_norm == m.clip_norm},
+        {"quantile_b", reserve->quantile_b == m.quantile_b},
         {"values", reserve->values == plan->trainable_values},
     };
     for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++)

@@ -10,6 +10,7 @@
 #include "proto/plan.pb-c.h"
 
 #define TACIT_POLICY_MAX_BYTES 256
+#define TACIT_WINDOW_RESERVES_MAX 1000u
 
 /* proto/ledger.proto DevicePolicy as a plain struct. */
 typedef struct tacit_policy {
@@ -21,6 +22,9 @@ typedef struct tacit_policy {
     uint32_t minimum_quorum;
     bool allow_non_private;
     uint32_t devices_per_subject; /* >= 1 */
+    double window_epsilon; /* most that window_reserves reserves in a row may cost; 0: no window */
+    uint32_t window_reserves; /* at most TACIT_WINDOW_RESERVES_MAX; 0 with window_epsilon */
+    uint64_t serial;          /* tells policies of one device apart; demands nothing */
 } tacit_policy;
 
 tacit_status tacit_policy_validate(const tacit_policy *policy, tacit_error *err) TACIT_MUST_CHECK;
@@ -60,7 +64,8 @@ tacit_status tacit_policy_check_reserve(const tacit_policy *policy, const Tacit_
                                         tacit_error *err) TACIT_MUST_CHECK;
 
 /* True when `to` allows anything that `from` does not: only the device itself or its pinned policy
- * key may sign such a change. Another delta always counts. */
+ * key may sign such a change. Another delta always counts. Windows are compared term by term: more
+ * epsilon, fewer reserves or none at all allow more. */
 bool tacit_policy_weakens(const tacit_policy *from, const tacit_policy *to);
 
 /* Lets *widest allow whatever `policy` allows, term by term; the delta, which never changes, stays.

@@ -2,9 +2,13 @@
 
 #include "common/bytes.h"
 #include "privacy/budget.h"
+#include "privacy/noise.h"
 #include "privacy/release.h"
 
 #include <math.h>
+
+/* 2^-64 that a device's release was touched, in noise values of TACIT_NOISE_TV each. */
+#define TOUCHED_VALUES ((uint64_t)(0x1p-64 / TACIT_NOISE_TV))
 
 /* Devices whose noise hides one device from a recipient; 1 when it is its own alone. */
 static uint64_t hiding(const tacit_mechanism *m, const tacit_summed_round *r, uint64_t values)
@@ -38,8 +42,7 @@ static tacit_status add_round(tacit_budget *b, const Tacit__Schedule *schedule,
         return status;
     uint64_t h = hiding(&m, r, values);
     event.sigma = summed_multiplier(m.b, h);
-    /* One value more a device: 2^-64 that its release was touched is far below TACIT_NOISE_TV. */
-    if (!tacit_mul_u64(values + (h > 1), h, &drawn))
+    if (!tacit_mul_u64(values + (h > 1 ? TOUCHED_VALUES : 0), h, &drawn))
         return tacit_fail(err, TACIT_REFUSED, "published epsilon: too many noise values");
     return tacit_budget_add(b, &event, drawn, false, err);
 }

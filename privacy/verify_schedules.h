@@ -7,8 +7,10 @@
 #include <jansson.h>
 
 /* One object for each run of equal rounds of a schedule, in the order of the log: entry, lineage,
- * delta, rounds (how many), mechanism, unit, neighbours, sigma (over the clip norm), q, steps,
- * clip_norm. What cannot be read is left out; the audit says so. The caller's; NULL: no memory. */
+ * delta, rounds (how many), mechanism, unit, neighbours, sigma (over the clip norm, of a
+ * step as a whole), q, steps, clip_norm; where the clip norm adapts also quantile_target,
+ * sigma_gradients and sigma_count (of which sigma is made), clip_rate, clip_min, clip_max. What
+ * cannot be read is left out; the audit says so. The caller's; NULL: no memory. */
 json_t *schedule_list(const tacit_audit *audit);
 
 void schedule_list_print(const json_t *list);

@@ -277,11 +277,13 @@ static void print_round(json_t *event)
 
 static void print_waiting(json_t *event)
 {
-    long long unwilling = whole(event, "unwilling");
+    long long unwilling = whole(event, "unwilling"), exhausted = whole(event, "exhausted");
     printf("waiting for devices: %lld of %lld", (long long)whole(event, "devices"),
            (long long)whole(event, "cohort"));
     if (unwilling)
         printf("; the policy of %lld refuses the plan", unwilling);
+    if (exhausted)
+        printf("; the budget of %lld does not hold it", exhausted);
 }
 
 static void print_event(json_t *event)

@@ -31,6 +31,11 @@ enum {
     AT_NOISE,
     AT_MECHANISM,
     AT_CLIP,
+    AT_QUANTILE,
+    AT_QUANTILE_NOISE,
+    AT_CLIP_RATE,
+    AT_CLIP_MIN,
+    AT_CLIP_MAX,
     AT_DIVISOR,
     AT_UNIT,
     AT_UNIT_EXAMPLES,
@@ -58,9 +63,18 @@ const control_option lineage_start_options[] = {
                         "unit device alone: steps of local training before its delta is clipped "
                         "and noised once (20)"},
     [AT_Q] = {"q", "Q", "sampling probability of a unit in a step (0.05; unit device: 1)"},
-    [AT_NOISE] = {"noise-multiplier", "Z", "sigma over the clip norm (1)"},
+    [AT_NOISE] = {"noise-multiplier", "Z", "sigma over the clip norm, of a step as a whole (1)"},
     [AT_MECHANISM] = {"mechanism", "KIND", "gaussian, or none: no clipping, no noise (gaussian)"},
     [AT_CLIP] = {"clip", "C", "L2 bound of one unit's gradient; unit device: of its delta (1)"},
+    [AT_QUANTILE] = {"quantile", "G",
+                     "adapts the clip, which starts at C, to this quantile of the units' gradient "
+                     "norms, from 0.001 to 0.999 (the clip is fixed)"},
+    [AT_QUANTILE_NOISE] = {"quantile-noise", "Z",
+                           "noise multiplier of the count that the clip follows; the noise of the "
+                           "gradients is raised to pay for it (ten times noise-multiplier)"},
+    [AT_CLIP_RATE] = {"clip-rate", "R", "how fast the clip adapts (0.2)"},
+    [AT_CLIP_MIN] = {"clip-min", "C", "where the clip stops (a tenth of clip)"},
+    [AT_CLIP_MAX] = {"clip-max", "C", "likewise; SGD's norm bound follows it (ten times clip)"},
     [AT_DIVISOR] = {"divisor", "D",
                     "constant that the noised sum is divided by (32; unit device: 1)"},
     [AT_UNIT] = {"unit", "UNIT",
@@ -127,13 +141,39 @@ static tacit_status choose(const starting *s, size_t at, const char *const *word
                       words[2] ? words[1] : "", words[2] ? words[2] : words[1], value);
 }
 
+/* clip_norm, b, and what a clip norm that adapts needs. */
+static tacit_status fill_noise(starting *s, tacit_error *err)
+{
+    static const size_t adapts[] = {AT_QUANTILE, AT_QUANTILE_NOISE, AT_CLIP_RATE, AT_CLIP_MIN,
+                                    AT_CLIP_MAX};
+    double noise, clip;
+    tacit_clip_request r;
+    tacit_status status;
+    TACIT_TRY(F64(AT_NOISE, 1, 0.01, 10000, &noise), done);
+    TACIT_TRY(F64(AT_CLIP, 1, TACIT_CLIP_NORM_MIN, TACIT_CLIP_NORM_MAX, &clip), done);
+    TACIT_TRY(F64(AT_QUANTILE, 0, TACIT_QUANTILE_MIN, 1 - TACIT_QUANTILE_MIN, &r.quantile), done);
+    TACIT_TRY(F64(AT_QUANTILE_NOISE, 0, 0.01, 27000, &r.count_noise), done);
+    TACIT_TRY(F64(AT_CLIP_RATE, 0, TACIT_CLIP_RATE_MIN, TACIT_CLIP_RATE_MAX, &r.rate), done);
+    TACIT_TRY(F64(AT_CLIP_MIN, 0, TACIT_CLIP_NORM_MIN, TACIT_CLIP_NORM_MAX, &r.min), done);
+    TACIT_TRY(F64(AT_CLIP_MAX, 0, TACIT_CLIP_NORM_MIN, TACIT_CLIP_NORM_MAX, &r.max), done);
+    if (s->mechanism.kind != TACIT__MECHANISM_KIND__MECHANISM_NONE)
+        return tacit_mechanism_set_noise(&s->mechanism, clip, noise, &r, err);
+    for (size_t i = 0; i < sizeof adapts / sizeof adapts[0]; i++)
+        if (s->call->value[adapts[i]])
+            return tacit_fail(err, TACIT_USAGE,
+                              "%s: mechanism none does not clip; leave it out or ask for gaussian",
+                              lineage_start_options[adapts[i]].name);
+done:
+    return status;
+}
+
 static tacit_status fill_mechanism(starting *s, tacit_error *err)
 {
     static const char *const kinds[] = {"none", "gaussian", NULL}, *const units[] = {
                                                                        "record", "subject",
                                                                        "device", NULL};
     size_t kind = 1, unit = 1;
-    double q, noise, clip;
+    double q;
     uint64_t steps, examples;
     tacit_status status;
     TACIT_TRY(choose(s, AT_MECHANISM, kinds, &kind, err), done);
@@ -141,8 +181,6 @@ static tacit_status fill_mechanism(starting *s, tacit_error *err)
     bool whole = unit == 2;
     TACIT_TRY(U64(AT_STEPS, whole ? 1 : 20, 1, TACIT_STEPS_MAX, &steps), done);
     TACIT_TRY(F64(AT_Q, whole ? 1 : 0.05, 1e-9, 1, &q), done);
-    TACIT_TRY(F64(AT_NOISE, 1, 0.01, 10000, &noise), done);
-    TACIT_TRY(F64(AT_CLIP, 1, TACIT_CLIP_NORM_MIN, TACIT_CLIP_NORM_MAX, &clip), done);
     TACIT_TRY(F64(AT_DIVISOR, whole ? 1 : 32, TACIT_DIVISOR_MIN, TACIT_DIVISOR_MAX,
                   &s->mechanism.divisor),
               done);
@@ -152,12 +190,9 @@ static tacit_status fill_mechanism(starting *s, tacit_error *err)
     s->mechanism.neighbours = TACIT__NEIGHBOURS__NEIGHBOURS_ADD_REMOVE;
     s->mechanism.steps = (uint32_t)steps;
     s->mechanism.unit_examples = (uint32_t)examples;
-    s->mechanism.kind = TACIT__MECHANISM_KIND__MECHANISM_NONE;
-    if (kind) {
-        s->mechanism.kind = TACIT__MECHANISM_KIND__MECHANISM_SUBSAMPLED_GAUSSIAN;
-        s->mechanism.clip_norm = clip;
-        TACIT_TRY(tacit_b_for_noise_multiplier(&s->mechanism.b, noise, err), done);
-    }
+    s->mechanism.kind = kind ? TACIT__MECHANISM_KIND__MECHANISM_SUBSAMPLED_GAUSSIAN
+                             : TACIT__MECHANISM_KIND__MECHANISM_NONE;
+    status = fill_noise(s, err);
 done:
     return status;
 }
@@ -222,7 +257,8 @@ done:
 
 /* The most that a device's delta can honestly measure. Adam moves a value by about the learning
  * rate a step. SGD moves by what a step can hold: four times the divisor's clipped gradients, and
- * the noise's norm with a fifth to spare, summed up through the momentum. A whole device's release
+ * the noise's norm with a fifth to spare, summed up through the momentum; where the clip norm
+ * adapts, at the largest that it may have. A whole device's release
  * passes untouched, or its published epsilon would be the server's (privacy/published.h). */
 static double derive_norm_bound(const starting *s, const tacit_mechanism *m, size_t values)
 {
@@ -232,8 +268,9 @@ static double derive_norm_bound(const starting *s, const tacit_mechanism *m, siz
         return tacit_release_norm_bound(m, values);
     if (s->optimizer.kind == TACIT__OPTIMIZER_KIND__OPTIMIZER_ADAM)
         return steps * rate * root;
-    double noise = tacit_noise_multiplier(s->mechanism.b) * s->mechanism.clip_norm * root;
-    double step = 4 * s->mechanism.clip_norm + 1.2 * noise / s->mechanism.divisor;
+    double clip = fmax(s->mechanism.clip_norm, s->mechanism.clip_max);
+    double noise = tacit_noise_multiplier(s->mechanism.b) * clip * root;
+    double step = 4 * clip + 1.2 * noise / s->mechanism.divisor;
     if (s->mechanism.kind == TACIT__MECHANISM_KIND__MECHANISM_NONE)
         step = root;
     return steps * rate * step / (1 - s->optimizer.momentum);
@@ -452,7 +489,9 @@ static tacit_status add_costs(starting *s, json_t *costs, tacit_error *err)
     if (status == TACIT_OK && is_private)
         status = tacit_event_from_mechanism(&event, &m, 1, err);
     if (status == TACIT_OK && is_private)
-        status = tacit_budget_add(&one, &event, s->common.trainable_values, true, err);
+        status = tacit_budget_add(&one, &event,
+                                  tacit_step_noise_values(s->common.trainable_values, m.quantile_b),
+                                  true, err);
     for (uint32_t r = 1; status == TACIT_OK && r <= s->row.rounds; r++) {
         double epsilon = is_private ? tacit_budget_epsilon_times(&one, r) : INFINITY;
         if (is_private)

@@ -33,6 +33,14 @@ tacit_status method_receipt_act(gate_call *call, tacit_error *err);
 tacit_status method_receipt_finish(gate_call *call, const writer_point *point, tacit_error *err);
 void method_receipt_release(gate_call *call);
 
+/* method_account.c */
+tacit_status method_declare_policy_act(gate_call *call, tacit_error *err);
+tacit_status method_declare_policy_finish(gate_call *call, const writer_point *point,
+                                          tacit_error *err);
+tacit_status method_own_entry_act(gate_call *call, tacit_error *err);
+tacit_status method_own_entry_finish(gate_call *call, const writer_point *point, tacit_error *err);
+void method_account_release(gate_call *call);
+
 /* method_upload.c */
 tacit_status method_upload_begin_prepare(gate_call *call, tacit_error *err);
 tacit_status method_upload_begin_act(gate_call *call, tacit_error *err);

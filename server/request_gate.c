@@ -82,6 +82,16 @@ static tacit_status find_sender(void *ctx, tacit_error *err)
     return device_get(call->server->db, call->received.request.device, &call->device, err);
 }
 
+/* A method that changes nothing may be asked by a device that does not know its counter. */
+static tacit_verdict judge_nonce(const gate_call *call)
+{
+    const tacit_request *request = &call->received.request;
+    return request->has_nonce && tacit_nonce_holds(call->server->nonce_key, request->device,
+                                                   call->now_ms, request->nonce)
+               ? TACIT_VERDICT_FRESH
+               : TACIT_VERDICT_STALE;
+}
+
 static tacit_verdict judge(const gate_call *call)
 {
     return tacit_request_judge(&call->received, call->device.counter, call->device.action,
@@ -110,7 +120,7 @@ static tacit_status answer_again(void *ctx, tacit_error *err)
 
 /* Who is it, is it really, and is the request new? What costs time, the signature, is checked
  * here, on the worker's thread. */
-static tacit_status enter(gate_entry *e, tacit_error *err)
+static tacit_status enter(gate_entry *e, const gate_method *method, tacit_error *err)
 {
     gate_call *call = e->call;
     server_writer *writer = call->server->writer;
@@ -121,7 +131,7 @@ static tacit_status enter(gate_entry *e, tacit_error *err)
         status = refuse_ended_device(&call->device, err);
     if (status != TACIT_OK)
         return status;
-    e->verdict = judge(call);
+    e->verdict = method->any_counter ? judge_nonce(call) : judge(call);
     return e->verdict == TACIT_VERDICT_REPEAT || e->verdict == TACIT_VERDICT_CLONE
                ? writer_run(writer, answer_again, NULL, e, err)
                : TACIT_OK;
@@ -156,7 +166,8 @@ static tacit_status act_in_writer(void *ctx, tacit_error *err)
         tacit_status status = device_get(call->server->db, call->device.device, &now, err);
         if (status == TACIT_OK)
             status = refuse_ended_device(&now, err);
-        if (status == TACIT_OK && now.counter >= call->received.request.counter)
+        if (status == TACIT_OK && !step->method->any_counter &&
+            now.counter >= call->received.request.counter)
             status = tacit_fail(err, TACIT_CONFLICT, "a later request was served already");
         if (status != TACIT_OK)
             return status;
@@ -205,7 +216,7 @@ static tacit_status serve(gate_call *call, tacit_error *err)
     if (!call->received.request.has_device)
         return tacit_fail(err, TACIT_REFUSED, "unknown device; the request names none");
     gate_entry entry = {.call = call};
-    status = enter(&entry, err);
+    status = enter(&entry, method, err);
     if (status == TACIT_OK)
         status = judge_verdict(&entry, err);
     if (status != TACIT_OK || entry.verdict == TACIT_VERDICT_REPEAT)

@@ -30,6 +30,7 @@ typedef struct gate_method {
     unsigned listeners; /* gate_listener bits that serve it */
     bool anonymous;     /* no device, no signature of an enrolled one */
     bool changes_state; /* counter and reply are stored with what it changes */
+    bool any_counter;   /* for a device that lost its own: the nonce alone says that it is fresh */
     tacit_status (*prepare)(gate_call *call, tacit_error *err); /* worker's thread */
     tacit_status (*act)(gate_call *call, tacit_error *err);     /* writer, within a mark */
     tacit_status (*finish)(gate_call *call, const writer_point *point,

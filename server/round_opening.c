@@ -27,11 +27,13 @@ typedef struct opening {
     uint8_t (*device)[TACIT_DEVICE_BYTES]; /* active ones, then shuffled */
     size_t devices, capacity;
     size_t unwilling; /* whose policy refuses the plan */
+    size_t exhausted; /* whose account does not hold what it costs */
+    tacit_ledger_price price;
     bool opened;
 } opening;
 
-/* Asks only those that are active and whose declared policy takes the plan: the others would refuse
- * it and be waited for until the deadline. */
+/* Asks only those that are active, whose declared policy takes the plan, and whose account in the
+ * log holds its cost: the others would refuse it and be waited for until the deadline. */
 static tacit_status take_active(void *ctx, const device_row *row, tacit_error *err)
 {
     opening *o = ctx;
@@ -45,6 +47,12 @@ static tacit_status take_active(void *ctx, const device_row *row, tacit_error *e
     if (tacit_policy_check(&logged.policy, o->plan, &why) != TACIT_OK) {
         o->unwilling++;
         return TACIT_OK;
+    }
+    bool affords;
+    status = tacit_ledger_affords(o->server->ledger, row->device, &o->price, &affords, err);
+    if (status != TACIT_OK || !affords) {
+        o->exhausted += status == TACIT_OK;
+        return status;
     }
     if (o->devices == o->capacity) {
         size_t capacity = o->capacity ? 2 * o->capacity : 64;
@@ -154,6 +162,9 @@ static tacit_status prepare(opening *o, tacit_error *err)
     if (status == TACIT_OK) /* lent; taken out again before the plan is freed */
         o->plan->mechanism = o->schedule->rounds[l->next_round]->mechanism;
     if (status == TACIT_OK)
+        status = tacit_ledger_price_make(&o->price, o->schedule, l->next_round,
+                                         o->plan->trainable_values, err);
+    if (status == TACIT_OK)
         status = tacit_seal_keypair(o->key, &o->secret, err);
     o->row = (round_row){.index = l->next_round,
                          .state = ROUND_COLLECTING,
@@ -175,14 +186,15 @@ static void tell_waiting(const opening *o)
         return;
     s->told.waiting = true;
     tacit_log_info("waiting: the next round asks for %u devices; %zu are active and take its plan, "
-                   "%zu refuse it by their policy",
-                   o->plan->cohort, o->devices, o->unwilling);
+                   "%zu refuse it by their policy, the budget of %zu does not hold it",
+                   o->plan->cohort, o->devices, o->unwilling, o->exhausted);
     tacit_hex(lineage, o->lineage->lineage, LINEAGE_BYTES);
     server_events_add(s->events,
-                      json_pack("{s:s, s:s, s:I, s:I, s:I, s:I}", "kind", "waiting", "lineage",
+                      json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I}", "kind", "waiting", "lineage",
                                 lineage, "round", (json_int_t)o->lineage->next_round + 1, "devices",
                                 (json_int_t)o->devices, "unwilling", (json_int_t)o->unwilling,
-                                "cohort", (json_int_t)o->plan->cohort));
+                                "exhausted", (json_int_t)o->exhausted, "cohort",
+                                (json_int_t)o->plan->cohort));
 }
 
 tacit_status round_open_next(server *s, const lineage_row *lineage, bool *opened, tacit_error *err)

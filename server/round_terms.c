@@ -48,6 +48,38 @@ tacit_status round_check_room(const server *s, const Tacit__Plan *plan, tacit_er
                       devices, (unsigned long long)one, (unsigned long long)most);
 }
 
+static tacit_status price_next(const lineage_row *l, tacit_ledger_price *out, tacit_error *err)
+{
+    Tacit__Schedule *schedule = NULL;
+    Tacit__Plan *common = NULL;
+    tacit_status status = TACIT_UNPACK(&schedule, tacit__schedule, l->schedule, l->schedule_size,
+                                       TACIT_MESSAGE_ENTRY_MAX, err);
+    if (status == TACIT_OK)
+        status = TACIT_UNPACK(&common, tacit__plan, l->common, l->common_size,
+                              TACIT_MESSAGE_ENTRY_MAX, err);
+    if (status == TACIT_OK)
+        status =
+            tacit_ledger_price_make(out, schedule, l->next_round, common->trainable_values, err);
+    tacit_message_free(common);
+    tacit_message_free(schedule);
+    return status;
+}
+
+tacit_status round_next_price(const server *s, tacit_ledger_price *out, bool *has, tacit_error *err)
+{
+    lineage_row l = {0};
+    *has = false;
+    tacit_status status = lineage_running(s->db, &l, err);
+    if (status == TACIT_NOT_FOUND)
+        return TACIT_OK;
+    if (status == TACIT_OK && l.next_round < l.rounds) {
+        status = price_next(&l, out, err);
+        *has = status == TACIT_OK;
+    }
+    lineage_row_free(&l);
+    return status;
+}
+
 tacit_status round_terms_load(round_terms *out, server *s, const uint8_t round_id[ROUND_ID_BYTES],
                               tacit_error *err)
 {

@@ -8,8 +8,10 @@
 #include "common/text.h"
 #include "privacy/entry.h"
 #include "server/device_store.h"
+#include "server/round_terms.h"
 #include "server/server_events.h"
 
+#include <math.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -88,6 +90,8 @@ typedef struct reading {
     control_call *call;
     json_t *json;
     tacit_status (*fill)(struct reading *r, tacit_error *err);
+    tacit_ledger_price price; /* of the running lineage's next round, once asked for */
+    bool priced, has_price;
 } reading;
 
 static tacit_status read_job(void *ctx, tacit_error *err)
@@ -99,7 +103,7 @@ static tacit_status read_job(void *ctx, tacit_error *err)
 static tacit_status read_json(control_call *call, json_t *json,
                               tacit_status (*fill)(reading *r, tacit_error *err), tacit_error *err)
 {
-    reading r = {call, json, fill};
+    reading r = {.call = call, .json = json, .fill = fill};
     tacit_status status = writer_run(call->server->writer, read_job, NULL, &r, err);
     if (status == TACIT_OK)
         return give(call, json, err);
@@ -142,34 +146,63 @@ tacit_status verb_token_revoke(control_call *call, tacit_error *err)
 
 /* --- devices --- */
 
-static const char *state_of(const device_row *d, const tacit_ledger_device *logged)
+/* Exhausted: its account does not hold the next round of the lineage that runs, or nothing at all
+ * any more; it is not asked. */
+static tacit_status is_exhausted(reading *r, const device_row *d, const tacit_ledger_device *logged,
+                                 bool *exhausted, tacit_error *err)
 {
-    return d->revoked || logged->revoked ? "revoked"
-           : d->frozen || logged->frozen ? "frozen"
-                                         : "active";
+    bool affords = true;
+    tacit_status status = TACIT_OK;
+    if (!r->priced)
+        status = round_next_price(r->call->server, &r->price, &r->has_price, err);
+    r->priced = true;
+    if (status == TACIT_OK && r->has_price)
+        status = tacit_ledger_affords(r->call->server->ledger, d->device, &r->price, &affords, err);
+    *exhausted = !affords || !(logged->epsilon < logged->policy.epsilon_cap);
+    return status;
 }
 
-static json_t *device_json(server *s, const device_row *d, tacit_status *status, tacit_error *err)
+static tacit_status state_of(reading *r, const device_row *d, const tacit_ledger_device *logged,
+                             const char **state, tacit_error *err)
+{
+    bool exhausted;
+    tacit_status status = is_exhausted(r, d, logged, &exhausted, err);
+    *state = d->revoked || logged->revoked ? "revoked"
+             : d->frozen || logged->frozen ? "frozen"
+             : exhausted                   ? "exhausted"
+                                           : "active";
+    return status;
+}
+
+static double remaining_of(const tacit_ledger_device *logged)
+{
+    return fmax(0, logged->policy.epsilon_cap - logged->epsilon);
+}
+
+static json_t *device_json(reading *r, const device_row *d, tacit_status *status, tacit_error *err)
 {
     char hex[2 * TACIT_DEVICE_BYTES + 1];
+    const char *state;
     tacit_ledger_device logged;
-    *status = tacit_ledger_device_get(s->ledger, d->device, &logged, err);
+    *status = tacit_ledger_device_get(r->call->server->ledger, d->device, &logged, err);
+    if (*status == TACIT_OK)
+        *status = state_of(r, d, &logged, &state, err);
     if (*status != TACIT_OK)
         return NULL;
     tacit_hex(hex, d->device, sizeof d->device);
-    return json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:o, s:f, s:f, s:b}", "device", hex, "name",
-                     d->name, "state", state_of(d, &logged), "seen_ms", (json_int_t)d->seen_ms,
+    return json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:o, s:f, s:f, s:f, s:b}", "device", hex,
+                     "name", d->name, "state", state, "seen_ms", (json_int_t)d->seen_ms,
                      "certificate_until_ms", (json_int_t)d->certificate_until_ms, "active_version",
                      (json_int_t)d->active_version, "epsilon", server_json_number(logged.epsilon),
-                     "epsilon_cap", logged.policy.epsilon_cap, "delta", logged.policy.delta,
-                     "non_private", logged.non_private);
+                     "epsilon_cap", logged.policy.epsilon_cap, "remaining", remaining_of(&logged),
+                     "delta", logged.policy.delta, "non_private", logged.non_private);
 }
 
 static tacit_status add_device(void *ctx, const device_row *d, tacit_error *err)
 {
     reading *r = ctx;
     tacit_status status;
-    json_t *json = device_json(r->call->server, d, &status, err);
+    json_t *json = device_json(r, d, &status, err);
     if (status == TACIT_OK)
         json_array_append_new(r->json, json);
     return status;
@@ -190,16 +223,21 @@ static tacit_status add_budget(void *ctx, const device_row *d, tacit_error *err)
     reading *r = ctx;
     char hex[2 * TACIT_DEVICE_BYTES + 1];
     tacit_ledger_device logged;
+    const char *state;
     tacit_status status = tacit_ledger_device_get(r->call->server->ledger, d->device, &logged, err);
+    if (status == TACIT_OK)
+        status = state_of(r, d, &logged, &state, err);
     if (status != TACIT_OK)
         return status;
     tacit_hex(hex, d->device, sizeof d->device);
-    json_array_append_new(r->json,
-                          json_pack("{s:s, s:s, s:s, s:o, s:f, s:f, s:b}", "device", hex, "name",
-                                    d->name, "state", state_of(d, &logged), "epsilon",
-                                    server_json_number(logged.epsilon), "epsilon_cap",
-                                    logged.policy.epsilon_cap, "delta", logged.policy.delta,
-                                    "non_private", logged.non_private));
+    json_array_append_new(
+        r->json,
+        json_pack("{s:s, s:s, s:s, s:o, s:f, s:f, s:f, s:f, s:I, s:b}", "device", hex, "name",
+                  d->name, "state", state, "epsilon", server_json_number(logged.epsilon),
+                  "epsilon_cap", logged.policy.epsilon_cap, "remaining", remaining_of(&logged),
+                  "delta", logged.policy.delta, "window_epsilon", logged.policy.window_epsilon,
+                  "window_reserves", (json_int_t)logged.policy.window_reserves, "non_private",
+                  logged.non_private));
     return TACIT_OK;
 }
 
@@ -262,7 +300,7 @@ static tacit_status fill_device(reading *r, tacit_error *err)
     tacit_status status = find_device(r->call, &d, err);
     if (status != TACIT_OK)
         return status;
-    json_t *json = device_json(r->call->server, &d, &status, err);
+    json_t *json = device_json(r, &d, &status, err);
     if (status == TACIT_OK)
         json_object_update(r->json, json);
     json_decref(json);

@@ -47,6 +47,7 @@ typedef struct fake_lies {
     tacit_status fail_status;
     double epsilon_cap;             /* CHECK_IN's, 0: none */
     void (*heard)(uint32_t method); /* called with every request, on the server's thread */
+    void (*read)(const tacit_request *request); /* likewise, with all of it */
 } fake_lies;
 
 typedef struct fake_server {
@@ -90,6 +91,7 @@ static fake_server *fake_now; /* for the world's hooks, which take no context */
 static size_t fake_values;
 static uint64_t fake_deadline_ms = 4000000000000; /* far away */
 static uint32_t fake_pad_seconds;                 /* of the plan */
+static bool fake_poisoned;                        /* the model is tiny_load_poisoned's */
 
 /* --- the plan --- */
 
@@ -588,6 +590,8 @@ static bool fake_handle(void *ctx, const uint8_t *bytes, size_t size, tacit_buff
     }
     if (f->lie.heard)
         f->lie.heard(in.request.method);
+    if (f->lie.read)
+        f->lie.read(&in.request);
     fake_dispatch(f, &in, &a);
     bool drop = fake_drops(f, in.request.method);
     if (!drop)
@@ -647,7 +651,7 @@ static void fake_start(fake_server *f)
     *f = (fake_server){.folder = "/tmp/tacit-fake-XXXXXX"};
     fake_now = f;
     assert_non_null(mkdtemp(f->folder));
-    f->tiny = tiny_load(false);
+    f->tiny = fake_poisoned ? tiny_load_poisoned() : tiny_load(false);
     fake_count_values(f);
     world_init(&f->w);
     OK(tacit_seal_keypair(f->seal_public, &f->seal_secret, &f->err));
@@ -665,7 +669,7 @@ static void fake_start(fake_server *f)
 }
 
 /* The plan of another round is offered from now on. */
-static void fake_next_plan(fake_server *f, int round)
+static inline void fake_next_plan(fake_server *f, int round)
 {
     world_log_plan(&f->w, round);
     f->plan_index = f->w.count - 1;

@@ -244,7 +244,7 @@ static void coins_are_fair_and_secret(void **state)
 
 static void impossible_sets_are_refused(void **state)
 {
-    tacit_mechanism m = steps_of(1, 1, 1), none = m, device = m;
+    tacit_mechanism m = steps_of(1, 1, 1), none = m, device = m, adaptive = m;
     canary_set *set;
     tacit_error err;
     (void)state;
@@ -254,6 +254,13 @@ static void impossible_sets_are_refused(void **state)
     device.unit = TACIT_UNIT_DEVICE;
     assert_int_equal(canary_set_new(&set, 1, &device, values, 1e-5, NULL, &err), TACIT_USAGE);
     assert_non_null(strstr(err.message, "device"));
+    adaptive.quantile_b = 400000;
+    adaptive.quantile_target = 0.5;
+    adaptive.clip_rate = 0.2;
+    adaptive.clip_min = adaptive.clip_norm / 2;
+    adaptive.clip_max = adaptive.clip_norm * 2;
+    assert_int_equal(canary_set_new(&set, 1, &adaptive, values, 1e-5, NULL, &err), TACIT_USAGE);
+    assert_non_null(strstr(err.message, "leave out --quantile"));
     assert_int_equal(canary_set_new(&set, 0, &m, values, 1e-5, NULL, &err), TACIT_USAGE);
     assert_int_equal(canary_set_new(&set, values + 1, &m, values, 1e-5, NULL, &err), TACIT_USAGE);
     assert_non_null(strstr(err.message, "trainable value of its own"));

@@ -345,32 +345,11 @@ static void mechanism_none_is_the_naive_mean(void **state)
     check_plain_step(tiny.model, NULL);
 }
 
-/* A copy of the model whose embedding of 'Z' is not a number; nothing else is touched. */
 static tacit_model *load_poisoned(void)
 {
     tacit_model *m;
     tacit_error err;
-    gguf_writer *w = gguf_writer_new();
-    gguf_file *file;
-    uint8_t *data;
-    size_t size;
-    const uint64_t ne[] = {32, TINY_VOCAB};
-    tiny_put_text_model(w);
-    reference_put(w, 900, "output.weight", 2, ne, TACIT_TYPE_Q8_0, 2, 0); /* untied: 'Z' as input */
-    tiny_put_vocabulary(w);
-    OK(gguf_write_memory(w, &data, &size, &err));
-    gguf_writer_free(w);
-    OK(gguf_open_memory(&file, data, size, "poisoned", &err));
-    const gguf_tensor *t = gguf_tensor_find(file, "token_embd.weight");
-    uint8_t *row = data + (t->data - data) + 'Z' * t->row_bytes;
-    row[0] = 0x00;
-    row[1] = 0x7e; /* the half-precision scale of the row's block */
-    gguf_close(file);
-    FILE *f = fopen(poisoned_path, "wb");
-    assert_non_null(f);
-    assert_int_equal(fwrite(data, 1, size, f), size);
-    fclose(f);
-    free(data);
+    tiny_write_poisoned(poisoned_path);
     OK(tacit_model_load(&m, poisoned_path, NULL, 0, NULL, &err));
     return m;
 }
@@ -437,6 +416,21 @@ static void units_without_a_gradient_are_alike(void **state)
 
 /* --- the device unit: local steps, then one release --- */
 
+/* An adapter file of small values to start from; the values are the caller's to free. */
+static float *write_parent(char path[128], size_t n)
+{
+    tacit_adapter_info info = {.version = 3, .parent_version = 2, .has_base_digest = true};
+    tacit_error err;
+    float *values = malloc(n * sizeof *values);
+    assert_non_null(values);
+    for (size_t i = 0; i < n; i++)
+        values[i] = 0.001f * (float)(i % 31) - 0.01f;
+    memcpy(info.base_digest, tacit_model_base_digest(tiny.model), sizeof info.base_digest);
+    snprintf(path, 128, "%s/parent.gguf", folder);
+    OK(tacit_adapter_save(path, tiny.model, &spec, values, &info, &err));
+    return values;
+}
+
 static tacit_mechanism whole_device(bool noised)
 {
     tacit_mechanism m = private_steps(1);
@@ -450,12 +444,15 @@ static tacit_mechanism whole_device(bool noised)
     return m;
 }
 
+static const char *whole_parent; /* of these runs; NULL: B = 0 */
+
 /* A run of `steps` local steps over the data as it stands, under the one seed. */
 static void run_whole(run *r, const tacit_model *model, bool noised, uint32_t steps)
 {
     run_begin(r, model, whole_device(noised));
     r->job.local_steps = steps;
     r->job.test_seed = seed;
+    r->job.parent = whole_parent;
     run_go(r);
     OK(r->status);
     assert_int_equal(r->steps_seen, steps);
@@ -501,7 +498,13 @@ static void a_local_step_is_a_step_on_the_device(void **state)
 static void a_release_is_the_clipped_delta_and_noise(void **state)
 {
     run plain, noised, empty;
+    char path[128];
+    tacit_layout layout;
     (void)state;
+    OK(tacit_layout_make(&layout, tiny.model, &spec, NULL));
+    free(write_parent(path, layout.values));
+    tacit_layout_free(&layout);
+    whole_parent = path;
     write_records(5);
     run_whole(&plain, tiny.model, false, 4);
     run_whole(&noised, tiny.model, true, 4);
@@ -521,6 +524,8 @@ static void a_release_is_the_clipped_delta_and_noise(void **state)
         assert_true(fabs((double)noised.result.trained[i] - left) <= 1e-6 * fabs(left));
     }
     assert_true(sum <= 65536.0 * 65536.0);
+    whole_parent = NULL;
+    unlink(path);
     run_end(&plain);
     run_end(&noised);
     run_end(&empty);
@@ -554,6 +559,27 @@ static void a_whole_device_is_blind(void **state)
         run_end(&r);
     }
     run_end(&empty);
+    tacit_model_free(m);
+}
+
+/* A gradient that is not finite is a step that moves nothing, and no more than that: one example of
+ * four spoils the steps that draw it. (None or all of 60 do so with probability 4e-8.) */
+static void a_local_step_is_spoilt_alone(void **state)
+{
+    tacit_model *m = load_poisoned();
+    run r;
+    (void)state;
+    write_with_last("what is a Z?");
+    run_begin(&r, m, whole_device(false));
+    r.mechanism.unit_examples = 1;
+    r.optimizer.learning_rate = 1e-4;
+    r.job.local_steps = 60;
+    run_go(&r);
+    OK(r.status);
+    assert_true(differs(&r.result, r.job.values));
+    for (size_t i = 0; i < r.job.values; i++)
+        assert_true(isfinite(r.result.trained[i]));
+    run_end(&r);
     tacit_model_free(m);
 }
 
@@ -649,7 +675,7 @@ static void checkpoints_hold_every_bit(void **state)
         {.kind = TACIT_ADAM, .learning_rate = 1, .beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-8},
         {.kind = TACIT_SGD, .learning_rate = 1, .momentum = 0.5}};
     tacit_error err;
-    uint32_t steps;
+    training_place place = {0};
     bool found;
     (void)state;
     for (size_t k = 0; k < 2; k++) {
@@ -659,17 +685,19 @@ static void checkpoints_hold_every_bit(void **state)
             values[i] = ldexpf((float)i - 17.3f, (int)i - 140); /* denormals as well */
         values[0] = -0.0f;
         tacit_optimizer_step(&a, values, values, 1);
-        OK(training_checkpoint_write(checkpoint_path, plan_hash, 4, values, &a,
+        OK(training_checkpoint_write(checkpoint_path, plan_hash,
+                                     (training_place){4, 0.1 + (double)k}, values, &a,
                                      (tacit_span){bytes, 7 * k}, &err));
         tacit_buffer beside = {.cap = 0};
-        OK(training_checkpoint_read(checkpoint_path, plan_hash, &steps, read_values, &b, &beside,
+        OK(training_checkpoint_read(checkpoint_path, plan_hash, &place, read_values, &b, &beside,
                                     &found, &err));
         assert_true(found);
         assert_int_equal(beside.size, 7 * k);
         if (k)
             assert_memory_equal(beside.data, bytes, 7 * k);
         tacit_buffer_free(&beside);
-        assert_int_equal(steps, 4);
+        assert_int_equal(place.steps_done, 4);
+        assert_true(place.clip_norm == 0.1 + (double)k);
         assert_int_equal(b.step, a.step);
         assert_memory_equal(values, read_values, sizeof values);
         assert_memory_equal(a.first, b.first, sizeof values);
@@ -681,6 +709,90 @@ static void checkpoints_hold_every_bit(void **state)
     struct stat st;
     assert_int_equal(stat(checkpoint_path, &st), 0);
     assert_int_equal(st.st_mode & 0777, 0600);
+}
+
+/* The bytes of a double in a file, at `at`: a checkpoint's clip norm. */
+enum { CLIP_AT = 8 + 32 + 4 + 8 + 4 + 8 };
+
+static double checkpoint_clip(void)
+{
+    FILE *file = fopen(checkpoint_path, "rb");
+    double clip = 0; /* little-endian like the file on what runs tests */
+    assert_non_null(file);
+    assert_int_equal(fseek(file, CLIP_AT, SEEK_SET), 0);
+    assert_int_equal(fread(&clip, sizeof clip, 1, file), 1);
+    assert_int_equal(fclose(file), 0);
+    return clip;
+}
+
+static tacit_mechanism adaptive_steps(uint32_t steps)
+{
+    tacit_mechanism m = private_steps(steps);
+    m.clip_norm = 50;
+    m.quantile_b = 400000;
+    m.quantile_target = 0.5;
+    m.clip_rate = 0.5;
+    m.clip_min = 0.001;
+    m.clip_max = 100;
+    return m;
+}
+
+/* A restart goes on at the clip norm that the last whole step left, and so does what it noises:
+ * with one seed, steps that are the first of their run differ from each other by their clip norm
+ * alone. */
+static void a_restart_goes_on_at_its_clip_norm(void **state)
+{
+    run first, second, alone;
+    (void)state;
+    write_text(""); /* noise alone: what a step leaves is proportional to its clip norm */
+    run_begin(&first, tiny.model, adaptive_steps(2));
+    first.job.test_seed = seed;
+    first.optimizer = (tacit_optimizer_spec){.kind = TACIT_SGD, .learning_rate = 1};
+    first.stop_after = 1;
+    run_go(&first);
+    assert_int_equal(first.status, TACIT_AGAIN);
+    double clip = checkpoint_clip();
+    assert_true(clip > 0.001 && clip < 100 && clip != 50);
+    first.stop = 0;
+    first.stop_after = 0;
+    run_go(&first); /* its second step, with the noise of a first one */
+    OK(first.status);
+    run_begin(&second, tiny.model, adaptive_steps(1));
+    second.job.test_seed = seed;
+    second.optimizer = first.optimizer;
+    run_go(&second);
+    OK(second.status);
+    run_begin(&alone, tiny.model, adaptive_steps(1));
+    alone.mechanism.clip_norm = clip;
+    alone.job.test_seed = seed;
+    alone.optimizer = first.optimizer;
+    run_go(&alone);
+    OK(alone.status);
+    for (size_t i = 0; i < first.job.values; i++) {
+        float both = second.result.trained[i] + (alone.result.trained[i] - alone.result.parent[i]);
+        assert_true(fabsf(first.result.trained[i] - both) <= 1e-5f * (1 + fabsf(both)));
+    }
+    run_end(&first);
+    run_end(&second);
+    run_end(&alone);
+}
+
+/* With a fixed clip norm the checkpoint's is the plan's, or it is not this plan's checkpoint. */
+static void a_fixed_clip_norm_is_the_plans(void **state)
+{
+    run r;
+    (void)state;
+    write_records(2);
+    run_begin(&r, tiny.model, private_steps(3));
+    r.stop_after = 1;
+    run_go(&r);
+    assert_int_equal(r.status, TACIT_AGAIN);
+    assert_true(checkpoint_clip() == 1);
+    r.stop = 0;
+    r.mechanism.clip_norm = 0.5;
+    run_go(&r);
+    assert_int_equal(r.status, TACIT_INTEGRITY);
+    run_end(&r);
 }
 
 static void torn_checkpoints_begin_anew(void **state)
@@ -725,17 +837,10 @@ static void training_starts_at_the_parent(void **state)
 {
     run r;
     char path[128];
-    float *values;
-    tacit_adapter_info info = {.version = 3, .parent_version = 2, .has_base_digest = true};
     (void)state;
     write_text("");
     run_begin(&r, tiny.model, plain_steps(1));
-    values = malloc(r.job.values * sizeof *values);
-    for (size_t i = 0; i < r.job.values; i++)
-        values[i] = 0.001f * (float)(i % 31) - 0.01f;
-    memcpy(info.base_digest, tacit_model_base_digest(tiny.model), sizeof info.base_digest);
-    snprintf(path, sizeof path, "%s/parent.gguf", folder);
-    OK(tacit_adapter_save(path, tiny.model, &spec, values, &info, &r.err));
+    float *values = write_parent(path, r.job.values);
     r.job.parent = path;
     run_go(&r);
     OK(r.status);
@@ -871,10 +976,13 @@ int main(void)
         cmocka_unit_test(a_local_step_is_a_step_on_the_device),
         cmocka_unit_test(a_release_is_the_clipped_delta_and_noise),
         cmocka_unit_test(a_whole_device_is_blind),
+        cmocka_unit_test(a_local_step_is_spoilt_alone),
         cmocka_unit_test(a_whole_device_restarts_bit_exact),
         cmocka_unit_test(restart_is_bit_exact),
         cmocka_unit_test(finished_training_is_only_read),
         cmocka_unit_test(checkpoints_hold_every_bit),
+        cmocka_unit_test(a_restart_goes_on_at_its_clip_norm),
+        cmocka_unit_test(a_fixed_clip_norm_is_the_plans),
         cmocka_unit_test(torn_checkpoints_begin_anew),
         cmocka_unit_test(checkpoints_of_other_plans_are_refused),
         cmocka_unit_test(training_starts_at_the_parent),

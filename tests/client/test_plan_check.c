@@ -458,6 +458,78 @@ static void other_schedule(Tacit__Plan *p)
     p->schedule_hash = tacit_field_of(other, sizeof other);
 }
 
+static void adapting(Tacit__Plan *p)
+{
+    world_adapt(p->mechanism);
+}
+static void adapting_schedule(Tacit__Schedule *s)
+{
+    world_adapt_schedule(s);
+}
+static void less_count_noise(Tacit__Plan *p)
+{
+    adapting(p);
+    p->mechanism->quantile_b -= 1;
+}
+static void other_target(Tacit__Plan *p)
+{
+    adapting(p);
+    p->mechanism->quantile_target = 0.6;
+}
+static void other_clip_rate(Tacit__Plan *p)
+{
+    adapting(p);
+    p->mechanism->clip_rate = 0.3;
+}
+static void lower_clip_min(Tacit__Plan *p)
+{
+    adapting(p);
+    p->mechanism->clip_min = 0.04;
+}
+static void higher_clip_max(Tacit__Plan *p)
+{
+    adapting(p);
+    p->mechanism->clip_max = 6;
+}
+
+/* Every field of an adaptive clip is the schedule's. */
+static void an_adaptive_clip_is_its_schedules(void **state)
+{
+    static void (*const edits[])(Tacit__Plan *) = {
+        less_count_noise, other_target, other_clip_rate, lower_clip_min, higher_clip_max, NULL};
+    offered o;
+    (void)state;
+    make_offer(&o, adapting, adapting_schedule);
+    expect_status(&o, TACIT_OK, "");
+    assert_true(o.plan.mechanism.quantile_b == 400000 && o.plan.mechanism.clip_max == 5);
+    drop_offer(&o);
+    for (size_t i = 0; i < sizeof edits / sizeof edits[0]; i++) {
+        make_offer(&o, edits[i], adapting_schedule); /* NULL: the plan's clip is fixed */
+        expect_status(&o, TACIT_INTEGRITY, "mechanism differs");
+        drop_offer(&o);
+    }
+    make_offer(&o, adapting, NULL);
+    expect_status(&o, TACIT_INTEGRITY, "mechanism differs");
+    drop_offer(&o);
+}
+
+/* The policy's least noise is that of gradients and count together. */
+static void a_count_is_noise_that_the_policy_sees(void **state)
+{
+    double step = 1 / sqrt(1 / pow(tacit_noise_multiplier(100000), 2) +
+                           1 / pow(tacit_noise_multiplier(400000), 2));
+    offered o;
+    (void)state;
+    make_offer(&o, adapting, adapting_schedule);
+    o.policy.minimum_noise_multiplier = step * (1 - 1e-12);
+    expect_status(&o, TACIT_OK, "");
+    drop_offer(&o);
+    make_offer(&o, adapting, adapting_schedule);
+    o.policy.minimum_noise_multiplier = step * (1 + 1e-12);
+    expect_status(&o, TACIT_REFUSED, "noise multiplier");
+    drop_offer(&o);
+}
+
 static void a_plan_must_be_its_schedules_round(void **state)
 {
     static void (*const edits[])(Tacit__Plan *) = {
@@ -666,6 +738,8 @@ int main(void)
         cmocka_unit_test(other_shapes_are_refused),
         cmocka_unit_test(a_base_of_the_same_shape_is_refused),
         cmocka_unit_test(targets_that_the_base_lacks_are_refused),
+        cmocka_unit_test(an_adaptive_clip_is_its_schedules),
+        cmocka_unit_test(a_count_is_noise_that_the_policy_sees),
         cmocka_unit_test(a_plan_must_be_its_schedules_round),
         cmocka_unit_test(an_accountant_that_nobody_keeps_is_refused),
         cmocka_unit_test(bytes_that_the_entry_does_not_log_are_refused),

@@ -55,7 +55,7 @@ static void seal_ok(tacit_buffer *out, const void *data, size_t size)
     tacit_error err;
     out->size = 0;
     assert_int_equal(tacit_seal(out, data, size, &binding, device, aggregator, &err), TACIT_OK);
-    assert_true(out->size <= tacit_seal_bound(size));
+    assert_int_equal(out->size, tacit_seal_bound(size));
 }
 
 static tacit_status open_with(tacit_buffer *out, const tacit_buffer *sealed, tacit_error *err)
@@ -120,8 +120,12 @@ static void format_is_what_the_header_says(void **state)
         crypto_sign_verify_detached(plain, named, sizeof named, tacit_identity_sign_key(device)),
         0);
     char out[64];
-    assert_int_equal(ZSTD_decompress(out, sizeof out, plain + 72, (size_t)n - 72), sizeof text);
+    size_t frame = ZSTD_findFrameCompressedSize(plain + 72, (size_t)n - 72), rest = 72 + frame;
+    assert_int_equal(ZSTD_decompress(out, sizeof out, plain + 72, frame), sizeof text);
     assert_string_equal(out, text);
+    assert_memory_equal(plain + rest, "\x50\x2a\x4d\x18", 4); /* RFC 8878, section 3.1.2 */
+    assert_int_equal(tacit_load_u32(plain + rest + 4), n - rest - 8);
+    assert_true(sodium_is_zero(plain + rest + 8, (size_t)n - rest - 8));
     tacit_buffer_free(&sealed);
 }
 
@@ -206,6 +210,32 @@ static void bindings_and_keys_must_match(void **state)
     tacit_buffer_free(&out);
 }
 
+/* How long the sealed bytes are says how long the update is and nothing else: zeros, which compress
+ * to nothing, noise, which does not compress, and small integers. */
+static void the_length_does_not_depend_on_the_content(void **state)
+{
+    static const size_t sizes[] = {1, 300, 5000, 65536, 400000};
+    (void)state;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        uint8_t *random = noise(sizes[i]), *zeros = calloc(1, sizes[i]), *small = noise(sizes[i]);
+        const uint8_t *content[] = {random, zeros, small};
+        for (size_t k = 0; k < sizes[i]; k++)
+            small[k] = k % 4 < 2 ? small[k] : 0;
+        for (size_t k = 0; k < 3; k++) {
+            tacit_buffer sealed = {0}, out = {.cap = sizes[i]};
+            tacit_error err;
+            seal_ok(&sealed, content[k], sizes[i]); /* which looks at the length */
+            assert_int_equal(open_with(&out, &sealed, &err), TACIT_OK);
+            assert_memory_equal(out.data, content[k], sizes[i]);
+            tacit_buffer_free(&sealed);
+            tacit_buffer_free(&out);
+        }
+        free(random);
+        free(zeros);
+        free(small);
+    }
+}
+
 /* What a hostile device with valid keys can send: it may choose the plaintext. `claimed` is the
  * size that it signs, `frame` what it calls a zstd frame. */
 static void seal_by_hand(tacit_buffer *out, uint64_t claimed, const uint8_t *frame, size_t size)
@@ -273,9 +303,18 @@ static void bombs_do_not_go_off(void **state)
     assert_int_equal(open_with(&out, &sealed, &err), TACIT_BAD_INPUT);
     seal_by_hand(&sealed, 3, frame, 0);
     assert_int_equal(open_with(&out, &sealed, &err), TACIT_BAD_INPUT);
-    seal_by_hand(&sealed, 3, frame, first); /* the same by hand, and right */
+    seal_by_hand(&sealed, 3, frame, first); /* nothing behind the frame, not even empty padding */
+    assert_int_equal(open_with(&out, &sealed, &err), TACIT_BAD_INPUT);
+    const uint8_t padding[] = {0x50, 0x2a, 0x4d, 0x18, 2, 0, 0, 0, 0, 0};
+    memcpy(frame + first, padding, sizeof padding);
+    seal_by_hand(&sealed, 3, frame, first + sizeof padding); /* the same by hand, and right */
     assert_int_equal(open_with(&out, &sealed, &err), TACIT_OK);
     assert_memory_equal(out.data, "abc", 3);
+    seal_by_hand(&sealed, 3, frame, first + sizeof padding - 1);
+    assert_int_equal(open_with(&out, &sealed, &err), TACIT_BAD_INPUT);
+    frame[first + sizeof padding - 1] = 1; /* padding that says something */
+    seal_by_hand(&sealed, 3, frame, first + sizeof padding);
+    assert_int_equal(open_with(&out, &sealed, &err), TACIT_BAD_INPUT);
     tacit_buffer_free(&sealed);
     tacit_buffer_free(&out);
     free(zeros);
@@ -324,6 +363,7 @@ int main(void)
         cmocka_unit_test(every_altered_byte_is_noticed),
         cmocka_unit_test(every_cut_and_shuffle_is_noticed),
         cmocka_unit_test(bindings_and_keys_must_match),
+        cmocka_unit_test(the_length_does_not_depend_on_the_content),
         cmocka_unit_test(bombs_do_not_go_off),
         cmocka_unit_test(caps_come_first),
         cmocka_unit_test(sealing_twice_differs),

@@ -35,6 +35,18 @@ expect 6 '"audit":"violations"' verify "$work/lying" --json
 expect 6 'non_private' verify "$work/none"
 expect 0 'epsilon against the server infinite' verify "$work/none" --allow-non-private
 
+# Every check has its line: what was looked at, what was not, and why.
+expect 0 'checks: 25 passed, 0 failed, 10 skipped' verify "$work/clean"
+expect 0 'pass +signatures +.*\(entries: 44\)' verify "$work/clean"
+expect 0 'skipped +receipts +none given \(--receipt FILE\)' verify "$work/clean"
+expect 0 'pass +receipts .*\(receipts: 1\)' verify "$work/clean" --receipt "$work/good.receipt"
+expect 0 'skipped +log_key +none given' verify "$work/clean"
+expect 0 'pass +log_key' verify "$work/clean" --log-key "$key"
+expect 6 'fail +log_key +1 violation; expected' verify "$work/clean" --log-key "$other"
+expect 6 'fail +epsilons +1 violation, first at entry [0-9]+; expected' verify "$work/lying"
+expect 6 '"name":"epsilons","outcome":"fail",.*"failures":1,"first_entry":[0-9]+,"reason":null' verify "$work/lying" --json
+expect 0 'skipped +non_private +allowed by --allow-non-private' verify "$work/none" --allow-non-private
+
 # A receipt of another log; a log that lost its end; one that lost a byte.
 expect 6 'bad_receipt' verify "$work/lying" --receipt "$work/good.receipt"
 entries=tile/entries/000.p/$(sed -n 2p "$work/clean/checkpoint")
@@ -97,7 +109,6 @@ expect 3 'log.bin' verify "$work/old"
 
 # The help lists the commands that exist, and those alone.
 listed=$("$audit" --help | sed -n 's/^  \([a-z]*\)  .*/\1/p' | tr '\n' ' ')
-[ "$listed" = "epsilon calibrate verify canary " ] || fail "--help lists '$listed'"
+[ "$listed" = "epsilon calibrate verify report canary " ] || fail "--help lists '$listed'"
 for command in $listed; do expect 0 "usage: tacit-audit $command" "$command" --help; done
-expect 2 "unknown command 'report'" report "$work/clean"
 echo "audit verify: ok"

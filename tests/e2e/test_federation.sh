@@ -72,6 +72,8 @@ for file in "$work"/cart/receipts/*.receipt "$work"/van/receipts/*.receipt; do r
 [ ${#receipts[@]} -ge 16 ] || fail "only $((${#receipts[@]} / 2)) receipts"
 verb ledger export "$work/export" >/dev/null
 expect 0 "violations: 0" "$bin/tacit-audit" verify "$work/export" "${receipts[@]}"
+expect 0 "violations: 0, devices: 2, rounds: 2" "$bin/tacit-audit" report "$work/export" --html "$work/report.html" \
+    --csv "$work/devices.csv" "${receipts[@]}"
 
 # A revoked device is told so, for ever; the other one cannot hold a round of two alone.
 verb device revoke cart --reason "stolen" >/dev/null

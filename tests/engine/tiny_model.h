@@ -147,6 +147,47 @@ static inline tiny_model tiny_load(bool with_vision)
     return t;
 }
 
+/* The text model with an output matrix of its own, so that 'Z' and 'Y' matter as input alone: the
+ * embedding of 'Z' is not a number, that of 'Y' infinite; nothing else is touched. */
+static inline void tiny_write_poisoned(const char *path)
+{
+    tacit_error err = {0};
+    gguf_writer *w = gguf_writer_new();
+    gguf_file *file;
+    uint8_t *data;
+    size_t size;
+    const uint64_t ne[] = {32, TINY_VOCAB};
+    tiny_put_text_model(w);
+    reference_put(w, 900, "output.weight", 2, ne, TACIT_TYPE_Q8_0, 2, 0);
+    tiny_put_vocabulary(w);
+    assert_int_equal(gguf_write_memory(w, &data, &size, &err), TACIT_OK);
+    gguf_writer_free(w);
+    assert_int_equal(gguf_open_memory(&file, data, size, "poisoned", &err), TACIT_OK);
+    const gguf_tensor *t = gguf_tensor_find(file, "token_embd.weight");
+    uint8_t *rows = data + (t->data - data);
+    /* the half-precision scale of a row's first block */
+    rows['Z' * t->row_bytes] = rows['Y' * t->row_bytes] = 0x00;
+    rows['Z' * t->row_bytes + 1] = 0x7e;
+    rows['Y' * t->row_bytes + 1] = 0x7c;
+    gguf_close(file);
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(data, 1, size, f), size);
+    assert_int_equal(fclose(f), 0);
+    free(data);
+}
+
+static inline tiny_model tiny_load_poisoned(void)
+{
+    tacit_error err = {0};
+    tiny_model t = tiny_load(false);
+    tacit_model_free(t.model);
+    tiny_write_poisoned(t.text);
+    if (tacit_model_load(&t.model, t.text, NULL, 0, NULL, &err) != TACIT_OK)
+        fail_msg("%s", err.message);
+    return t;
+}
+
 static inline void tiny_free(tiny_model *t)
 {
     tacit_model_free(t->model);

@@ -10,6 +10,7 @@
 #include "common/digest.h"
 #include "privacy/audit.h"
 #include "privacy/ledger.h"
+#include "privacy/report.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -163,10 +164,26 @@ static void build(signers *s, building *b, const uint8_t *data, size_t size)
     }
 }
 
+/* Whatever entries say, the page is whole and holds no tag that is not this program's. */
+static void write_report(signers *s, const tacit_audit *audit)
+{
+    report r;
+    markup page = {.status = TACIT_OK}, table = {.status = TACIT_OK};
+    FUZZ_CHECK(report_open(&r, audit, NULL, &s->err) == TACIT_OK);
+    report_page(&page, &r);
+    report_csv(&table, &r);
+    FUZZ_CHECK(markup_end(&page, &s->err) == TACIT_OK && markup_end(&table, &s->err) == TACIT_OK);
+    FUZZ_CHECK(!memmem(page.out.data, page.out.size, "<script", 7));
+    FUZZ_CHECK(!memchr(page.out.data, '\0', page.out.size));
+    markup_free(&page);
+    markup_free(&table);
+    report_close(&r);
+}
+
 /* The audit of these entries under a checkpoint that covers them. */
 static void audit(signers *s, const tacit_span *entries, size_t count, tacit_audit *out)
 {
-    static const tacit_audit_options options;
+    static const tacit_audit_options options = {.keep_points = true};
     char note[TACIT_CHECKPOINT_MAX];
     tacit_checkpoint checkpoint = {.origin = ORIGIN, .size = count};
     tacit_merkle_memory tree = {0};
@@ -186,6 +203,7 @@ static void audit(signers *s, const tacit_span *entries, size_t count, tacit_aud
                                    &s->err) == TACIT_OK);
     FUZZ_CHECK(tacit_audit_run(out, &log, &options, &s->err) == TACIT_OK);
     tacit_merkle_memory_free(&tree);
+    write_report(s, out);
 }
 
 static bool ledger_could_not_see(const char *kind)

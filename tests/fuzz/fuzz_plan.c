@@ -60,11 +60,15 @@ static uint8_t *bind_plan(tacit_span plan, tacit_span schedule, size_t *size)
 static void check_promises(const checked_plan *p)
 {
     const Tacit__Plan *m = p->plan;
-    double noise = (double)m->mechanism->b / sqrt(2 * log(2)) / 65536;
+    double noise = (double)m->mechanism->b, count = (double)m->mechanism->quantile_b;
+    noise = (count > 0 ? noise * count / hypot(noise, count) : noise) / sqrt(2 * log(2)) / 65536;
     FUZZ_CHECK(m->mechanism->kind == TACIT__MECHANISM_KIND__MECHANISM_SUBSAMPLED_GAUSSIAN);
     FUZZ_CHECK(noise >= policy.minimum_noise_multiplier * (1 - 1e-12));
     FUZZ_CHECK(m->mechanism->unit >= TACIT__UNIT__UNIT_RECORD);
     FUZZ_CHECK(isfinite(m->mechanism->clip_norm) && m->mechanism->clip_norm > 0);
+    FUZZ_CHECK(count > 0
+                   ? m->mechanism->clip_min > 0 && m->mechanism->clip_min < m->mechanism->clip_max
+                   : m->mechanism->clip_min == 0 && m->mechanism->clip_max == 0);
     FUZZ_CHECK(isfinite(m->mechanism->divisor) && m->mechanism->divisor > 0);
     FUZZ_CHECK(m->mechanism->q_num > 0 && m->mechanism->q_num <= (uint64_t)1 << 32);
     FUZZ_CHECK(m->mechanism->steps > 0 && m->mechanism->steps == p->mechanism.steps);

@@ -39,7 +39,7 @@ def message(fields):
 def mechanism(**change):
     f = {"kind": 2, "unit": 1, "neighbours": 1, "clip": 0.5, "b": 100000, "q": 2**32 // 20, "steps": 10,
          "divisor": 16.0, "examples": 1, **change}
-    return message(dict(zip(range(1, 10), f.values())))
+    return message(dict(zip(range(1, 15), f.values())))
 
 
 def adapter(targets=("attn_output", "ffn_down"), rank=8, alpha=16.0, seed=bytes([9]) + bytes(31)):
@@ -71,6 +71,7 @@ def offer(p=None, s=None, **both):
     return struct.pack("<I", len(p)) + p + s
 
 
+ADAPTIVE = {"quantile_b": 400000, "target": 0.5, "rate": 0.2, "clip_min": 0.05, "clip_max": 5.0}
 SGD = message({1: 1, 2: 0.5, 3: 0.9})
 WEAK, SUBJECT = mechanism(b=50000), mechanism(unit=2, examples=4)
 NONE = mechanism(kind=1, clip=0.0, b=0)
@@ -84,6 +85,7 @@ PLANS = {
         "second_round": offer(plan(f5=1, f7=1, f8=b"\xf0" * 32)),
         "one_target": offer(a=adapter(targets=("attn_q",), rank=1)),
         "every_unit": offer(m=mechanism(q=2**32)),
+        "adaptive": offer(m=mechanism(**ADAPTIVE)),
         "device": offer(plan(m=WHOLE, f16=GRID, f24=100, f25=1), schedule(m=WHOLE)),
     },
     "bad": {
@@ -96,6 +98,9 @@ PLANS = {
         "noise_of_another_schedule": offer(plan(m=WEAK)),
         "zero_clip": offer(m=mechanism(clip=0.0)),
         "nan_clip": offer(m=mechanism(clip=float("nan"))),
+        "adaptive_half_set": offer(m=mechanism(**{**ADAPTIVE, "clip_max": 0.0})),
+        "adaptive_weak_count": offer(m=mechanism(**{**ADAPTIVE, "quantile_b": 50000})),
+        "adaptive_nan_rate": offer(m=mechanism(**{**ADAPTIVE, "rate": float("nan")})),
         "q_above_one": offer(m=mechanism(q=2**32 + 1)),
         "zero_steps": offer(m=mechanism(steps=0)),
         "unit_unknown": offer(m=mechanism(unit=9)),

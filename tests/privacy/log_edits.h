@@ -80,6 +80,22 @@ static inline void push_policy(world *w, int d, double cap, double delta,
     free(bytes);
 }
 
+/* Puts another policy, signed by its device, into an enrolment. */
+static inline void set_enrol_policy(world *w, Tacit__Enrol *enrol, int d,
+                                    const tacit_policy *policy)
+{
+    static uint8_t signature[TACIT_SIGNATURE_BYTES], kept[TACIT_POLICY_MAX_BYTES];
+    uint8_t *bytes;
+    size_t size;
+    OK(tacit_policy_pack(policy, &bytes, &size, &w->err));
+    OK(tacit_policy_enrol_sign(bytes, size, enrol->policy_key.data, w->device[d].id, signature,
+                               &w->err));
+    memcpy(kept, bytes, size);
+    enrol->policy = tacit_field_of(kept, size);
+    enrol->policy_signature = tacit_field_of(signature, sizeof signature);
+    free(bytes);
+}
+
 /* Device 1 has no part in this round. */
 static inline void leave_out(const world *w, Tacit__Aggregate *a, int round)
 {

@@ -123,6 +123,35 @@ static void test_a_reserve_is_signed_charged_and_stored(void **state)
     assert_int_equal(status_of(f).reserves, WORLD_ROUNDS);
 }
 
+/* The clip norm adapts: a round costs what gradients and count cost together, the reserve says so,
+ * and what is stored adds up to it again. */
+static void test_an_adaptive_clip_is_charged(void **state)
+{
+    fixture *f = *state;
+    tacit_reservation r;
+    tacit_entry e;
+    f->w.edit_schedule = world_adapt_schedule;
+    f->w.edit_plan = world_adapt_plan;
+    start(f);
+    double z = 1 / sqrt(1 / pow(tacit_noise_multiplier(100000), 2) +
+                        1 / pow(tacit_noise_multiplier(400000), 2));
+    tacit_rdp rdp = {0};
+    tacit_event event = {TACIT_ADD_REMOVE, z, tacit_sampling_rate(TACIT_Q_ONE / 20), 10};
+    OK(tacit_rdp_add(&rdp, &event, TACIT_RDP_TRUE, &f->err));
+    double expected = tacit_rdp_epsilon(&rdp, 1e-5, NULL);
+    OK(reserve(f, 0, &r));
+    assert_true(fabs(r.epsilon_after / expected - 1) < 1e-9);
+    assert_true(r.epsilon_after > accountant(10, false, 3) * 1.01);
+    OK(tacit_entry_open(&e, r.entry, r.entry_size, &f->err));
+    assert_int_equal(e.entry->reserve->b, 100000);
+    assert_int_equal(e.entry->reserve->quantile_b, 400000);
+    tacit_entry_close(&e);
+    tacit_reservation_free(&r);
+    reopen(f);
+    assert_false(status_of(f).lost);
+    assert_true(fabs(status_of(f).epsilon / expected - 1) < 1e-9);
+}
+
 static void test_the_same_plan_spends_once(void **state)
 {
     fixture *f = *state;
@@ -1045,6 +1074,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         WITH(test_a_reserve_is_signed_charged_and_stored),
+        WITH(test_an_adaptive_clip_is_charged),
         WITH(test_the_same_plan_spends_once),
         WITH(test_a_schedule_over_the_cap_reserves_nothing),
         WITH(test_a_schedule_at_the_cap_fits),

@@ -86,6 +86,18 @@ SPOIL(clip, RESERVE, 2, 1, e->reserve->clip_norm *= 2)
 SPOIL(unit, RESERVE, 2, 1, e->reserve->unit = TACIT_UNIT_SUBJECT)
 SPOIL(values, RESERVE, 2, 1, e->reserve->values += 1)
 SPOIL(other_plan, RESERVE, 2, 1, e->reserve->plan_hash = filled(scratch, 32, 1))
+/* Device 1 enrols under a window that its third round fills. */
+static bool windowed(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (AT(ENROL, -1, 1)) {
+        tacit_policy policy = w->policy;
+        policy.window_epsilon = 1.5;
+        policy.window_reserves = 3;
+        set_enrol_policy(w, e->enrol, 1, &policy);
+    }
+    return true;
+}
+
 SPOIL(enrol_policy, ENROL, -1, 1, e->enrol->policy_signature.data[9] ^= 1)
 SPOIL(pseudonym, ENROL, -1, 1, e->device = tacit_field_of(w->device[0].name, 16))
 SPOIL(digest, SPEND, 2, 1, e->spend->update_digest = filled(scratch, 32, 0x50))
@@ -971,6 +983,7 @@ static const struct fault {
     {"cap stated too high", "cap_mismatch", "", cap_stated, NULL, NULL, NULL, 3, false, ANY_UNIT},
     {"delta stated", "cap_mismatch", "", delta_stated, NULL, NULL, NULL, 3, false, ANY_UNIT},
     {"cap exceeded", "cap_exceeded", "", cap_lowered, NULL, NULL, NULL, 3, false, ANY_UNIT},
+    {"a full window", "window_exceeded", "", windowed, NULL, NULL, NULL, 3, false, ANY_UNIT},
     {"schedule over cap", "schedule_over_cap", "cap_exceeded", NULL, plan_long, NULL, schedule_long,
      3, false, ANY_UNIT},
     {"local training", NULL, "", local_fine, NULL, NULL, NULL, 3, false, ANY_UNIT},

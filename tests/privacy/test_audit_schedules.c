@@ -40,7 +40,7 @@ static long double epsilon_of(long double a, long double rho, long double delta)
     return epsilon > 0 ? epsilon : 0;
 }
 
-/* At one order, or the least over all; the noise sampler takes (1 + e^epsilon) 2^-57 of delta for
+/* At one order, or the least over all; the noise sampler takes (1 + e^epsilon) 2^-80 of delta for
  * every value that it drew. */
 static double expected(const ran *list, size_t n, double order)
 {
@@ -56,7 +56,7 @@ static double expected(const ran *list, size_t n, double order)
             values += (long double)list[i].steps * WORLD_VALUES;
         }
         for (int i = 0; i < 20; i++)
-            epsilon = epsilon_of(a, rho, DELTA_OF_ALL - (1 + expl(epsilon)) * values * 0x1p-57L);
+            epsilon = epsilon_of(a, rho, DELTA_OF_ALL - (1 + expl(epsilon)) * values * 0x1p-80L);
         best = fmin(best, (double)epsilon);
     }
     fclose(file);

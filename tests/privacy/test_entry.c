@@ -142,11 +142,24 @@ static void spoil(Tacit__Reserve *r, Tacit__Entry *e, size_t row)
     case 31:
         e->body_case = TACIT__ENTRY__BODY__NOT_SET;
         break;
+    case 32:
+        r->quantile_b = TACIT_B_MIN - 1;
+        break;
+    case 33:
+        r->quantile_b = TACIT_B_MAX + 1;
+        break;
+    case 34:
+        r->kind = TACIT_MECHANISM_NONE;
+        r->b = 0;
+        r->clip_norm = 0;
+        r->epsilon_after = INFINITY;
+        r->quantile_b = TACIT_B_MIN;
+        break; /* a count with noise, of nothing that is clipped */
     default:
         break;
     }
 }
-enum { SPOILS = 32 };
+enum { SPOILS = 35 };
 
 static void test_every_field_is_validated(void **state)
 {
@@ -331,8 +344,8 @@ static void test_the_sampler_takes_its_share_of_delta(void **state)
     tacit_budget_open(&few, 8, 1e-5);
     tacit_budget_open(&many, 8, 1e-5);
     assert_int_equal(tacit_budget_add(&few, &event, 1, true, &err), TACIT_OK);
-    assert_int_equal(tacit_budget_add(&many, &event, 1ull << 37, true, &err), TACIT_OK);
-    /* 2^37 values of total variation 2^-57 take (1 + e^epsilon) 2^-20 of delta: epsilon covers its
+    assert_int_equal(tacit_budget_add(&many, &event, 1ull << 60, true, &err), TACIT_OK);
+    /* 2^60 values of total variation 2^-80 take (1 + e^epsilon) 2^-20 of delta: epsilon covers its
      * own share, and nothing smaller does. */
     double epsilon = tacit_budget_epsilon(&many);
     double left = 1e-5 - (1 + exp(epsilon)) * 0x1p-20;
@@ -345,9 +358,9 @@ static void test_the_sampler_takes_its_share_of_delta(void **state)
      */
     const tacit_event strong = {TACIT_ADD_REMOVE, 0.5, 1, 1};
     tacit_budget_open(&few, 20, 1e-5);
-    assert_int_equal(tacit_budget_add(&few, &strong, 1ull << 37, true, &err), TACIT_OK);
+    assert_int_equal(tacit_budget_add(&few, &strong, 1ull << 60, true, &err), TACIT_OK);
     assert_true(isinf(tacit_budget_epsilon(&few)));
-    assert_int_equal(tacit_budget_add(&many, &event, 1ull << 62, false, &err), TACIT_OK);
+    assert_int_equal(tacit_budget_add(&many, &event, 1ull << 63, false, &err), TACIT_OK);
     assert_true(isinf(tacit_budget_epsilon(&many)));
     assert_int_equal(tacit_budget_add(&many, &event, UINT64_MAX, false, &err), TACIT_REFUSED);
 }

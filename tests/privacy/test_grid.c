@@ -11,6 +11,7 @@
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* A small generator of test gradients: no property under test depends on its quality. */
@@ -68,6 +69,172 @@ static void test_random_gradients(void **state)
             assert_true(within_norm(q, n));
             assert_is_clip(q, g, n, clips[c]);
         }
+    }
+}
+
+/* --- Properties that hold for any input whatever, in integers. --- */
+
+typedef void fill(float *g, size_t n, uint64_t *seed);
+
+/* Any 32 bits: a quarter of a percent are NaN or infinite, most huge or subnormal. */
+static void any_bits(float *g, size_t n, uint64_t *seed)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits = (uint32_t)mix(seed);
+        memcpy(&g[i], &bits, sizeof g[i]);
+    }
+}
+
+static void any_finite_bits(float *g, size_t n, uint64_t *seed)
+{
+    any_bits(g, n, seed);
+    for (size_t i = 0; i < n; i++)
+        g[i] = isfinite(g[i]) ? g[i] : -0.0f;
+}
+
+static void subnormal(float *g, size_t n, uint64_t *seed)
+{
+    for (size_t i = 0; i < n; i++)
+        g[i] = uniform(seed) * FLT_MIN;
+}
+
+static void enormous(float *g, size_t n, uint64_t *seed)
+{
+    for (size_t i = 0; i < n; i++)
+        g[i] = uniform(seed) * FLT_MAX;
+}
+
+/* One value of every size beside the others: sums of squares lose the small ones. */
+static void every_size(float *g, size_t n, uint64_t *seed)
+{
+    for (size_t i = 0; i < n; i++)
+        g[i] = ldexpf(uniform(seed), (int)(i * 37 % 276) - 148);
+}
+
+/* All of one size, so that every value is scaled to the same fraction of the grid. */
+static void all_equal(float *g, size_t n, uint64_t *seed)
+{
+    float value = ldexpf(1 + uniform(seed) / 2, (int)(mix(seed) % 200) - 100);
+    for (size_t i = 0; i < n; i++)
+        g[i] = mix(seed) & 1 ? value : -value;
+}
+
+/* One value carries the norm, the others are an ulp of it: rounding has the most to add. */
+static void one_and_ulps(float *g, size_t n, uint64_t *seed)
+{
+    float value = 1 + uniform(seed) / 2;
+    for (size_t i = 0; i < n; i++)
+        g[i] = value * 0x1p-24f;
+    g[mix(seed) % n] = value;
+}
+
+static fill *const fills[] = {any_bits,   any_finite_bits, subnormal,   enormous,
+                              every_size, all_equal,       one_and_ulps};
+enum { FILLS = sizeof fills / sizeof fills[0], LONGEST = 3000 };
+
+/* Norms to clip to: fixed ones, and those next to the vector's own, where min(1, C / norm) turns.
+ */
+static double clip_for(const float *g, size_t n, uint64_t *seed)
+{
+    const double fixed[] = {TACIT_CLIP_NORM_MIN, 0.003, 1.0 / 3, 1, TACIT_CLIP_NORM_MAX};
+    uint64_t choice = mix(seed) % 8;
+    if (choice < 5)
+        return fixed[choice];
+    long double square = 0;
+    for (size_t i = 0; i < n; i++)
+        square += (long double)g[i] * g[i];
+    double own = (double)sqrtl(square);
+    if (!(own > TACIT_CLIP_NORM_MIN && own < TACIT_CLIP_NORM_MAX))
+        return 1;
+    return choice == 5 ? own : nextafter(own, choice == 6 ? 0 : INFINITY);
+}
+
+/* The norm is at most C, no coordinate grows or changes sign, and a vector that is not finite is
+ * zero. A coordinate may be a double's rounding above its exact place and then reach the integer
+ * there: 2^-50 of it at most. */
+static void assert_bounded(const int32_t *q, const float *g, size_t n, double clip_norm)
+{
+    bool finite = true;
+    for (size_t i = 0; i < n; i++)
+        finite = finite && isfinite(g[i]);
+    assert_true(within_norm(q, n));
+    for (size_t i = 0; i < n; i++) {
+        long double place = finite ? (long double)g[i] / (long double)clip_norm * 65536 : 0;
+        assert_true(fabsl((long double)q[i]) <= fabsl(place) * (1 + 0x1p-50L));
+        assert_true(q[i] == 0 || (q[i] < 0) == (g[i] < 0));
+    }
+}
+
+static void test_bounds_hold_for_any_vector(void **state)
+{
+    (void)state;
+    static float g[LONGEST];
+    static int32_t q[LONGEST];
+    uint64_t seed = 17;
+    for (int round = 0; round < 400; round++)
+        for (size_t f = 0; f < FILLS; f++) {
+            size_t n = round % 2 ? 1 + mix(&seed) % 20 : 1 + mix(&seed) % LONGEST;
+            fills[f](g, n, &seed);
+            double clip_norm = clip_for(g, n, &seed);
+            tacit_grid_clip(q, g, n, clip_norm);
+            assert_bounded(q, g, n, clip_norm);
+        }
+}
+
+/* Parts of two vectors of any kind side by side: a subnormal next to FLT_MAX, a NaN in either. */
+static void test_bounds_hold_for_mixed_vectors(void **state)
+{
+    (void)state;
+    static float g[2 * LONGEST];
+    static int32_t q[2 * LONGEST];
+    uint64_t seed = 23;
+    for (size_t f = 0; f < FILLS; f++)
+        for (size_t k = 0; k < FILLS; k++)
+            for (int round = 0; round < 10; round++) {
+                size_t n = 1 + mix(&seed) % LONGEST, m = 1 + mix(&seed) % LONGEST;
+                fills[f](g, n, &seed);
+                fills[k](g + n, m, &seed);
+                double clip_norm = clip_for(g, n + m, &seed);
+                tacit_grid_clip(q, g, n + m, clip_norm);
+                assert_bounded(q, g, n + m, clip_norm);
+            }
+}
+
+/* Longer than any adapter's block sums: 2^22 values whose norm is the clip exactly. */
+static void test_bounds_hold_for_long_vectors(void **state)
+{
+    (void)state;
+    const size_t n = (size_t)1 << 22;
+    float *g = malloc(n * sizeof *g);
+    int32_t *q = malloc(n * sizeof *q);
+    assert_true(g && q);
+    for (size_t i = 0; i < n; i++)
+        g[i] = i % 3 ? 0x1p-11f : -0x1p-11f; /* norm 1: 32 units each */
+    tacit_grid_clip(q, g, n, 1);
+    assert_bounded(q, g, n, 1);
+    assert_true(q[0] == -32 && q[n - 1] == (((n - 1) % 3) ? 32 : -32));
+    g[5] = FLT_MAX;
+    tacit_grid_clip(q, g, n, 1);
+    assert_bounded(q, g, n, 1);
+    assert_int_equal(q[5], 65536);
+    free(g);
+    free(q);
+}
+
+/* Cutting off at C leaves everything within C as it is: clipping is not shrinking. */
+static void test_within_the_norm_nothing_is_scaled(void **state)
+{
+    (void)state;
+    static float g[LONGEST];
+    static int32_t q[LONGEST];
+    uint64_t seed = 29;
+    for (int round = 0; round < 100; round++) {
+        size_t n = 1 + mix(&seed) % LONGEST;
+        for (size_t i = 0; i < n; i++) /* multiples of 2^-16, norm below 1 */
+            g[i] = truncf(uniform(&seed) * 65536 / sqrtf((float)n)) * 0x1p-16f;
+        tacit_grid_clip(q, g, n, 1);
+        for (size_t i = 0; i < n; i++)
+            assert_true((float)q[i] == g[i] * 65536);
     }
 }
 
@@ -167,6 +334,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_gradients),
+        cmocka_unit_test(test_bounds_hold_for_any_vector),
+        cmocka_unit_test(test_bounds_hold_for_mixed_vectors),
+        cmocka_unit_test(test_bounds_hold_for_long_vectors),
+        cmocka_unit_test(test_within_the_norm_nothing_is_scaled),
         cmocka_unit_test(test_exact_cases),
         cmocka_unit_test(test_not_finite_becomes_zero),
         cmocka_unit_test(test_extreme_magnitudes),

@@ -108,6 +108,26 @@ static void test_the_standard_log_has_the_naive_root(void **state)
     }
 }
 
+/* A schedule whose clip norm adapts: the log takes what its devices reserve, at what gradients and
+ * count cost together. */
+static void test_an_adaptive_clip_is_logged_at_its_cost(void **state)
+{
+    fixture *f = *state;
+    tacit_ledger_device d;
+    tacit_rdp spent = {0};
+    f->w.edit_schedule = world_adapt_schedule;
+    f->w.edit_plan = world_adapt_plan;
+    standard(f);
+    append_until(f, f->w.count);
+    double z = 1 / sqrt(1 / pow(tacit_noise_multiplier(100000), 2) +
+                        1 / pow(tacit_noise_multiplier(400000), 2));
+    tacit_event event = {TACIT_ADD_REMOVE, z, tacit_sampling_rate(TACIT_Q_ONE / 20),
+                         10 * WORLD_ROUNDS};
+    OK(tacit_rdp_add(&spent, &event, TACIT_RDP_TRUE, &f->err));
+    OK(tacit_ledger_device_get(f->ledger, f->w.device[0].name, &d, &f->err));
+    assert_true(fabs(d.epsilon / tacit_rdp_epsilon(&spent, 1e-5, NULL) - 1) < 1e-9);
+}
+
 static void test_checkpoints_and_proofs_verify(void **state)
 {
     fixture *f = *state;
@@ -532,6 +552,20 @@ static bool cap_raised_by_device(world *w, Tacit__Entry *e, int round, int devic
     return true;
 }
 
+static bool count_left_out(world *w, Tacit__Entry *e, int round, int device)
+{
+    (void)w;
+    if (at(e, TACIT__ENTRY__BODY_RESERVE, round, device, 0, 1))
+        e->reserve->quantile_b = 0;
+    return true;
+}
+
+static void adapting_plan(Tacit__Plan *p, int round)
+{
+    if (round == 1)
+        world_adapt(p->mechanism);
+}
+
 static void quiet_plan(Tacit__Plan *p, int round)
 {
     if (round == 1)
@@ -575,6 +609,10 @@ static const struct {
     {"cap above the policy's", higher_cap, NULL, 3, false, TACIT_REFUSED, "cap is 3"},
     {"over the cap", NULL, NULL, 0.8, false, TACIT_REFUSED, "the whole schedule"},
     {"steps not the plan's", fewer_steps, NULL, 3, false, TACIT_REFUSED, "steps differs"},
+    {"count left out", count_left_out, world_adapt_plan, 3, false, TACIT_REFUSED,
+     "quantile_b differs"},
+    {"adaptive, its schedule not", NULL, adapting_plan, 3, false, TACIT_INTEGRITY,
+     "mechanism differs"},
     {"plan not logged", no_plan, NULL, 3, false, TACIT_NOT_FOUND, "plan"},
     {"schedule not logged", no_schedule, NULL, 3, false, TACIT_NOT_FOUND, "schedule"},
     {"update digest twice", digest_twice, NULL, 3, false, TACIT_CONFLICT, "UNIQUE"},
@@ -619,6 +657,7 @@ static void check_refusal(size_t k)
     uint64_t index, before, after;
     f->w.hook = refusals[k].hook;
     f->w.edit_plan = refusals[k].edit_plan;
+    f->w.edit_schedule = f->w.edit_plan == world_adapt_plan ? world_adapt_schedule : NULL;
     f->w.policy.epsilon_cap = refusals[k].cap;
     f->w.none = refusals[k].none;
     standard(f);
@@ -828,6 +867,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         WITH(test_the_standard_log_has_the_naive_root),
+        WITH(test_an_adaptive_clip_is_logged_at_its_cost),
         WITH(test_checkpoints_and_proofs_verify),
         WITH(test_the_same_bytes_again_change_nothing),
         WITH(test_a_rollback_takes_the_log_back),

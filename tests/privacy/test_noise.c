@@ -133,77 +133,76 @@ static void test_known_answers(void **state)
     CHECK_KNOWN(2147483648);
 }
 
-/* The smallest word[2] with which the trial is accepted, and 2^64 (1 - 2^-f) with the exact f. */
-static uint64_t threshold_found(uint64_t b, uint64_t y_word, uint64_t u_word)
+/* The spare bits of a trial's last word. */
+static uint64_t spare_bits(uint32_t below)
 {
-    uint64_t low = 0, high = UINT64_MAX; /* high is accepted: 2^-f > 2^-64 */
-    while (low < high) {
-        uint64_t middle = low + (high - low) / 2;
-        const uint64_t words[4] = {y_word, u_word, middle, 0};
-        int64_t out[1];
-        if (tacit_noise_trials(b, words, 1, out))
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return low;
+    return (uint64_t)below << 32;
 }
 
-static long double threshold_exact(uint64_t b, uint64_t y, uint64_t u)
+/* A 95-bit number `apart` from word and below, which the caller knows to exist. */
+static unsigned __int128 number_95(uint64_t word, uint32_t below, __int128 apart)
 {
-    unsigned __int128 rest = (unsigned __int128)u * u + (unsigned __int128)2 * b * y * u;
-    unsigned __int128 square = (unsigned __int128)b * b;
-    uint64_t f = 0;
-    rest %= square;
-    for (int bit = 0; bit < 64; bit++) { /* long division: 64 binary digits of rest / square */
-        rest <<= 1;
-        f = f << 1 | (rest >= square);
-        rest -= rest >= square ? square : 0;
-    }
-    return -ldexpl(expm1l(-0.693147180559945309417232121458L * ldexpl((long double)f, -64)), 64);
+    return (((unsigned __int128)word << 31) | below) + (unsigned __int128)apart;
 }
 
-static void test_acceptance_is_exact_to_58_bits(void **state)
+static int64_t y_of(unsigned __int128 n)
+{
+    const uint64_t words[4] = {(uint64_t)(n >> 31), 0, UINT64_MAX, (uint64_t)(n << 97 >> 65)};
+    int64_t out[1];
+    assert_int_equal(tacit_noise_trials(1, words, 1, out), 1);
+    return out[0];
+}
+
+/* P(y <= k) to 95 bits, against exact fractions. With b = 1 a trial's value is its y. */
+static void test_table_is_exact_to_95_bits(void **state)
 {
     (void)state;
-    const uint64_t bs[] = {1, 3, 5, 772, 65536, 77163, 1000003, 2147483647, 2147483648};
-    const uint64_t y_words[] = {0, 0xb000000000000000, 0xf800000000000000, 0xffb0000000000000};
-    tacit_drbg *g = seeded(4, "noise");
-    for (size_t i = 0; i < sizeof bs / sizeof bs[0]; i++)
-        for (int k = 0; k < 200; k++) {
-            uint64_t u_word, y = (uint64_t)k % 4;
-            tacit_drbg_bytes(g, &u_word, sizeof u_word);
-            uint64_t u = (uint64_t)((unsigned __int128)u_word * bs[i] >> 64);
-            long double found = (long double)threshold_found(bs[i], y_words[y], u_word);
-            assert_true(fabsl(found - threshold_exact(bs[i], y, u)) <= 32 + 16 * (long double)y);
-        }
-    tacit_drbg_free(g);
-}
-
-/* The table of y: the word at which y steps from k - 1 to k, against exact integer arithmetic on
- * weights 2^(64 - y^2). u = 0 keeps every trial (u_word 0 is unbiased for b = 1). */
-static void test_table_is_exact(void **state)
-{
-    (void)state;
-    unsigned __int128 total = 0, reached = 0;
-    for (unsigned y = 0; y <= 8; y++)
-        total += (unsigned __int128)1 << (64 - y * y);
     for (unsigned k = 0; k < 8; k++) {
-        reached += (unsigned __int128)1 << (64 - k * k);
-        unsigned __int128 rest = reached;
-        uint64_t entry = 0;
-        for (int bit = 0; bit < 64; bit++) {
-            rest <<= 1;
-            entry = entry << 1 | (rest >= total);
-            rest -= rest >= total ? total : 0;
+        assert_int_equal(y_of(number_95(golden_y[k].word, golden_y[k].below, -1)), k);
+        assert_int_equal(y_of(number_95(golden_y[k].word, golden_y[k].below, 0)), k + 1);
+        if (k < 6)
+            assert_int_equal(y_of(number_95(golden_y[k].word, 0, (__int128)1 << 31)), k + 1);
+        assert_int_equal(y_of(number_95(golden_y[k].word, 0, -1)), k);
+    }
+}
+
+static bool trial_accepts(const struct golden_acceptance *g, unsigned __int128 n, uint64_t low)
+{
+    const uint64_t words[4] = {g->y_word, g->u_word, (uint64_t)(n >> 31),
+                               spare_bits((uint32_t)(n & 0x7fffffff)) | low};
+    int64_t out[1] = {-1};
+    size_t count = tacit_noise_trials(g->b, words, 1, out);
+    assert_true(count == 0 || out[0] == g->x);
+    return count == 1;
+}
+
+/* 2^-(i + f) to 95 bits, against exact fractions and 60-digit decimals: the least number accepted,
+ * on both sides of it at every distance, in the arithmetic of 64 bits and where that is in doubt.
+ */
+static void test_acceptance_is_exact_to_95_bits(void **state)
+{
+    (void)state;
+    const size_t n = sizeof golden_acceptance / sizeof golden_acceptance[0];
+    const unsigned __int128 end = (unsigned __int128)1 << 95;
+    for (size_t k = 0; k < n; k++) {
+        const struct golden_acceptance *g = &golden_acceptance[k];
+        unsigned __int128 least = number_95(g->word, g->below, 0);
+        for (int bit = 0; bit < 95; bit++) {
+            unsigned __int128 apart = (unsigned __int128)1 << bit;
+            if (apart <= least)
+                assert_false(trial_accepts(g, least - apart, 0));
+            if (least + apart < end)
+                assert_true(trial_accepts(g, least + apart, 0));
         }
-        entry += 2 * rest >= total;
-        for (int below = 0; below < 2; below++) {
-            const uint64_t words[4] = {entry - (uint64_t)below, 0, UINT64_MAX, 0};
-            int64_t out[1];
-            assert_int_equal(tacit_noise_trials(1, words, 1, out), 1);
-            assert_int_equal(out[0], below ? k : k + 1);
+        for (uint64_t units = 0; units < 130; units++) { /* across the margin of doubt */
+            unsigned __int128 apart = (unsigned __int128)units << 31;
+            if (apart < least)
+                assert_false(trial_accepts(g, least - apart - 1, 0));
+            if (least + apart < end)
+                assert_true(trial_accepts(g, least + apart, 0));
         }
+        for (unsigned bit = 0; bit < 32; bit++)
+            assert_int_equal(trial_accepts(g, end - 1, (uint64_t)1 << bit), bit >= g->zeros);
     }
 }
 
@@ -223,6 +222,182 @@ static void test_biased_words_are_refused(void **state)
         }
 }
 
+/* Probability with which the trial of y and u is accepted: 2^-i from the zero bits asked for, times
+ * the share of word[2] that is let through, found by halving. */
+static long double acceptance_found(uint64_t b, uint64_t y_word, uint64_t u)
+{
+    uint64_t remainder = UINT64_MAX % b + 1, low = 0, high = UINT64_MAX;
+    uint64_t u_word = (uint64_t)((((unsigned __int128)u << 64) + remainder % b + b - 1) / b);
+    uint64_t words[4] = {y_word, u_word, UINT64_MAX, spare_bits(0x7fffffff)};
+    int64_t out[1];
+    int zeros = 0;
+    while (words[3] |= (uint64_t)1 << zeros, !tacit_noise_trials(b, words, 1, out)) {
+        words[3] = spare_bits(0x7fffffff);
+        assert_true(++zeros < 32);
+    }
+    words[3] = spare_bits(0x7fffffff);
+    while (low < high) {
+        words[2] = low + (high - low) / 2;
+        if (tacit_noise_trials(b, words, 1, out))
+            high = words[2];
+        else
+            low = words[2] + 1;
+    }
+    return ldexpl((long double)(UINT64_MAX - low) + 1, -64 - zeros);
+}
+
+/* law[9 b]: P(|x|) for |x| below 9 b, of what the core does with uniform words: every y and u. */
+static long double *law_of_core(uint64_t b)
+{
+    long double *law = calloc(9 * b, sizeof *law), total = 0;
+    assert_non_null(law);
+    unsigned __int128 from = 0;
+    for (uint64_t y = 0; y <= 8; y++) {
+        unsigned __int128 to =
+            y < 8 ? number_95(golden_y[y].word, golden_y[y].below, 0) : (unsigned __int128)1 << 95;
+        uint64_t y_word = (uint64_t)((from + (to - from) / 2) >> 31);
+        for (uint64_t u = 0; u < b; u++) {
+            long double p = ldexpl((long double)(to - from), -95) / (long double)b;
+            p *= acceptance_found(b, y < 8 ? y_word : UINT64_MAX, u);
+            law[b * y + u] = y + u ? p : p / 2; /* negative zero is refused */
+            total += law[b * y + u];
+        }
+        from = to;
+    }
+    for (uint64_t x = 0; x < 9 * b; x++)
+        law[x] /= total;
+    return law;
+}
+
+/* The same of the discrete Gaussian, by its definition. */
+static long double *law_exact(uint64_t b)
+{
+    long double *law = calloc(9 * b, sizeof *law), total = 0;
+    assert_non_null(law);
+    for (uint64_t x = 9 * b; x-- > 0;) {
+        long double v = (long double)x / (long double)b;
+        law[x] = (x ? 2 : 1) * exp2l(-v * v);
+        total += law[x];
+    }
+    for (uint64_t x = 0; x < 9 * b; x++)
+        law[x] /= total;
+    return law;
+}
+
+static long double tail_of(const long double *law, uint64_t b, double deviations)
+{
+    long double sum = 0;
+    for (uint64_t x = 9 * b; x-- > 0;)
+        if ((double)x >= deviations * (double)b * 0.84932180028801904)
+            sum += law[x];
+    return sum;
+}
+
+/* Not a sample: the whole law that the core gives to uniform words, tails to 6 sigma and beyond.
+ * The slack is long double's. */
+static void test_whole_law_and_tails(void **state)
+{
+    (void)state;
+    const uint64_t bs[] = {1, 2, 5, 13, 100, 772};
+    for (size_t i = 0; i < sizeof bs / sizeof bs[0]; i++) {
+        long double *found = law_of_core(bs[i]), *exact = law_exact(bs[i]), distance = 0;
+        for (uint64_t x = 0; x < 9 * bs[i]; x++) {
+            distance += fabsl(found[x] - exact[x]) / 2;
+            if (x < 6 * bs[i])
+                assert_true(fabsl(found[x] / exact[x] - 1) < 0x1p-57L);
+        }
+        assert_true(distance < 0x1p-58L);
+        for (double k = 4; k <= 6; k++) {
+            long double off = tail_of(found, bs[i], k) / tail_of(exact, bs[i], k) - 1;
+            assert_true(fabsl(off) < 0x1p-57L);
+        }
+        print_message("b=%d: distance %.2Lg, beyond 6 sigma %.10Lg\n", (int)bs[i], distance,
+                      tail_of(found, bs[i], 6));
+        free(found);
+        free(exact);
+    }
+}
+
+/* --- What a run of draws looks like. Seeds are fixed: a score is the same at every run. --- */
+
+typedef struct sample {
+    double mean, square, fourth, serial; /* raw moments of x / sigma */
+    double beyond[7];                    /* values at k sigma or beyond */
+} sample;
+
+enum { CHUNK = 4096 };
+
+static sample sample_of(uint64_t b, size_t chunks)
+{
+    static int64_t draws[CHUNK];
+    sample s = {0};
+    double sigma = (double)b * 0.84932180028801904, last = 0, n = (double)chunks * CHUNK;
+    tacit_drbg *g = seeded((uint8_t)(77 + b % 100), "noise");
+    for (size_t c = 0; c < chunks; c++) {
+        tacit_noise_draw(g, b, draws, CHUNK);
+        for (size_t i = 0; i < CHUNK; i++) {
+            double x = (double)draws[i] / sigma;
+            s.mean += x / n;
+            s.square += x * x / n;
+            s.fourth += x * x * x * x / n;
+            s.serial += x * last / n;
+            for (int k = 4; k <= 6; k++)
+                s.beyond[k] += fabs(x) >= k;
+            last = x;
+        }
+    }
+    tacit_drbg_free(g);
+    return s;
+}
+
+static double exact_moment(const long double *law, uint64_t b, int power)
+{
+    long double sum = 0;
+    for (uint64_t x = 9 * b; x-- > 0;)
+        sum += law[x] * powl((long double)x / ((long double)b * 0.84932180028801904272L), power);
+    return (double)sum;
+}
+
+/* Mean, variance, fourth moment (kurtosis at a known variance) and serial correlation. The standard
+ * error of the mean of x^k is sqrt((E x^2k - (E x^k)^2) / n), from the exact law of that b. */
+static void check_moments(uint64_t b, size_t chunks)
+{
+    long double *law = law_exact(b);
+    double m2 = exact_moment(law, b, 2), m4 = exact_moment(law, b, 4);
+    double m8 = exact_moment(law, b, 8), root = sqrt((double)chunks * CHUNK);
+    free(law);
+    sample s = sample_of(b, chunks);
+    double mean = s.mean * root / sqrt(m2), variance = (s.square - m2) * root / sqrt(m4 - m2 * m2);
+    double fourth = (s.fourth - m4) * root / sqrt(m8 - m4 * m4), serial = s.serial * root / m2;
+    print_message("b=%d: scores of mean %.2f, variance %.2f, fourth moment %.2f, serial %.2f\n",
+                  (int)b, mean, variance, fourth, serial);
+    assert_true(fabs(mean) < 4 && fabs(variance) < 4 && fabs(fourth) < 4 && fabs(serial) < 4);
+}
+
+static void test_moments(void **state)
+{
+    (void)state;
+    check_moments(1, 256);
+    check_moments(5, 256);
+    check_moments(772, 256);
+    check_moments(77163, 1024);
+}
+
+/* Counts of 8M draws beyond 4, 5 and 6 sigma, Poisson of mean n erfc(k / sqrt 2): 531, 4.8, 0.02.
+ */
+static void test_tail_counts(void **state)
+{
+    (void)state;
+    const size_t chunks = 2048;
+    sample s = sample_of(77163, chunks);
+    double expected = (double)chunks * CHUNK * erfc(4 / sqrt(2));
+    print_message("beyond 4, 5, 6 sigma: %.0f, %.0f, %.0f\n", s.beyond[4], s.beyond[5],
+                  s.beyond[6]);
+    assert_true(fabs(s.beyond[4] - expected) < 4 * sqrt(expected));
+    assert_true(s.beyond[5] >= 1 && s.beyond[5] <= 15); /* 0.8 %, 6e-5 */
+    assert_true(s.beyond[6] <= 1);
+}
+
 /* Standard score of the chi-square statistic of n draws with scale b against the law of scale
  * law_b, over bins of `width` integers; bins with small expectation are joined at the ends. */
 static double chi_square_score(uint64_t b, uint64_t law_b, int64_t width, size_t n)
@@ -239,11 +414,11 @@ static double chi_square_score(uint64_t b, uint64_t law_b, int64_t width, size_t
         expected[bin < 0 ? 0 : bin > 2 * SIDE ? 2 * SIDE : bin] += p;
         total += p;
     }
-    static int64_t draws[4096];
+    static int64_t draws[CHUNK];
     tacit_drbg *g = seeded((uint8_t)(40 + b % 100), "noise");
-    for (size_t at = 0; at < n; at += 4096) {
-        tacit_noise_draw(g, b, draws, 4096);
-        for (size_t i = 0; i < 4096; i++) {
+    for (size_t at = 0; at < n; at += CHUNK) {
+        tacit_noise_draw(g, b, draws, CHUNK);
+        for (size_t i = 0; i < CHUNK; i++) {
             int64_t bin = (draws[i] + width * SIDE + width / 2) / width;
             observed[bin < 0 ? 0 : bin > 2 * SIDE ? 2 * SIDE : bin]++;
         }
@@ -268,49 +443,90 @@ static double chi_square_score(uint64_t b, uint64_t law_b, int64_t width, size_t
 static void test_chi_square(void **state)
 {
     (void)state;
-    double one = chi_square_score(1, 1, 1, 2048 * 1024),
-           five = chi_square_score(5, 5, 1, 2048 * 1024);
-    double grid = chi_square_score(77163, 77163, 1543, 4096 * 1024);
-    print_message("chi-square scores: b=1 %.2f, b=5 %.2f, b=77163 %.2f\n", one, five, grid);
-    assert_true(fabs(one) < 4 && fabs(five) < 4 && fabs(grid) < 4);
+    const struct {
+        uint64_t b;
+        int64_t width;
+        size_t draws;
+    } rows[] = {{1, 1, 2048 * 1024},  {2, 1, 1024 * 1024},    {5, 1, 2048 * 1024},
+                {17, 1, 1024 * 1024}, {772, 15, 2048 * 1024}, {77163, 1543, 4096 * 1024}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        double score = chi_square_score(rows[i].b, rows[i].b, rows[i].width, rows[i].draws);
+        print_message("b=%d: chi-square score %.2f\n", (int)rows[i].b, score);
+        assert_true(fabs(score) < 4);
+    }
     /* The statistic sees a scale that is off by 2 %. */
     assert_true(chi_square_score(50, 51, 1, 1024 * 1024) > 20);
 }
 
-/* Moments and serial correlation over 4M draws: sd of the mean square is sigma^2 sqrt(2 / n). */
-static void test_moments(void **state)
+/* --- What the work shows: how many blocks of words a draw takes, which is how many trials were
+ * refused. Nothing else of it depends on values (noise.c has no branch and no index on one). --- */
+
+enum { BLOCK = 256 };
+
+/* A draw of n takes whole blocks, as many as accepted counts call for, and leaves the generator
+ * behind them. */
+static void test_words_drawn_follow_the_refusals_alone(void **state)
 {
     (void)state;
-    const size_t n = 4096 * 1024;
-    const double sigma = 77163 * 0.84932180028801904;
-    static int64_t draws[4096];
-    double sum = 0, square = 0, fourth = 0, serial = 0, last = 0;
-    tacit_drbg *g = seeded(77, "noise");
-    for (size_t at = 0; at < n; at += 4096) {
-        tacit_noise_draw(g, 77163, draws, 4096);
-        for (size_t i = 0; i < 4096; i++) {
-            double x = (double)draws[i] / sigma;
-            sum += x;
-            square += x * x;
-            fourth += x * x * x * x;
-            serial += x * last;
-            last = x;
+    const size_t sizes[] = {1, 100, 174, 1000, 5000};
+    static uint64_t words[4 * BLOCK];
+    static int64_t out[BLOCK], drawn[5000];
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        tacit_drbg *replayed = seeded(20, "noise"), *g = seeded(20, "noise");
+        uint8_t next[2][32];
+        size_t count = 0;
+        while (count < sizes[i]) {
+            tacit_drbg_bytes(replayed, words, sizeof words);
+            size_t accepted = tacit_noise_trials(77163, words, BLOCK, out);
+            for (size_t k = 0; k < accepted; k++)
+                words[4 * k + 3] ^= (uint64_t)1 << 63; /* other signs, the same count */
+            assert_int_equal(tacit_noise_trials(77163, words, BLOCK, out), accepted);
+            count += accepted;
         }
+        tacit_noise_draw(g, 77163, drawn, sizes[i]);
+        tacit_drbg_bytes(g, next[0], sizeof next[0]);
+        tacit_drbg_bytes(replayed, next[1], sizeof next[1]);
+        assert_memory_equal(next[0], next[1], sizeof next[0]);
+        tacit_drbg_free(replayed);
+        tacit_drbg_free(g);
+    }
+}
+
+/* The number accepted in a block says nothing about the values: correlation of the two over 20,000
+ * blocks, for size and sign. */
+static void test_refusals_say_nothing_of_the_values(void **state)
+{
+    (void)state;
+    enum { BLOCKS = 20000 };
+    static uint64_t words[4 * BLOCK];
+    static int64_t out[BLOCK];
+    const double share = 0.6804, sigma = 77163 * 0.84932180028801904;
+    double by_sign = 0, by_size = 0;
+    tacit_drbg *g = seeded(21, "noise");
+    for (int block = 0; block < BLOCKS; block++) {
+        tacit_drbg_bytes(g, words, sizeof words);
+        size_t n = tacit_noise_trials(77163, words, BLOCK, out);
+        double count = ((double)n - BLOCK * share) / sqrt(BLOCK * share * (1 - share));
+        double sum = 0, square = 0;
+        for (size_t k = 0; k < n; k++) {
+            sum += (double)out[k] / sigma;
+            square += (double)out[k] / sigma * (double)out[k] / sigma - 1;
+        }
+        by_sign += count * sum / sqrt((double)n);
+        by_size += count * square / sqrt(2 * (double)n);
     }
     tacit_drbg_free(g);
-    double root = sqrt((double)n);
-    assert_true(fabs(sum / root) < 4);
-    assert_true(fabs((square / (double)n - 1) * root / sqrt(2)) < 4);
-    assert_true(fabs((fourth / (double)n - 3) * root / sqrt(96)) < 4);
-    assert_true(fabs(serial / root) < 4);
+    print_message("score of refusals against sign %.2f, size %.2f\n", by_sign / sqrt(BLOCKS),
+                  by_size / sqrt(BLOCKS));
+    assert_true(fabs(by_sign) < 4 * sqrt(BLOCKS) && fabs(by_size) < 4 * sqrt(BLOCKS));
 }
 
 static void test_total_variation_bound(void **state)
 {
     (void)state;
     assert_true(tacit_noise_delta(0, INFINITY) == 0);
-    assert_true(tacit_noise_delta((uint64_t)1 << 30, 0) == 0x1p-26);
-    assert_true(fabs(tacit_noise_delta((uint64_t)1 << 30, log(3)) / 0x1p-25 - 1) < 1e-14);
+    assert_true(tacit_noise_delta((uint64_t)1 << 30, 0) == 0x1p-49);
+    assert_true(fabs(tacit_noise_delta((uint64_t)1 << 30, log(3)) / 0x1p-48 - 1) < 1e-14);
 }
 
 int main(void)
@@ -321,11 +537,15 @@ int main(void)
         cmocka_unit_test(test_drbg_inputs_all_matter),
         cmocka_unit_test(test_drbg_parts_at_fork),
         cmocka_unit_test(test_known_answers),
-        cmocka_unit_test(test_acceptance_is_exact_to_58_bits),
-        cmocka_unit_test(test_table_is_exact),
+        cmocka_unit_test(test_acceptance_is_exact_to_95_bits),
+        cmocka_unit_test(test_table_is_exact_to_95_bits),
         cmocka_unit_test(test_biased_words_are_refused),
+        cmocka_unit_test(test_whole_law_and_tails),
         cmocka_unit_test(test_chi_square),
         cmocka_unit_test(test_moments),
+        cmocka_unit_test(test_tail_counts),
+        cmocka_unit_test(test_words_drawn_follow_the_refusals_alone),
+        cmocka_unit_test(test_refusals_say_nothing_of_the_values),
         cmocka_unit_test(test_total_variation_bound),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

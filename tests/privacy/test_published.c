@@ -279,6 +279,31 @@ static void the_rule_would_be_wrong_for_two_local_steps(void **state)
     }
 }
 
+/* At a delta so small that it shows: what is left of it covers 2^-64 for each of h touched
+ * releases, (1 + e^epsilon) times as all that moves a distribution. */
+static void a_touched_release_is_charged(void **state)
+{
+    planned p;
+    tacit_summed_round summed[ROUNDS];
+    const double h = 500, delta = 4e-16;
+    (void)state;
+    plan(&p, TACIT__UNIT__UNIT_DEVICE, 1, 100);
+    p.schedule.delta = delta;
+    const double z = (double)p.m.b / sqrt(2 * log(2)) / 65536, rho = ROUNDS / (2 * z * z * h);
+    fill(summed, &p, (uint64_t)h + 1);
+    double found = views(&p, summed, ROUNDS).epsilon_published;
+    double touched = (1 + exp(found)) * ROUNDS * h * 0x1p-64;
+    assert_true(touched > 0.4 * delta && touched < 0.8 * delta);
+    long double least = INFINITY;
+    for (size_t i = 0; i < TACIT_RDP_ORDERS; i++) {
+        long double a = (long double)tacit_rdp_orders[i];
+        long double e = a * (long double)rho + log1pl(-1 / a) -
+                        (logl((long double)(delta - touched)) + logl(a)) / (a - 1);
+        least = e < least ? e : least;
+    }
+    assert_true(found >= (double)least * (1 - 1e-9) && found < (double)least * 1.01);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -287,6 +312,7 @@ int main(void)
         cmocka_unit_test(the_rule_needs_others_and_an_untouched_release),
         cmocka_unit_test(mechanism_none_has_no_view),
         cmocka_unit_test(the_rule_would_be_wrong_for_two_local_steps),
+        cmocka_unit_test(a_touched_release_is_charged),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

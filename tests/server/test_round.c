@@ -458,6 +458,65 @@ static void test_absurd_costs(void **state)
     json_decref(started);
 }
 
+/* --- a clip norm that adapts --- */
+
+/* The norm bound that is derived for SGD with these options; the lineage is cancelled at once. */
+static double derived_bound(const char *clip, const char *quantile, const char *clip_max)
+{
+    const char *words[16] = {"round start",      "optimizer", "sgd",  "q",  "0.1",
+                             "noise-multiplier", "4",         "clip", clip, NULL};
+    if (quantile) {
+        const char *const adapts[] = {"quantile", quantile, "clip-max", clip_max, NULL};
+        memcpy(words + 9, adapts, sizeof adapts);
+    }
+    json_t *started = fleet_ask(&f, words);
+    double bound = json_real_value(json_object_get(started, "norm_bound"));
+    json_decref(started);
+    json_decref(FLEET_ASK(&f, "round cancel"));
+    return bound;
+}
+
+/* A device may honestly send what it clipped at the largest clip norm; the noise of the gradients
+ * is half a percent more than with a fixed one. */
+static void test_the_norm_bound_holds_at_every_clip(void **state)
+{
+    (void)state;
+    double fixed = derived_bound("5", NULL, NULL), adaptive = derived_bound("0.5", "0.5", "5");
+    assert_true(adaptive >= fixed && adaptive < 1.006 * fixed);
+    assert_true(derived_bound("0.5", NULL, NULL) < 0.101 * fixed);
+}
+
+/* Both devices through a round whose clip norm adapts: reserved, summed, published and audited at
+ * the cost of the step as a whole, which is that of a fixed clip norm at the same noise multiplier.
+ */
+static void test_a_round_with_an_adaptive_clip(void **state)
+{
+    (void)state;
+    fleet_task kept;
+    json_t *started = FLEET_ASK(&f, START, "rounds", "1", "quantile", "0.6", "clip-rate", "0.1");
+    double cost =
+        json_real_value(json_array_get(json_object_get(started, "epsilon_after_round"), 0));
+    json_decref(started);
+    fleet_work(&f);
+    serve_both(0.25, 0.75, &kept);
+    assert_true(kept.plan->mechanism->quantile_target == 0.6);
+    assert_true(kept.plan->mechanism->clip_min == 0.1 && kept.plan->mechanism->clip_max == 10);
+    fleet_work(&f);
+    fleet_expect_round(&f, "published", "");
+    json_t *list = adapter_list();
+    double published =
+        json_real_value(json_object_get(json_array_get(list, 0), "epsilon_published"));
+    assert_true(fabs(published / cost - 1) < 1e-9);
+    json_decref(list);
+    expect_clean_audit(false);
+    fleet_task_free(&kept);
+    started = FLEET_ASK(&f, START, "rounds", "1");
+    double fixed =
+        json_real_value(json_array_get(json_object_get(started, "epsilon_after_round"), 0));
+    assert_true(fabs(cost / fixed - 1) < 1e-4);
+    json_decref(started);
+}
+
 /* --- the gate --- */
 
 static void test_gate_stops_a_worse_adapter(void **state)
@@ -810,6 +869,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_two_rounds, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_bad_update_is_left_out_alone, setup, teardown),
         cmocka_unit_test_setup_teardown(test_absurd_costs, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_the_norm_bound_holds_at_every_clip, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_round_with_an_adaptive_clip, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_pad_as_long_as_the_round_is_refused, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_waits_for_devices, setup, teardown),

@@ -167,7 +167,11 @@ static tacit_status noised_step(training *t)
         status = run_batch(t, drawn + i, n - i < UNITS_AT_ONCE ? n - i : UNITS_AT_ONCE, &taken);
     if (status == TACIT_OK)
         status = run_canaries(t, units, drawn + n, all - n);
-    return status == TACIT_OK ? tacit_dp_end_step(t->dp, t->mean, t->err) : status;
+    if (status == TACIT_OK)
+        status = tacit_dp_end_step(t->dp, t->mean, t->err);
+    if (status == TACIT_OK && t->job->canaries)
+        canary_set_observe(t->job->canaries, t->mean); /* noised: never a local step's mean */
+    return status;
 }
 
 /* A gradient of zero unless the device has examples and theirs is finite. */
@@ -193,8 +197,6 @@ static tacit_status run_step(training *t)
     tacit_status status = t->job->local_steps ? local_step(t) : noised_step(t);
     if (status != TACIT_OK)
         return status;
-    if (t->job->canaries)
-        canary_set_observe(t->job->canaries, t->mean);
     tacit_optimizer_step(&t->optimizer, tacit_trainer_values(t->trainer), t->mean, 1);
     local_log_add(t->job->log,
                   "step %u: %zu units drawn, %zu with a gradient, mean loss %.6g, clip %.6g",

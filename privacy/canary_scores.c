@@ -2,6 +2,7 @@
 
 #include "common/text.h"
 #include "privacy/budget.h"
+#include "privacy/release.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -185,6 +186,8 @@ static tacit_status take_mechanism(tacit_mechanism *m, const head *h, tacit_erro
     while (m->unit <= TACIT_UNIT_DEVICE && strcmp(h->unit, tacit_privacy_unit_name(m->unit)) != 0)
         m->unit++;
     status = tacit_mechanism_validate(m, err);
+    if (status == TACIT_OK && tacit_mechanism_releases_whole(m))
+        status = tacit_fail(err, TACIT_BAD_INPUT, "unit: expected record or subject, found device");
     if (status != TACIT_OK)
         status = tacit_fail_context(err, "line 1");
 out:

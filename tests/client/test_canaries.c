@@ -104,6 +104,7 @@ static tacit_status train(canary_set *set, const tacit_mechanism *m, uint8_t see
                         .mechanism = m,
                         .spec = &spec,
                         .optimizer = &adam,
+                        .local_steps = m->unit == TACIT_UNIT_DEVICE ? 2 : 0,
                         .values = values,
                         .max_rows = 128,
                         .canaries = set,
@@ -203,6 +204,24 @@ static void data_keeps_its_units(void **state)
     canary_set_free(set);
 }
 
+/* Local steps of the device unit have no noise: whatever set is handed in sees nothing of them. */
+static void means_without_noise_are_never_seen(void **state)
+{
+    tacit_mechanism m = steps_of(1, 1, 1), device = m;
+    canary_set *set = make_set(100, &m, 4);
+    tacit_error err;
+    (void)state;
+    device.unit = TACIT_UNIT_DEVICE;
+    device.divisor = 1;
+    write_records(6);
+    fault("none");
+    unlink(checkpoint_path);
+    OK(train(set, &device, 1, NULL, &err));
+    for (size_t i = 0; i < 100; i++)
+        assert_true(canary_set_scores(set)->score[i] == 0);
+    canary_set_free(set);
+}
+
 static void coins_are_fair_and_secret(void **state)
 {
     tacit_mechanism m = steps_of(1, 1, 1);
@@ -225,14 +244,16 @@ static void coins_are_fair_and_secret(void **state)
 
 static void impossible_sets_are_refused(void **state)
 {
-    tacit_mechanism m = steps_of(1, 1, 1), none = m;
+    tacit_mechanism m = steps_of(1, 1, 1), none = m, device = m, adaptive = m;
     canary_set *set;
     tacit_error err;
     (void)state;
-    tacit_mechanism adaptive = m;
     none.kind = TACIT_MECHANISM_NONE;
     none.b = 0;
     none.clip_norm = 0;
+    device.unit = TACIT_UNIT_DEVICE;
+    assert_int_equal(canary_set_new(&set, 1, &device, values, 1e-5, NULL, &err), TACIT_USAGE);
+    assert_non_null(strstr(err.message, "device"));
     adaptive.quantile_b = 400000;
     adaptive.quantile_target = 0.5;
     adaptive.clip_rate = 0.2;
@@ -377,6 +398,7 @@ int main(void)
         cmocka_unit_test(one_that_is_in_is_a_clipped_unit),
         cmocka_unit_test(it_is_sampled_like_a_unit),
         cmocka_unit_test(data_keeps_its_units),
+        cmocka_unit_test(means_without_noise_are_never_seen),
         cmocka_unit_test(coins_are_fair_and_secret),
         cmocka_unit_test(impossible_sets_are_refused),
         cmocka_unit_test(a_restart_keeps_coins_and_scores),

@@ -82,6 +82,8 @@ expect 0 "\"epsilon\":$(key epsilon <"$work/plain.json")[,}]" "$client" status -
 expect 2 'belong together' again --canaries 10
 expect 2 'belong together' again --scores "$work/x"
 expect 2 '1 to 100000' again --canaries 0 --scores "$work/x"
+expect 2 'expected unit record or subject, found device' "$client" train --dir "$work/killed" \
+    --data "$work/data.jsonl" --out "$work/killed.gguf" --epsilon 1 --unit device --canaries 10 --scores "$work/x"
 expect 2 'expected at most 1024, found 1025' again --canaries 1025 --scores "$work/x"
 expect 0 '"reserves":1[,}]' "$client" status --dir "$work/killed" --json
 

@@ -173,6 +173,24 @@ static void test_each_edit_is_refused(void **state)
     tacit_canary_scores_free(&s);
 }
 
+/* The device unit has no units beside it that could be canaries. */
+static void test_the_device_unit_is_refused(void **state)
+{
+    tacit_canary_scores s = make_scores(), back;
+    tacit_error err;
+    (void)state;
+    s.mechanism.unit = TACIT_UNIT_DEVICE;
+    s.mechanism.q_num = TACIT_Q_ONE;
+    s.mechanism.steps = 1;
+    s.mechanism.divisor = 1;
+    OK(tacit_canary_claim(&s.epsilon, &s.mechanism, s.values, s.delta, &err));
+    char *text = write_text(&s);
+    assert_int_equal(tacit_canary_scores_read(&back, text, strlen(text), &err), TACIT_BAD_INPUT);
+    assert_non_null(strstr(err.message, "expected record or subject"));
+    free(text);
+    tacit_canary_scores_free(&s);
+}
+
 static void test_cut_anywhere(void **state)
 {
     tacit_canary_scores s = make_scores(), back;
@@ -208,6 +226,7 @@ int main(void)
         cmocka_unit_test(test_what_is_written_is_read),
         cmocka_unit_test(test_what_is_not_finite_is_not_written),
         cmocka_unit_test(test_each_edit_is_refused),
+        cmocka_unit_test(test_the_device_unit_is_refused),
         cmocka_unit_test(test_cut_anywhere),
         cmocka_unit_test(test_whole_numbers_are_numbers),
     };

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -17,6 +18,7 @@
 #define KEYS_NAME "keys.txt"
 #define KEYS_MAX 4096
 #define LENGTH_BYTES 4
+#define OLD_ENDING ".tacit-old"
 #define PATH_BYTES 4096
 
 static const char *const export_files[] = {LOG_NAME, CHECKPOINT_NAME, KEYS_NAME};
@@ -38,8 +40,7 @@ static tacit_status log_stream(tacit_ledger *ledger, uint64_t count, FILE *file,
                        fwrite(bytes, 1, size, file) == size;
         free(bytes);
         if (!written)
-            return tacit_fail(err, TACIT_IO, "%s: cannot write: %s; free space on that disk", path,
-                              strerror(errno));
+            return tacit_file_fail(err, path, "write");
     }
     return TACIT_OK;
 }
@@ -53,12 +54,12 @@ static tacit_status log_write(tacit_ledger *ledger, uint64_t count, const char *
         return status;
     FILE *file = fopen(path, "wbe");
     if (!file)
-        return tacit_fail(err, TACIT_IO, "%s: cannot create: %s", path, strerror(errno));
+        return tacit_file_fail(err, path, "create");
     status = log_stream(ledger, count, file, path, err);
-    bool flushed = fflush(file) == 0 && fsync(fileno(file)) == 0;
-    if (fclose(file) != 0 || (status == TACIT_OK && !flushed))
-        status = tacit_fail(err, TACIT_IO, "%s: cannot write: %s; free space on that disk", path,
-                            strerror(errno));
+    if (status == TACIT_OK && (fflush(file) != 0 || fsync(fileno(file)) != 0))
+        status = tacit_file_fail(err, path, "write");
+    if (fclose(file) != 0 && status == TACIT_OK)
+        status = tacit_file_fail(err, path, "write");
     return status;
 }
 
@@ -83,13 +84,23 @@ static tacit_status keys_write(tacit_ledger *ledger, const tacit_note_key *opera
     return text_write(dir, KEYS_NAME, text, err);
 }
 
+/* What an export may hold, and what a killed one left. */
+static void export_empty(const char *dir)
+{
+    char path[PATH_BYTES];
+    for (size_t i = 0; i < sizeof export_files / sizeof export_files[0]; i++) {
+        if (tacit_file_join(path, sizeof path, dir, export_files[i], NULL) != TACIT_OK)
+            continue;
+        unlink(path);
+        strncat(path, TACIT_FILE_UNFINISHED, sizeof path - strlen(path) - 1);
+        unlink(path);
+    }
+}
+
 /* Removes a folder that holds an export and nothing else. */
 static void export_remove(const char *dir)
 {
-    char path[PATH_BYTES];
-    for (size_t i = 0; i < sizeof export_files / sizeof export_files[0]; i++)
-        if (tacit_file_join(path, sizeof path, dir, export_files[i], NULL) == TACIT_OK)
-            unlink(path);
+    export_empty(dir);
     rmdir(dir);
 }
 
@@ -120,24 +131,61 @@ static tacit_status target_check(const char *dir, bool *exists, tacit_error *err
                       "%s: exists and is not an export; choose another folder or remove it", dir);
 }
 
+/* The folder in which an export is made, beside its target: empty, and locked as long as *lock is
+ * open. One that was interrupted is taken over. */
+static tacit_status made_open(const char *made, int *lock, tacit_error *err)
+{
+    struct stat st, named;
+    bool exists, same;
+    do {
+        if (mkdir(made, 0700) != 0 && errno != EEXIST)
+            return tacit_file_fail(err, made, "create");
+        *lock = open(made, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (*lock < 0)
+            return tacit_file_fail(err, made, "open");
+        while (flock(*lock, LOCK_EX) != 0 && errno == EINTR)
+            continue;
+        same = fstat(*lock, &st) == 0 && lstat(made, &named) == 0 && st.st_dev == named.st_dev &&
+               st.st_ino == named.st_ino;
+        if (!same) /* published meanwhile by the one that had it */
+            close(*lock);
+    } while (!same);
+    tacit_status status = TACIT_OK;
+    if (st.st_uid != geteuid())
+        status = tacit_fail(err, TACIT_CONFLICT, "%s: belongs to somebody else; remove it", made);
+    else
+        export_empty(made);
+    if (status == TACIT_OK)
+        status = target_check(made, &exists, err);
+    if (status != TACIT_OK)
+        close(*lock);
+    return status;
+}
+
+/* An export that stands there changes places with the new one in one step, where the file system
+ * can do that. */
 static tacit_status target_replace(const char *made, const char *dir, bool exists, tacit_error *err)
 {
     char old[PATH_BYTES];
-    int n = snprintf(old, sizeof old, "%s.old", made);
-    if (n < 0 || (size_t)n >= sizeof old)
-        return tacit_fail(err, TACIT_BAD_INPUT, "%s: path is too long", dir);
+    if (exists && renameat2(AT_FDCWD, made, AT_FDCWD, dir, RENAME_EXCHANGE) == 0) {
+        export_remove(made);
+        return tacit_file_sync_parent(dir, err);
+    }
+    if (exists && errno != EINVAL && errno != ENOSYS)
+        return tacit_file_fail(err, dir, "replace");
+    snprintf(old, sizeof old, "%.4000s" OLD_ENDING, dir);
+    export_remove(old);
     if (exists && rename(dir, old) != 0)
-        return tacit_fail(err, TACIT_IO, "%s: cannot replace: %s", dir, strerror(errno));
+        return tacit_file_fail(err, dir, "replace");
     if (rename(made, dir) != 0) {
-        tacit_status status =
-            tacit_fail(err, TACIT_IO, "%s: cannot publish: %s", dir, strerror(errno));
+        tacit_status status = tacit_file_fail(err, dir, "publish");
         if (exists && rename(old, dir) != 0)
             tacit_log_warn("the previous export stays at %s", old);
         return status;
     }
     if (exists)
         export_remove(old);
-    return TACIT_OK;
+    return tacit_file_sync_parent(dir, err);
 }
 
 static void strip_slashes(char *path)
@@ -146,36 +194,44 @@ static void strip_slashes(char *path)
         path[n - 1] = '\0';
 }
 
+static tacit_status files_write(tacit_ledger *ledger, const tacit_note_key *operator_key,
+                                const char *made, tacit_error *err)
+{
+    char note[TACIT_CHECKPOINT_MAX];
+    uint64_t count;
+    tacit_status status;
+    TACIT_TRY(tacit_ledger_last_checkpoint(ledger, note, &count, err), done);
+    TACIT_TRY(log_write(ledger, count, made, err), done);
+    TACIT_TRY(text_write(made, CHECKPOINT_NAME, note, err), done);
+    TACIT_TRY(keys_write(ledger, operator_key, made, err), done);
+    TACIT_TRY(tacit_file_sync_dir(made, err), done);
+    if (chmod(made, 0755) != 0)
+        status = tacit_file_fail(err, made, "open to readers");
+done:
+    return status;
+}
+
 tacit_status tacit_export_write(tacit_ledger *ledger, const tacit_note_key *operator_key,
                                 const char *dir, tacit_error *err)
 {
-    char target[PATH_BYTES], made[PATH_BYTES], note[TACIT_CHECKPOINT_MAX];
-    uint64_t count;
+    char target[PATH_BYTES], made[PATH_BYTES];
     bool exists;
-    int n = snprintf(target, sizeof target, "%s", dir);
+    int lock = -1, n = snprintf(target, sizeof target, "%s", dir);
     if (n <= 0 || (size_t)n + 16 >= sizeof made)
         return tacit_fail(err, TACIT_BAD_INPUT, "export: '%s' is not a usable folder name", dir);
     strip_slashes(target);
-    snprintf(made, sizeof made, "%.4000s.XXXXXX", target);
+    snprintf(made, sizeof made, "%.4000s" TACIT_FILE_UNFINISHED, target);
     tacit_status status = target_check(target, &exists, err);
     if (status == TACIT_OK)
-        status = tacit_ledger_last_checkpoint(ledger, note, &count, err);
+        status = made_open(made, &lock, err);
     if (status != TACIT_OK)
         return status;
-    if (!mkdtemp(made))
-        return tacit_fail(err, TACIT_IO, "%s: cannot create: %s", made, strerror(errno));
-    TACIT_TRY(log_write(ledger, count, made, err), fail);
-    TACIT_TRY(text_write(made, CHECKPOINT_NAME, note, err), fail);
-    TACIT_TRY(keys_write(ledger, operator_key, made, err), fail);
-    TACIT_TRY(tacit_file_sync_dir(made, err), fail);
-    if (chmod(made, 0755) != 0) {
-        status = tacit_fail(err, TACIT_IO, "%s: cannot open to readers: %s", made, strerror(errno));
-        goto fail;
-    }
-    TACIT_TRY(target_replace(made, target, exists, err), fail);
-    return TACIT_OK;
-fail:
-    export_remove(made);
+    status = files_write(ledger, operator_key, made, err);
+    if (status == TACIT_OK)
+        status = target_replace(made, target, exists, err);
+    if (status != TACIT_OK)
+        export_remove(made);
+    close(lock);
     return status;
 }
 

@@ -2,7 +2,8 @@
  *   log.bin         every SignedEntry in order, each preceded by its length as u32 LE
  *   checkpoint.txt  the newest signed checkpoint; it covers all of log.bin
  *   keys.txt        "log VKEY" and "operator VKEY" lines (VKEY as in privacy/note.h), '#' comments
- * Written beside the target and renamed into place; read as hostile. */
+ * Written beside the target (its name and TACIT_FILE_UNFINISHED) and renamed into place; what a
+ * killed export left there is taken over by the next one. Read as hostile. */
 #ifndef TACIT_PRIVACY_EXPORT_H
 #define TACIT_PRIVACY_EXPORT_H
 

@@ -20,6 +20,7 @@ typedef struct fault_run {
 
 typedef struct fault_script {
     const char *name;
+    unsigned sparse; /* a test run takes every n-th of its points; 1: all */
     /* Makes the keys once, before the first run. */
     tacit_status (*make_keys)(const char *keys, tacit_error *err);
     /* Does everything in run->dir whatever of it is done already. */

@@ -212,6 +212,9 @@ static tacit_status export_to(session *s, const char *name)
 /* A failed one leaves the object with the new key: it is opened again. */
 static tacit_status rotate(session *s)
 {
+    tacit_status opened = s->ledger ? TACIT_OK : session_open(s, s->run);
+    if (opened != TACIT_OK)
+        return opened;
     if (memcmp(tacit_ledger_key(s->ledger)->key, tacit_identity_sign_key(s->w.stranger),
                TACIT_SIGN_KEY_BYTES) != 0) {
         tacit_status status = tacit_database_begin(s->db, s->err);
@@ -379,7 +382,7 @@ static tacit_status holds(const fault_run *run, const char *told, tacit_error *e
 int main(int argc, char **argv)
 {
     const fault_script ledger = {.name = "ledger",
-                                 .sparse = 3,
+                                 .sparse = 4,
                                  .make_keys = fault_make_keys,
                                  .run = run_script,
                                  .holds = holds};

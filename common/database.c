@@ -517,8 +517,7 @@ static tacit_status file_create_private(const char *path, tacit_error *err)
     if (fd < 0 && errno == EEXIST)
         return TACIT_OK;
     if (fd < 0)
-        return tacit_fail(err, TACIT_IO, "%s: cannot create: %s; check the folder and its space",
-                          path, strerror(errno));
+        return tacit_file_fail(err, path, "create");
     close(fd);
     return tacit_file_sync_parent(path, err);
 }

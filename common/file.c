@@ -30,12 +30,23 @@ const char *tacit_file_hint(int code)
     }
 }
 
-tacit_status tacit_file_fail(tacit_error *err, const char *path, const char *what)
+static tacit_status fail_as(tacit_status status, tacit_error *err, const char *path,
+                            const char *what)
 {
     int code = errno;
-    tacit_status status = code == ENOENT ? TACIT_NOT_FOUND : TACIT_IO;
     return tacit_fail(err, status, "%s: cannot %s: %s%s", path, what, strerror(code),
                       tacit_file_hint(code));
+}
+
+tacit_status tacit_file_fail(tacit_error *err, const char *path, const char *what)
+{
+    return fail_as(TACIT_IO, err, path, what);
+}
+
+/* Of calls that somebody's name may make fail. */
+static tacit_status fail_named(tacit_error *err, const char *path, const char *what)
+{
+    return fail_as(errno == ENOENT ? TACIT_NOT_FOUND : TACIT_IO, err, path, what);
 }
 
 static tacit_status open_regular(const char *path, int *fd, size_t *size, tacit_error *err)
@@ -43,10 +54,10 @@ static tacit_status open_regular(const char *path, int *fd, size_t *size, tacit_
     struct stat st;
     int opened = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (opened < 0)
-        return tacit_file_fail(err, path, "open");
+        return fail_named(err, path, "open");
     if (fstat(opened, &st) != 0) {
         close(opened);
-        return tacit_file_fail(err, path, "stat");
+        return fail_named(err, path, "stat");
     }
     if (!S_ISREG(st.st_mode)) {
         close(opened);
@@ -93,7 +104,7 @@ tacit_status tacit_file_read(const char *path, size_t cap, uint8_t **data, size_
     }
     status = read_all(fd, bytes, length, size);
     if (status != TACIT_OK) {
-        tacit_file_fail(err, path, "read");
+        fail_named(err, path, "read");
         free(bytes);
         close(fd);
         return status;
@@ -125,10 +136,10 @@ tacit_status tacit_file_sync_dir(const char *path, tacit_error *err)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
-        return tacit_file_fail(err, path, "open folder");
+        return fail_named(err, path, "open folder");
     int failed = fsync(fd);
     close(fd);
-    return failed ? tacit_file_fail(err, path, "fsync folder") : TACIT_OK;
+    return failed ? fail_named(err, path, "fsync folder") : TACIT_OK;
 }
 
 tacit_status tacit_file_sync_parent(const char *path, tacit_error *err)
@@ -160,7 +171,7 @@ static tacit_status temporary_open(const char *path, int *fd, tacit_error *err)
     do {
         *fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
         if (*fd < 0)
-            return tacit_file_fail(err, path, "create");
+            return fail_named(err, path, "create");
         while (flock(*fd, LOCK_EX) != 0 && errno == EINTR)
             continue;
         if (stands_at(*fd, path, &st))
@@ -174,7 +185,7 @@ static tacit_status temporary_open(const char *path, int *fd, tacit_error *err)
                             "remove it",
                             path);
     else if (st.st_size > 0 && ftruncate(*fd, 0) != 0)
-        status = tacit_file_fail(err, path, "empty");
+        status = fail_named(err, path, "empty");
     if (status != TACIT_OK)
         close(*fd);
     return status;
@@ -191,9 +202,9 @@ tacit_status tacit_file_write(const char *path, const void *data, size_t size, u
     if (status != TACIT_OK)
         return status;
     if (!tacit_file_write_all(fd, data, size) || fchmod(fd, mode) != 0 || fsync(fd) != 0)
-        status = tacit_file_fail(err, path, "write");
+        status = fail_named(err, path, "write");
     else if (rename(temporary, path) != 0)
-        status = tacit_file_fail(err, path, "publish");
+        status = fail_named(err, path, "publish");
     if (status != TACIT_OK)
         unlink(temporary);
     close(fd);
@@ -213,7 +224,7 @@ tacit_status tacit_file_make_dir(const char *path, unsigned mode, tacit_error *e
         char kept = part[i];
         part[i] = '\0';
         if (mkdir(part, mode) != 0 && errno != EEXIST)
-            return tacit_file_fail(err, part, "create folder");
+            return fail_named(err, part, "create folder");
         part[i] = kept;
     }
     struct stat st;
@@ -236,7 +247,7 @@ tacit_status tacit_file_map_open(tacit_file_map *map, const char *path, tacit_er
     }
     void *data = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
     if (data == MAP_FAILED)
-        status = tacit_file_fail(err, path, "map");
+        status = fail_named(err, path, "map");
     else {
         *map = (tacit_file_map){data, size};
         map_guard_add(data, size, path);

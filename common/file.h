@@ -8,8 +8,7 @@
 
 #include <stdbool.h>
 
-/* Fails with "PATH: cannot WHAT: errno's text; next step": TACIT_NOT_FOUND for ENOENT, else
- * TACIT_IO. */
+/* TACIT_IO with "PATH: cannot WHAT: errno's text; next step". */
 tacit_status tacit_file_fail(tacit_error *err, const char *path, const char *what);
 
 /* What to do about an errno, to stand behind its text: "; free space on that disk and try again"

@@ -113,9 +113,10 @@ names_in() { # kinds of files: hexadecimal names made alike; diagnostics may be 
 
 finished_round() { rounds_ended 1; }
 
-# Runs the device until the round is published and its adapter in force.
+# Starts the device again, until the round is published and its adapter in force.
 finish_round() {
     local tries=0
+    once env || true
     until finished_round && fed_version 1; do
         tries=$((tries + 1))
         [ $tries -le 12 ] || broken "the round does not end: $(verb round list 2>&1 | tail -1)"
@@ -152,7 +153,7 @@ compare() {
 # An error is one line that names a file and says what to do next.
 complains() { # complains LOG FOLDER
     local line
-    line=$(grep -E 'Input/output|No space left|Read-only|disk' "$1" | head -1)
+    line=$(grep -E 'Input/output|No space left|Read-only|disk|SQLite' "$1" | head -1)
     [ -n "$line" ] || broken "no word about it: $(tail -1 "$1")"
     [[ $line == *"$work/$2"*\;* ]] || broken "no file or no next step: $line"
 }
@@ -222,8 +223,16 @@ server_point() {
     finish_round
 }
 
+sparseness() { # kills come at every call, the others at some
+    case $1 in
+    kill) echo 1 ;;
+    torn | power | names) echo 4 ;;
+    *) echo 16 ;;
+    esac
+}
+
 run_side() { # run_side SIDE SNAPSHOT KINDS...
-    local side=$1 snapshot=$2 calls at kind n=0 start=$SECONDS done=0 failed=$failures
+    local side=$1 snapshot=$2 calls at step kind n=0 start=$SECONDS done=0 failed=$failures
     shift 2
     what="$side, undisturbed"
     fresh "$snapshot"
@@ -236,7 +245,8 @@ run_side() { # run_side SIDE SNAPSHOT KINDS...
     for kind in "$@"; do
         [ -z "$only_kind" ] || [ "$only_kind" = "$kind" ] || continue
         n=$((n + 1))
-        for ((at = 1 + (n * 7) % stride; at <= calls; at += stride)); do
+        step=$(($(sparseness "$kind") * stride))
+        for ((at = 1 + (n * 7) % step; at <= calls; at += step)); do
             [ -z "$only_at" ] || at=$only_at
             what="--side $side --kind $kind --at $at"
             ( # goes on after a failure

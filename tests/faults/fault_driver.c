@@ -398,7 +398,11 @@ static void prepare(driver *d)
     snprintf(d->keys, sizeof d->keys, "%.300s/keys", d->work);
     snprintf(d->log, sizeof d->log, "%.300s/calls", d->work);
     /* A sanitizer's library need not come first: the calls here stand before it on purpose. */
-    setenv("ASAN_OPTIONS", "verify_asan_link_order=0:detect_leaks=1", 0);
+    char options[512];
+    const char *given = getenv("ASAN_OPTIONS");
+    snprintf(options, sizeof options, "%.400s%sverify_asan_link_order=0", given ? given : "",
+             given ? ":" : "");
+    setenv("ASAN_OPTIONS", options, 1);
 }
 
 static int drive(driver *d, const char *kind, unsigned at)

@@ -118,8 +118,8 @@ tacit_status adapter_fetch(client *c, client_session *s, const uint8_t digest[TA
     char folder[CLIENT_PATH_MAX];
     tacit_status status;
     TACIT_TRY(client_hex_path(c, path, "adapters", digest, TACIT_DIGEST_BYTES, "gguf", err), done);
-    if (has_digest(path, digest))
-        return TACIT_OK;
+    if (has_digest(path, digest)) /* perhaps of a fetch whose last sync failed */
+        return tacit_file_sync_parent(path, err);
     active_adapter_make_room(c, digest);
     TACIT_TRY(client_path(c, folder, NULL, "adapters", err), done);
     TACIT_TRY(client_hex_path(c, f.part, "adapters", digest, TACIT_DIGEST_BYTES, "part", err),

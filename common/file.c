@@ -223,8 +223,12 @@ tacit_status tacit_file_make_dir(const char *path, unsigned mode, tacit_error *e
             continue;
         char kept = part[i];
         part[i] = '\0';
-        if (mkdir(part, mode) != 0 && errno != EEXIST)
+        bool made = mkdir(part, mode) == 0;
+        if (!made && errno != EEXIST)
             return fail_named(err, part, "create folder");
+        tacit_status status = made ? tacit_file_sync_parent(part, err) : TACIT_OK;
+        if (status != TACIT_OK)
+            return status;
         part[i] = kept;
     }
     struct stat st;

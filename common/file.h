@@ -31,7 +31,7 @@ tacit_status tacit_file_read(const char *path, size_t cap, uint8_t **data, size_
 tacit_status tacit_file_write(const char *path, const void *data, size_t size, unsigned mode,
                               tacit_error *err) TACIT_MUST_CHECK;
 
-/* Creates `path` and missing parents with `mode`; an existing folder is fine. */
+/* Creates `path` and missing parents with `mode`, each name durably; an existing folder is fine. */
 tacit_status tacit_file_make_dir(const char *path, unsigned mode,
                                  tacit_error *err) TACIT_MUST_CHECK;
 

@@ -156,6 +156,32 @@ static void an_unsynced_name_is_an_error(void **state)
     expect_content(NEW);
 }
 
+/* A new folder has its name on the disk before anything is put into it. */
+static void names_of_new_folders_are_synced(void **state)
+{
+    (void)state;
+    tacit_error err;
+    char deep[96], upper[96];
+    snprintf(upper, sizeof upper, "%s/upper", folder);
+    snprintf(deep, sizeof deep, "%s/upper/deep", folder);
+    for (int fails = 0; fails < 2; fails++) {
+        memset(trace, 0, sizeof trace);
+        failing = fails ? 'd' : '\0';
+        watched = true;
+        tacit_status status = tacit_file_make_dir(deep, 0700, &err);
+        watched = false;
+        assert_int_equal(status, fails ? TACIT_IO : TACIT_OK);
+        assert_string_equal(trace, fails ? "d" : "dd");
+        watched = true;
+        if (!fails)
+            assert_int_equal(tacit_file_make_dir(deep, 0700, &err), TACIT_OK);
+        watched = false;
+        assert_string_equal(trace, fails ? "d" : "dd"); /* what is there is left alone */
+        assert_int_equal(fails ? 0 : rmdir(deep), 0);
+        assert_int_equal(rmdir(upper), 0);
+    }
+}
+
 static char *unfinished(void)
 {
     static char name[96];
@@ -276,9 +302,13 @@ int main(void)
 {
 #define T(name) cmocka_unit_test_setup(name, setup)
     const struct CMUnitTest tests[] = {
-        T(the_order_of_calls_is_durable),  T(a_failure_leaves_the_old_file_alone),
-        T(an_unsynced_name_is_an_error),   T(what_a_killed_writer_left_is_taken_over),
-        T(anothers_file_is_left_alone),    T(a_failure_says_what_to_do),
+        T(the_order_of_calls_is_durable),
+        T(a_failure_leaves_the_old_file_alone),
+        T(an_unsynced_name_is_an_error),
+        T(names_of_new_folders_are_synced),
+        T(what_a_killed_writer_left_is_taken_over),
+        T(anothers_file_is_left_alone),
+        T(a_failure_says_what_to_do),
         T(writers_of_one_name_take_turns),
     };
     return cmocka_run_group_tests(tests, start, end);

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Real programs over loopback, with a fault at each call of tacit-client, then of tacit-server, that
-# changes its folder (fault_calls.c): enrolment, a round, the adapter. After the fault the program is
+# changes its folder (fault_calls.c): making a server, enrolment, a round, the adapter. After the fault the program is
 # started again without one until the round is published, and everything must be as if nothing had
 # happened: one reserve, one accepted update, the same epsilon, the same kinds of files, a clean
 # audit that holds the receipts of the device.
 #
-# usage: fault_federation.sh [--stride N] [--side enrol|client|server] [--kind KIND] [--at CALL]
+# usage: fault_federation.sh [--stride N] [--side init|enrol|client|server] [--kind KIND] [--at CALL]
 # Needs TACIT_BIN, TACIT_SOURCE and TACIT_FAULT_LIBRARY. Every point begins with the same folders.
 set -euo pipefail
 # shellcheck source=tests/e2e/federation.sh
@@ -97,6 +97,10 @@ prepare_policy() { # as `enroll` writes it, but the device trains alone and its 
     mkdir "$work/cart"
     cp "$work/client.yaml" "$work/cart/client.yaml"
 }
+make_server() {
+    "$@" "$bin/tacit-server" init "$work/server" --host 127.0.0.1 --port 0 --enrol-port 0 \
+        --model "$work/text.gguf" --gate "$work/gate.jsonl" >>"$work/server.log" 2>&1
+}
 start_lineage() { lineage --cohort 1 --quorum 1 2>>"$work/server.log"; }
 # One lineage runs at a time: where its start was acknowledged or not, there is one afterwards.
 need_lineage() {
@@ -159,7 +163,7 @@ complains() { # complains LOG FOLDER
     [[ $line == *"$work/$2"*\;* ]] || broken "no file or no next step: $line"
 }
 
-rounds_of() { [ "$1" = enrol ] && echo 0 || echo 1; }
+rounds_of() { [[ $1 == init || $1 == enrol ]] && echo 0 || echo 1; }
 
 # --- points ---
 
@@ -172,6 +176,20 @@ after_fault() { # after_fault EXIT KIND LOG FOLDER
         [ "$1" = 1 ] || broken "expected exit 0 or 1, found $1: $(tail -1 "$3")"
         complains "$3" "$4"
     fi
+}
+
+init_point() { # init_point KIND CALL
+    local code=0
+    rm -rf "$work/server"
+    mkdir "$work/server"
+    with_fault server "$1" "$2"
+    make_server "${with[@]}" 2>/dev/null || code=$?
+    [ "$2" = 0 ] || after_fault $code "$1" "$work/server.log" server
+    [ -e "$work/server/server.yaml" ] || make_server env || broken "init does not go on: $(tail -1 "$work/server.log")"
+    serve env || broken "the server does not start: $(tail -1 "$work/server.log")"
+    read -r port enrol_port <"$work/server/address"
+    token_text=$(token)
+    join env || broken "no device can enrol: $(tail -1 "$work/cart.log")"
 }
 
 is_enrolled() { # what is enrolled is not enrolled again
@@ -285,10 +303,10 @@ join env || fail "cannot enrol: $(tail -1 "$work/cart.log")"
 stop_server
 take_snapshot enrolled
 
-for side in enrol client server; do
+for side in init enrol client server; do
     [ -z "$only_side" ] || [ "$only_side" = $side ] || continue
     # shellcheck disable=SC2086
-    run_side $side "$([ $side = enrol ] && echo empty || echo enrolled)" $kinds
+    run_side $side "$([[ $side == init || $side == enrol ]] && echo empty || echo enrolled)" $kinds
 done
 echo "real programs: $points points, $failures failed"
 [ $failures = 0 ]

@@ -83,8 +83,7 @@ serve() {
     [ -s "$work/server/address" ] && kill -0 "$server_pid" 2>/dev/null
 }
 
-patience=20
-once() { "$@" "$bin/tacit-client" run --dir "$work/cart" --once --patience $patience >>"$work/cart.log" 2>&1; }
+once() { "$@" "$bin/tacit-client" run --dir "$work/cart" --once --patience 20 >>"$work/cart.log" 2>&1; }
 join() {
     "$@" "$bin/tacit-client" enroll --server "tls+tcp://127.0.0.1:$port" --token "$token_text" --dir "$work/cart" \
         --name cart --model "$work/text.gguf" --data "$work/cart.jsonl" >>"$work/cart.log" 2>&1
@@ -219,22 +218,32 @@ client_point() {
 
 serves() { kill -0 "$server_pid" 2>/dev/null; }
 
+# The device works as long as the server does, and not for ever where that fails at everything.
+once_served() {
+    local pid
+    "$bin/tacit-client" run --dir "$work/cart" --once --patience 20 >>"$work/cart.log" 2>&1 &
+    pid=$!
+    until_true "$1" eval "! kill -0 $pid 2>/dev/null || ! serves" || true
+    kill "$pid" 2>/dev/null || true
+    wait "$pid" || true
+}
+
 # The round as the operator and the device drive it until the server is gone; what of it fails is
 # tried again later.
 drive() {
+    local bound=20
+    is_over "$1" || kills "$1" || bound=5
     start_lineage || return 0
-    patience=1
     for _ in 1 2; do
-        serves && { once env || true; }
+        ! serves || once_served $bound
     done
-    patience=20
-    ! serves || until_true 3 finished_round || true
+    ! serves || until_true $bound finished_round || true
 }
 
 server_point() {
     local code=0
     with_fault server "$1" "$2"
-    if serve "${with[@]}"; then drive; fi
+    if serve "${with[@]}"; then drive "$1"; fi
     if serves; then kill "$server_pid"; fi
     wait "$server_pid" 2>/dev/null || code=$?
     server_pid=

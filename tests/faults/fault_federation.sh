@@ -228,16 +228,17 @@ once_served() {
     wait "$pid" || true
 }
 
-# The round as the operator and the device drive it until the server is gone; what of it fails is
-# tried again later.
+# The round as the operator and the device drive it until it has ended or the server is gone; what of
+# it fails is tried again later.
 drive() {
-    local bound=20
+    local bound=20 end
     is_over "$1" || kills "$1" || bound=5
     start_lineage || return 0
-    for _ in 1 2; do
-        ! serves || once_served $bound
+    end=$((SECONDS + bound))
+    until ! serves || finished_round || [ $SECONDS -ge $end ]; do
+        once_served $bound
+        sleep 0.1
     done
-    ! serves || until_true $bound finished_round || true
 }
 
 server_point() {

@@ -66,6 +66,7 @@ fresh() {
     : >"$work/server.log"
     : >"$work/cart.log"
     token_text=$(cat "$work/token-of-$1" 2>/dev/null || true)
+    port=$snapshot_port
 }
 
 take_snapshot() { # take_snapshot NAME: of the folders of a stopped federation
@@ -302,6 +303,7 @@ make_data "$work/cart.jsonl" 1
 serve env || fail "the server does not start"
 read -r port enrol_port <"$work/server/address"
 sed -i "s/^  port: 0/  port: $port/; s/^  enrol_port: 0/  enrol_port: $enrol_port/" "$work/server/server.yaml"
+snapshot_port=$port
 token_text=$(token)
 echo "$token_text" >"$work/token-of-empty"
 stop_server

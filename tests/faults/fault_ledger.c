@@ -412,7 +412,7 @@ static tacit_status holds(const fault_run *run, const char *told, tacit_error *e
 int main(int argc, char **argv)
 {
     const fault_script ledger = {.name = "ledger",
-                                 .sparse = 4,
+                                 .sparse = 3,
                                  .make_keys = fault_make_keys,
                                  .run = run_script,
                                  .holds = holds};

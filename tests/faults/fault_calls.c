@@ -25,8 +25,8 @@
  * process began counts as synced. Memory that a process shares with a file by mmap is not seen:
  * of this project's files that is SQLite's -shm alone, which it builds anew after a crash.
  *
- * fsync and fdatasync are counted but carried out only in memory: no disk is asked. Streams opened
- * for writing (fopen) are made unbuffered, so that each fwrite is one write.
+ * fsync, fdatasync and syncfs are counted but carried out only in memory: no disk is asked. Streams
+ * opened for writing (fopen) are made unbuffered, so that each fwrite is one write.
  *
  * The lock is held during each counted call: their order is the order on disk. */
 #include "fault_durable.h"
@@ -316,6 +316,19 @@ EXPORTED int fsync(int fd)
 EXPORTED int fdatasync(int fd)
 {
     return sync_like("fdatasync", fd, REAL(fdatasync));
+}
+
+EXPORTED int syncfs(int fd)
+{
+    char path[NAME_BYTES];
+    if (!place_of_fd(fd, path))
+        return REAL(syncfs)(fd);
+    if (begin(SYNCS, "syncfs", path) == REFUSE)
+        return refused();
+    if (fault.models_power && !durable_sync_all())
+        give_up("no memory for what was synced");
+    done();
+    return 0;
 }
 
 /* --- calls that take a descriptor or a name and return 0 or -1 --- */

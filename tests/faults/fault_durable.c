@@ -198,6 +198,11 @@ bool durable_begin(const char *dir)
     return sync_all(dir) && (disk.root = node_need(dir));
 }
 
+bool durable_sync_all(void)
+{
+    return sync_all(disk.dir);
+}
+
 /* --- going back --- */
 
 static void remove_all(const char *path)

@@ -14,6 +14,9 @@ bool durable_begin(const char *dir);
 /* An fsync of the file or folder `path`, open as `fd`. False without memory. */
 bool durable_sync(int fd, const char *path);
 
+/* A sync of the whole file system. False without memory. */
+bool durable_sync_all(void);
+
 /* Turns the folder into what the disk would hold. `names_stay`: only bytes go back, names stay. */
 void durable_restore(bool names_stay);
 

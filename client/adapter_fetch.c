@@ -20,11 +20,6 @@ typedef struct fetching {
     int fd;
 } fetching;
 
-static tacit_status fail_errno(const fetching *f, const char *what, tacit_error *err)
-{
-    return tacit_fail(err, TACIT_IO, "%s: cannot %s: %s", f->part, what, strerror(errno));
-}
-
 static bool has_digest(const char *path, const uint8_t *digest)
 {
     uint8_t found[TACIT_DIGEST_BYTES];
@@ -35,7 +30,7 @@ static bool has_digest(const char *path, const uint8_t *digest)
 static tacit_status begin_anew(const fetching *f, uint64_t *offset, tacit_error *err)
 {
     *offset = 0;
-    return ftruncate(f->fd, 0) == 0 ? TACIT_OK : fail_errno(f, "empty", err);
+    return ftruncate(f->fd, 0) == 0 ? TACIT_OK : tacit_file_fail(err, f->part, "empty");
 }
 
 /* What an earlier fetch left; more than the file can have begins anew. */
@@ -44,7 +39,7 @@ static tacit_status open_part(fetching *f, uint64_t *offset, tacit_error *err)
     struct stat st;
     f->fd = open(f->part, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (f->fd < 0 || fstat(f->fd, &st) != 0)
-        return fail_errno(f, "open", err);
+        return tacit_file_fail(err, f->part, "open");
     *offset = (uint64_t)st.st_size;
     return *offset > f->size ? begin_anew(f, offset, err) : TACIT_OK;
 }
@@ -67,7 +62,7 @@ static tacit_status fetch_chunk(const fetching *f, uint64_t *offset, tacit_error
                             reply->data.len, (unsigned long long)*offset,
                             (unsigned long long)reply->size, (unsigned long long)f->size);
     else if (!tacit_file_write_at(f->fd, reply->data.data, reply->data.len, *offset))
-        status = fail_errno(f, "write", err);
+        status = tacit_file_fail(err, f->part, "write");
     *offset += status == TACIT_OK ? reply->data.len : 0;
     tacit_message_free(reply);
     return status;
@@ -100,8 +95,11 @@ static tacit_status fetch_whole(fetching *f, tacit_error *err)
 static tacit_status publish(const fetching *f, const char *path, const char *folder,
                             tacit_error *err)
 {
-    if (fsync(f->fd) != 0)
-        return fail_errno(f, "fsync", err);
+    if (fsync(f->fd) != 0) {
+        tacit_status status = tacit_file_fail(err, f->part, "fsync");
+        unlink(f->part); /* a later fsync would say nothing about these bytes */
+        return status;
+    }
     if (!has_digest(f->part, f->digest)) {
         unlink(f->part);
         return tacit_fail(err, TACIT_INTEGRITY,
@@ -109,7 +107,7 @@ static tacit_status publish(const fetching *f, const char *path, const char *fol
                           "manifest; dropped");
     }
     if (rename(f->part, path) != 0)
-        return fail_errno(f, "publish", err);
+        return tacit_file_fail(err, f->part, "publish");
     return tacit_file_sync_dir(folder, err);
 }
 
@@ -120,8 +118,8 @@ tacit_status adapter_fetch(client *c, client_session *s, const uint8_t digest[TA
     char folder[CLIENT_PATH_MAX];
     tacit_status status;
     TACIT_TRY(client_hex_path(c, path, "adapters", digest, TACIT_DIGEST_BYTES, "gguf", err), done);
-    if (has_digest(path, digest))
-        return TACIT_OK;
+    if (has_digest(path, digest)) /* perhaps of a fetch whose last sync failed */
+        return tacit_file_sync_parent(path, err);
     active_adapter_make_room(c, digest);
     TACIT_TRY(client_path(c, folder, NULL, "adapters", err), done);
     TACIT_TRY(client_hex_path(c, f.part, "adapters", digest, TACIT_DIGEST_BYTES, "part", err),

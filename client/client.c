@@ -49,7 +49,7 @@ static tacit_status take_lock(client *c, tacit_error *err)
         return status;
     c->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (c->lock < 0)
-        return tacit_fail(err, TACIT_IO, "%s: cannot open: %s", path, strerror(errno));
+        return tacit_file_fail(err, path, "open");
     if (flock(c->lock, LOCK_EX | LOCK_NB) != 0)
         return tacit_fail(err, TACIT_CONFLICT,
                           "%s: another tacit-client works on this folder; stop it first", c->dir);
@@ -188,7 +188,7 @@ tacit_status client_replace_identity(client *c, tacit_error *err)
     c->account = NULL;
     c->identity = NULL;
     if (unlink(path) != 0 && errno != ENOENT)
-        return tacit_fail(err, TACIT_IO, "%s: cannot remove: %s", path, strerror(errno));
+        return tacit_file_fail(err, path, "remove");
     return client_make_account(c, err);
 }
 
@@ -287,7 +287,7 @@ tacit_status client_apply_policy(client *c, tacit_error *err)
 static tacit_status add_stat(const char *path, char *text, size_t size, tacit_error *err)
 {
     struct stat st;
-    if (stat(path, &st) != 0)
+    if (stat(path, &st) != 0 || access(path, R_OK) != 0)
         return tacit_fail(err, TACIT_BAD_INPUT, "%s: cannot read the model: %s", path,
                           strerror(errno));
     snprintf(text, size, "%s\n%llu %llu %lld %lld.%09ld", path, (unsigned long long)st.st_dev,

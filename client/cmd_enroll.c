@@ -86,7 +86,7 @@ tacit_status cmd_enroll(int argc, char **argv, tacit_error *err)
     TACIT_TRY(tacit_file_make_dir(dir, 0700, err), done);
     TACIT_TRY(client_config_create(dir, &choice, err), done);
     TACIT_TRY(client_open(&c, dir, CLIENT_WORKS, err), done);
-    TACIT_TRY(tacit_status_of_input(client_check_files(c, digest, err), err), done);
+    TACIT_TRY(client_check_files(c, digest, err), done);
     TACIT_TRY(client_enroll(c, &request, err), done);
     client_close(c);
     c = NULL;

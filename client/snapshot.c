@@ -57,13 +57,8 @@ static tacit_status copy_bytes(int from, int to, const char *path, bool *readabl
         if (n <= 0)
             break;
         total += (uint64_t)n;
-        for (ssize_t done = 0; done < n && status == TACIT_OK;) {
-            ssize_t w = write(to, buffer + done, (size_t)(n - done));
-            if (w < 0 && errno != EINTR)
-                status = tacit_fail(err, TACIT_IO, "%s: cannot write the snapshot: %s", path,
-                                    strerror(errno));
-            done += w > 0 ? w : 0;
-        }
+        if (!tacit_file_write_all(to, buffer, (size_t)n))
+            status = tacit_file_fail(err, path, "write the snapshot");
     }
     sodium_memzero(buffer, COPY_BYTES);
     free(buffer);
@@ -76,7 +71,7 @@ tacit_status snapshot_take(const char *path, const char *data, local_log *log, t
     tacit_status status = TACIT_OK;
     int to = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (to < 0)
-        return tacit_fail(err, TACIT_IO, "%s: cannot create: %s", path, strerror(errno));
+        return tacit_file_fail(err, path, "create");
     int from = open(data, O_RDONLY | O_CLOEXEC);
     if (from >= 0) {
         status = copy_bytes(from, to, path, &readable, err);
@@ -86,8 +81,7 @@ tacit_status snapshot_take(const char *path, const char *data, local_log *log, t
         local_log_add(log, "%s: cannot be read: %s; this round sees no data", data,
                       strerror(errno));
     if (status == TACIT_OK && ((!readable && ftruncate(to, 0) != 0) || fsync(to) != 0))
-        status =
-            tacit_fail(err, TACIT_IO, "%s: cannot write the snapshot: %s", path, strerror(errno));
+        status = tacit_file_fail(err, path, "write the snapshot");
     close(to);
     if (status == TACIT_OK)
         status = tacit_file_sync_parent(path, err); /* without its name there would be no data */

@@ -73,8 +73,10 @@ static tacit_status fail_sqlite(const tacit_database *db, const char *what, taci
 tacit_status tacit_database_run(tacit_database *db, const char *sql, tacit_error *err)
 {
     if (db->transaction && sqlite3_get_autocommit(db->handle))
-        return tacit_fail(err, TACIT_IO, "%s: the transaction was dropped by an earlier error",
-                          db->path);
+        return tacit_fail(
+            err, TACIT_IO,
+            "%s: the transaction was dropped by an earlier error; see to it, then try again",
+            db->path);
     if (sqlite3_exec(db->handle, sql, NULL, NULL, NULL) != SQLITE_OK)
         return fail_sqlite(db, sql, err);
     return TACIT_OK;
@@ -207,8 +209,10 @@ tacit_status tacit_statement_step(tacit_statement *s, bool *row, tacit_error *er
     if (status != TACIT_OK)
         return status;
     if (s->db->transaction && sqlite3_get_autocommit(s->db->handle))
-        return tacit_fail(err, TACIT_IO, "%s: the transaction was dropped by an earlier error",
-                          s->db->path);
+        return tacit_fail(
+            err, TACIT_IO,
+            "%s: the transaction was dropped by an earlier error; see to it, then try again",
+            s->db->path);
     int code = sqlite3_step(s->prepared);
     if (code != SQLITE_ROW && code != SQLITE_DONE)
         return fail_sqlite(s->db, s->sql, err);
@@ -517,8 +521,7 @@ static tacit_status file_create_private(const char *path, tacit_error *err)
     if (fd < 0 && errno == EEXIST)
         return TACIT_OK;
     if (fd < 0)
-        return tacit_fail(err, TACIT_IO, "%s: cannot create: %s; check the folder and its space",
-                          path, strerror(errno));
+        return tacit_file_fail(err, path, "create");
     close(fd);
     return tacit_file_sync_parent(path, err);
 }

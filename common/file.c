@@ -7,16 +7,46 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-static tacit_status fail_errno(tacit_error *err, const char *what, const char *path)
+const char *tacit_file_hint(int code)
+{
+    switch (code) {
+    case ENOSPC:
+    case EDQUOT:
+        return "; free space on that disk and try again";
+    case EIO:
+        return "; that disk fails, check it and try again";
+    case EROFS:
+        return "; make that disk writable and try again";
+    case EACCES:
+    case EPERM:
+        return "; check the permissions of it and its folder";
+    default:
+        return "";
+    }
+}
+
+static tacit_status fail_as(tacit_status status, tacit_error *err, const char *path,
+                            const char *what)
 {
     int code = errno;
-    tacit_status status = code == ENOENT ? TACIT_NOT_FOUND : TACIT_IO;
     return tacit_fail(err, status, "%s: cannot %s: %s%s", path, what, strerror(code),
-                      code == ENOSPC ? "; free space on that disk and try again" : "");
+                      tacit_file_hint(code));
+}
+
+tacit_status tacit_file_fail(tacit_error *err, const char *path, const char *what)
+{
+    return fail_as(TACIT_IO, err, path, what);
+}
+
+/* Of calls that somebody's name may make fail. */
+static tacit_status fail_named(tacit_error *err, const char *path, const char *what)
+{
+    return fail_as(errno == ENOENT ? TACIT_NOT_FOUND : TACIT_IO, err, path, what);
 }
 
 static tacit_status open_regular(const char *path, int *fd, size_t *size, tacit_error *err)
@@ -24,10 +54,10 @@ static tacit_status open_regular(const char *path, int *fd, size_t *size, tacit_
     struct stat st;
     int opened = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (opened < 0)
-        return fail_errno(err, "open", path);
+        return fail_named(err, path, "open");
     if (fstat(opened, &st) != 0) {
         close(opened);
-        return fail_errno(err, "stat", path);
+        return fail_named(err, path, "stat");
     }
     if (!S_ISREG(st.st_mode)) {
         close(opened);
@@ -74,7 +104,7 @@ tacit_status tacit_file_read(const char *path, size_t cap, uint8_t **data, size_
     }
     status = read_all(fd, bytes, length, size);
     if (status != TACIT_OK) {
-        fail_errno(err, "read", path);
+        fail_named(err, path, "read");
         free(bytes);
         close(fd);
         return status;
@@ -85,28 +115,31 @@ tacit_status tacit_file_read(const char *path, size_t cap, uint8_t **data, size_
     return TACIT_OK;
 }
 
-static tacit_status write_all(int fd, const uint8_t *data, size_t size)
+bool tacit_file_write_all(int fd, const void *data, size_t size)
 {
-    while (size) {
-        ssize_t n = write(fd, data, size);
+    const uint8_t *from = data;
+    while (size > 0) {
+        ssize_t n = write(fd, from, size);
         if (n < 0 && errno == EINTR)
             continue;
-        if (n < 0)
-            return TACIT_IO;
-        data += n;
+        if (n == 0)
+            errno = ENOSPC;
+        if (n <= 0)
+            return false;
+        from += n;
         size -= (size_t)n;
     }
-    return TACIT_OK;
+    return true;
 }
 
 tacit_status tacit_file_sync_dir(const char *path, tacit_error *err)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
-        return fail_errno(err, "open folder", path);
+        return fail_named(err, path, "open folder");
     int failed = fsync(fd);
     close(fd);
-    return failed ? fail_errno(err, "fsync folder", path) : TACIT_OK;
+    return failed ? fail_named(err, path, "fsync folder") : TACIT_OK;
 }
 
 tacit_status tacit_file_sync_parent(const char *path, tacit_error *err)
@@ -121,29 +154,61 @@ tacit_status tacit_file_sync_parent(const char *path, tacit_error *err)
     return tacit_file_sync_dir(!slash ? "." : n ? parent : "/", err);
 }
 
+/* Whether `fd` still is what stands at `path`: another writer may have published it meanwhile. */
+static bool stands_at(int fd, const char *path, struct stat *st)
+{
+    struct stat named;
+    return fstat(fd, st) == 0 && lstat(path, &named) == 0 && st->st_dev == named.st_dev &&
+           st->st_ino == named.st_ino;
+}
+
+/* The one temporary file of a name, empty and locked: what a killed writer left is taken over, a
+ * living one is waited for (where the file system has no locks, writers of one name must not
+ * meet). */
+static tacit_status temporary_open(const char *path, int *fd, tacit_error *err)
+{
+    struct stat st = {0};
+    do {
+        *fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+        if (*fd < 0)
+            return fail_named(err, path, "create");
+        while (flock(*fd, LOCK_EX) != 0 && errno == EINTR)
+            continue;
+        if (stands_at(*fd, path, &st))
+            break;
+        close(*fd);
+    } while (true);
+    tacit_status status = TACIT_OK;
+    if (!S_ISREG(st.st_mode) || st.st_uid != geteuid() || st.st_nlink != 1)
+        status = tacit_fail(err, TACIT_CONFLICT,
+                            "%s: expected what an interrupted write left, found another's file; "
+                            "remove it",
+                            path);
+    else if (st.st_size > 0 && ftruncate(*fd, 0) != 0)
+        status = fail_named(err, path, "empty");
+    if (status != TACIT_OK)
+        close(*fd);
+    return status;
+}
+
 tacit_status tacit_file_write(const char *path, const void *data, size_t size, unsigned mode,
                               tacit_error *err)
 {
     char temporary[4096];
-    int n = snprintf(temporary, sizeof temporary, "%s.XXXXXX", path);
+    int fd, n = snprintf(temporary, sizeof temporary, "%s" TACIT_FILE_UNFINISHED, path);
     if (n < 0 || (size_t)n >= sizeof temporary)
         return tacit_fail(err, TACIT_BAD_INPUT, "%s: path is too long", path);
-    int fd = mkostemp(temporary, O_CLOEXEC);
-    if (fd < 0)
-        return fail_errno(err, "create", temporary);
-    if (write_all(fd, data, size) != TACIT_OK || fchmod(fd, mode) != 0 || fsync(fd) != 0) {
-        tacit_status status = fail_errno(err, "write", path);
-        close(fd);
-        unlink(temporary);
+    tacit_status status = temporary_open(temporary, &fd, err);
+    if (status != TACIT_OK)
         return status;
-    }
+    if (!tacit_file_write_all(fd, data, size) || fchmod(fd, mode) != 0 || fsync(fd) != 0)
+        status = fail_named(err, path, "write");
+    else if (rename(temporary, path) != 0)
+        status = fail_named(err, path, "publish");
+    if (status != TACIT_OK)
+        unlink(temporary);
     close(fd);
-    if (rename(temporary, path) != 0) {
-        tacit_status status = fail_errno(err, "publish", path);
-        unlink(temporary);
-        return status;
-    }
-    return tacit_file_sync_parent(path, err);
+    return status == TACIT_OK ? tacit_file_sync_parent(path, err) : status;
 }
 
 tacit_status tacit_file_make_dir(const char *path, unsigned mode, tacit_error *err)
@@ -158,8 +223,12 @@ tacit_status tacit_file_make_dir(const char *path, unsigned mode, tacit_error *e
             continue;
         char kept = part[i];
         part[i] = '\0';
-        if (mkdir(part, mode) != 0 && errno != EEXIST)
-            return fail_errno(err, "create folder", part);
+        bool made = mkdir(part, mode) == 0;
+        if (!made && errno != EEXIST)
+            return fail_named(err, part, "create folder");
+        tacit_status status = made ? tacit_file_sync_parent(part, err) : TACIT_OK;
+        if (status != TACIT_OK)
+            return status;
         part[i] = kept;
     }
     struct stat st;
@@ -182,7 +251,7 @@ tacit_status tacit_file_map_open(tacit_file_map *map, const char *path, tacit_er
     }
     void *data = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
     if (data == MAP_FAILED)
-        status = fail_errno(err, "map", path);
+        status = fail_named(err, path, "map");
     else {
         *map = (tacit_file_map){data, size};
         map_guard_add(data, size, path);

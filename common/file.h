@@ -8,18 +8,30 @@
 
 #include <stdbool.h>
 
+/* TACIT_IO with "PATH: cannot WHAT: errno's text; next step". */
+tacit_status tacit_file_fail(tacit_error *err, const char *path, const char *what);
+
+/* What to do about an errno, to stand behind its text: "; free space on that disk and try again"
+ * and the like, or "". */
+const char *tacit_file_hint(int code);
+
 /* Reads a whole regular file of at most `cap` bytes. *data is malloc'ed, has one NUL after
  * `*size` bytes, and is the caller's to free. */
 tacit_status tacit_file_read(const char *path, size_t cap, uint8_t **data, size_t *size,
                              tacit_error *err) TACIT_MUST_CHECK;
 
-/* Publishes `size` bytes under `path` durably and atomically: a temporary file beside it, fsync,
- * rename, fsync of the folder. Afterwards the old content or the new one is there, never a part.
- * `mode` as for open(2), for instance 0600. */
+/* What is appended to a name while its new content is written. */
+#define TACIT_FILE_UNFINISHED ".tacit-new"
+
+/* Publishes `size` bytes under `path` durably and atomically: a temporary file beside it (`path`
+ * and TACIT_FILE_UNFINISHED, 0600), fsync, rename, fsync of the folder. Afterwards the old content
+ * or the new one is there, never a part. `mode` as for open(2), for instance 0600. A killed writer
+ * leaves the temporary file at most, which the next one of that path takes over; writers of one
+ * path wait for each other. TACIT_CONFLICT when another's file stands in its place. */
 tacit_status tacit_file_write(const char *path, const void *data, size_t size, unsigned mode,
                               tacit_error *err) TACIT_MUST_CHECK;
 
-/* Creates `path` and missing parents with `mode`; an existing folder is fine. */
+/* Creates `path` and missing parents with `mode`, each name durably; an existing folder is fine. */
 tacit_status tacit_file_make_dir(const char *path, unsigned mode,
                                  tacit_error *err) TACIT_MUST_CHECK;
 
@@ -38,8 +50,9 @@ tacit_status tacit_file_map_open(tacit_file_map *map, const char *path,
                                  tacit_error *err) TACIT_MUST_CHECK;
 void tacit_file_map_close(tacit_file_map *map);
 
-/* All `size` bytes at `offset` of an open file, whatever interrupts. False with errno set; reading
- * fails with ENODATA where the file ends. */
+/* All `size` bytes of an open file, at its position or at `offset`, whatever interrupts. False with
+ * errno set; reading fails with ENODATA where the file ends. */
+bool tacit_file_write_all(int fd, const void *data, size_t size);
 bool tacit_file_write_at(int fd, const void *data, size_t size, uint64_t offset);
 bool tacit_file_read_at(int fd, void *data, size_t size, uint64_t offset);
 

@@ -218,7 +218,7 @@ static tacit_status open_file(tacit_row_cache *c, const char *path, tacit_error 
     c->path = strdup(path);
     c->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (!c->path || c->fd < 0 || fstat(c->fd, &st) != 0)
-        return tacit_fail(err, TACIT_IO, "%s: cannot open: %s", path, strerror(errno));
+        return tacit_file_fail(err, path, "open");
     make_header(header, c);
     if (st.st_size >= FILE_HEADER && tacit_file_read_at(c->fd, found, sizeof found, 0) &&
         memcmp(found, header, sizeof header) == 0)

@@ -3,7 +3,8 @@
  *   tile/...        hash tiles, and every SignedEntry in bundles of 256
  *   cosigned        the newest checkpoint that a witness cosigned, where there is one
  *   keys.txt        "log VKEY" and "operator VKEY" lines (VKEY as in privacy/note.h), '#' comments
- * The same log gives the same bytes. Written beside the target and renamed into place.
+ * The same log gives the same bytes. Written beside the target (its name and TACIT_FILE_UNFINISHED)
+ * and renamed into place; what a killed export left there is taken over by the next one.
  *
  * Exports of before have one log.bin (every SignedEntry in order, each preceded by its length as
  * u32 LE) and checkpoint.txt instead of checkpoint and tiles; they are read and no longer written.

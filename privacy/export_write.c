@@ -8,8 +8,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#define OLD_ENDING ".tacit-old"
 
 /* --- what stands in an export --- */
 
@@ -37,21 +40,31 @@ static bool item_is_ours(const FTSENT *item)
     return tacit_tile_name_is_ours(item->fts_name, (unsigned)item->fts_level);
 }
 
-/* Walks `dir`; true when all of it is an export's. With `remove`, that goes as it is met. */
-static bool walk_export(const char *dir, bool remove)
+typedef enum walk_end { LOOK, EMPTY, REMOVE } walk_end;
+
+/* Takes one item away. EMPTY leaves the folder itself. */
+static bool take_away(const FTSENT *item, walk_end to)
+{
+    if (item->fts_info == FTS_F)
+        return unlink(item->fts_accpath) == 0;
+    if (item->fts_info == FTS_DP && (to == REMOVE || item->fts_level > 0))
+        return rmdir(item->fts_accpath) == 0;
+    return true;
+}
+
+/* Walks `dir`; true when all of it is an export's. Unless it only looks, that goes as it is met;
+ * false, with errno, where that fails. */
+static bool walk_export(const char *dir, walk_end to)
 {
     char *const roots[] = {(char *)(uintptr_t)dir, NULL};
     FTS *walk = fts_open(roots, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
     bool ours = walk != NULL;
-    for (FTSENT *item; ours && (item = fts_read(walk));) {
-        ours = item_is_ours(item);
-        if (ours && remove && item->fts_info == FTS_F)
-            unlink(item->fts_accpath);
-        if (ours && remove && item->fts_info == FTS_DP)
-            rmdir(item->fts_accpath);
-    }
+    for (FTSENT *item; ours && (item = fts_read(walk));)
+        ours = item_is_ours(item) && (to == LOOK || take_away(item, to));
+    int code = errno;
     if (walk)
         fts_close(walk);
+    errno = code;
     return ours;
 }
 
@@ -60,10 +73,43 @@ static tacit_status target_check(const char *dir, bool *exists, tacit_error *err
 {
     struct stat st;
     *exists = lstat(dir, &st) == 0;
-    if (!*exists || walk_export(dir, false))
+    if (!*exists || walk_export(dir, LOOK))
         return TACIT_OK;
     return tacit_fail(err, TACIT_CONFLICT,
                       "%s: exists and is not an export; choose another folder or remove it", dir);
+}
+
+/* The folder in which an export is made, beside its target: empty, and locked as long as *lock is
+ * open. One that was interrupted is taken over. */
+static tacit_status made_open(const char *made, int *lock, tacit_error *err)
+{
+    struct stat st, named;
+    bool exists, same;
+    do {
+        if (mkdir(made, 0700) != 0 && errno != EEXIST)
+            return tacit_file_fail(err, made, "create");
+        *lock = open(made, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (*lock < 0)
+            return tacit_file_fail(err, made, "open");
+        while (flock(*lock, LOCK_EX) != 0 && errno == EINTR)
+            continue;
+        same = fstat(*lock, &st) == 0 && lstat(made, &named) == 0 && st.st_dev == named.st_dev &&
+               st.st_ino == named.st_ino;
+        if (!same) /* published meanwhile by the one that had it */
+            close(*lock);
+    } while (!same);
+    tacit_status status = TACIT_OK;
+    if (st.st_uid != geteuid())
+        status = tacit_fail(err, TACIT_CONFLICT, "%s: belongs to somebody else; remove it", made);
+    else
+        status = target_check(made, &exists, err);
+    if (status == TACIT_OK && !walk_export(made, EMPTY))
+        status = tacit_file_fail(err, made, "empty");
+    if (status == TACIT_OK)
+        return TACIT_OK;
+    close(*lock);
+    *lock = -1;
+    return status;
 }
 
 /* --- files --- */
@@ -72,19 +118,18 @@ static tacit_status target_check(const char *dir, bool *exists, tacit_error *err
 static tacit_status file_put(const char *path, const uint8_t *data, size_t size, tacit_error *err)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    if (fd < 0 && errno == ENOENT)
+        return tacit_fail(err, TACIT_NOT_FOUND, "%s: its folder is missing", path);
     if (fd < 0)
-        return tacit_fail(err, errno == ENOENT ? TACIT_NOT_FOUND : TACIT_IO,
-                          "%s: cannot create: %s", path, strerror(errno));
+        return tacit_file_fail(err, path, "create");
     bool written = tacit_file_write_at(fd, data, size, 0);
     int code = errno;
     if (close(fd) != 0 && written) {
         written = false;
         code = errno;
     }
-    if (written)
-        return TACIT_OK;
-    return tacit_fail(err, TACIT_IO, "%s: cannot write: %s; free space on that disk", path,
-                      strerror(code));
+    errno = code;
+    return written ? TACIT_OK : tacit_file_fail(err, path, "write");
 }
 
 /* The same below `dir`, in folders that may be missing. */
@@ -111,8 +156,10 @@ static tacit_status text_put(const char *dir, const char *name, const char *text
 /* --- the writer --- */
 
 struct tacit_export_writer {
-    char target[EXPORT_PATH_BYTES], made[EXPORT_PATH_BYTES]; /* made: "" when it is gone */
-    bool exists;                                             /* something to replace */
+    char target[EXPORT_PATH_BYTES], made[EXPORT_PATH_BYTES];
+    int lock;    /* of `made`; -1: not open */
+    bool exists; /* something to replace */
+    bool published;
     tacit_tiles tiles;
     tacit_buffer bundle; /* the entries since the last whole bundle, without lengths */
     uint32_t length[TACIT_TILE_WIDTH];
@@ -191,6 +238,7 @@ tacit_status tacit_export_begin(tacit_export_writer **out, const char *dir, taci
     tacit_export_writer *w = calloc(1, sizeof *w);
     if (!w)
         return tacit_fail(err, TACIT_NO_MEMORY, "export: no memory");
+    w->lock = -1;
     int n = snprintf(w->target, sizeof w->target, "%s", dir);
     tacit_status status = TACIT_OK;
     if (n <= 0 || (size_t)n + TACIT_TILE_PATH_MAX + 16 >= sizeof w->target)
@@ -200,11 +248,8 @@ tacit_status tacit_export_begin(tacit_export_writer **out, const char *dir, taci
         status = target_check(w->target, &w->exists, err);
     }
     if (status == TACIT_OK) {
-        snprintf(w->made, sizeof w->made, "%.4000s.XXXXXX", w->target);
-        if (!mkdtemp(w->made)) {
-            status = tacit_fail(err, TACIT_IO, "%s: cannot create: %s", w->made, strerror(errno));
-            w->made[0] = '\0';
-        }
+        snprintf(w->made, sizeof w->made, "%.4000s" TACIT_FILE_UNFINISHED, w->target);
+        status = made_open(w->made, &w->lock, err);
     }
     if (status == TACIT_OK)
         *out = w;
@@ -234,33 +279,43 @@ static tacit_status make_durable(const char *dir, tacit_error *err)
     int code = errno;
     if (fd >= 0)
         close(fd);
+    errno = code;
     if (!synced)
-        return tacit_fail(err, TACIT_IO, "%s: cannot write: %s; free space on that disk", dir,
-                          strerror(code));
-    if (chmod(dir, 0755) != 0)
-        return tacit_fail(err, TACIT_IO, "%s: cannot open to readers: %s", dir, strerror(errno));
-    return TACIT_OK;
+        return tacit_file_fail(err, dir, "write");
+    return chmod(dir, 0755) == 0 ? TACIT_OK : tacit_file_fail(err, dir, "open to readers");
 }
 
-static tacit_status target_replace(tacit_export_writer *w, tacit_error *err)
+/* In two steps, where the file system cannot exchange names: between them there is no export. */
+static tacit_status replace_by_renaming(tacit_export_writer *w, tacit_error *err)
 {
     char old[EXPORT_PATH_BYTES];
-    int n = snprintf(old, sizeof old, "%s.old", w->made);
-    if (n < 0 || (size_t)n >= sizeof old)
-        return tacit_fail(err, TACIT_BAD_INPUT, "%s: path is too long", w->target);
+    snprintf(old, sizeof old, "%.4000s" OLD_ENDING, w->target);
+    walk_export(old, REMOVE);
     if (w->exists && rename(w->target, old) != 0)
-        return tacit_fail(err, TACIT_IO, "%s: cannot replace: %s", w->target, strerror(errno));
+        return tacit_file_fail(err, w->target, "replace");
     if (rename(w->made, w->target) != 0) {
-        tacit_status status =
-            tacit_fail(err, TACIT_IO, "%s: cannot publish: %s", w->target, strerror(errno));
+        tacit_status status = tacit_file_fail(err, w->target, "publish");
         if (w->exists && rename(old, w->target) != 0)
             tacit_log_warn("the previous export stays at %s", old);
         return status;
     }
-    w->made[0] = '\0';
+    w->published = true;
     if (w->exists)
-        walk_export(old, true);
-    return TACIT_OK;
+        walk_export(old, REMOVE);
+    return tacit_file_sync_parent(w->target, err);
+}
+
+/* An export that stands there changes places with the new one in one step. */
+static tacit_status target_replace(tacit_export_writer *w, tacit_error *err)
+{
+    if (w->exists && renameat2(AT_FDCWD, w->made, AT_FDCWD, w->target, RENAME_EXCHANGE) == 0) {
+        w->published = true;
+        walk_export(w->made, REMOVE);
+        return tacit_file_sync_parent(w->target, err);
+    }
+    if (w->exists && errno != EINVAL && errno != ENOSYS)
+        return tacit_file_fail(err, w->target, "replace");
+    return replace_by_renaming(w, err);
 }
 
 tacit_status tacit_export_add_cosigned(tacit_export_writer *w, const char *note, tacit_error *err)
@@ -292,8 +347,10 @@ void tacit_export_close(tacit_export_writer *w)
 {
     if (!w)
         return;
-    if (w->made[0])
-        walk_export(w->made, true);
+    if (w->lock >= 0 && !w->published)
+        walk_export(w->made, REMOVE);
+    if (w->lock >= 0)
+        close(w->lock);
     tacit_buffer_free(&w->bundle);
     free(w);
 }

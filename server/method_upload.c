@@ -18,9 +18,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static tacit_status fail_errno(tacit_error *err, const char *what)
+/* The device hears what it has to do with; which file it was is the operator's business. */
+static tacit_status fail_errno(tacit_error *err, const char *path, const char *what)
 {
     int code = errno;
+    tacit_log_error("%s: cannot %s: %s%s", path, what, strerror(code), tacit_file_hint(code));
     return tacit_fail(err, TACIT_IO, "upload: cannot %s: %s%s", what, strerror(code),
                       code == ENOSPC ? "; the server's disk is full" : "");
 }
@@ -57,7 +59,7 @@ static tacit_status stored_size(const char *path, uint64_t *size, tacit_error *e
     if (stat(path, &st) == 0)
         *size = (uint64_t)st.st_size;
     else if (errno != ENOENT)
-        return fail_errno(err, "look at the file");
+        return fail_errno(err, path, "look at the file");
     return TACIT_OK;
 }
 
@@ -207,11 +209,12 @@ static tacit_status look_at_update(void *ctx, tacit_error *err)
 }
 
 /* A new file's name must survive a power cut as well as its bytes. */
-static tacit_status sync_chunk(const server *s, int fd, bool first, tacit_error *err)
+static tacit_status sync_chunk(const server *s, const char *path, int fd, bool first,
+                               tacit_error *err)
 {
     char folder[SERVER_PATH_MAX];
     if (fsync(fd) != 0)
-        return fail_errno(err, "fsync a chunk");
+        return fail_errno(err, path, "fsync a chunk");
     if (!first)
         return TACIT_OK;
     tacit_status status = server_path(s, folder, "uploads", err);
@@ -228,13 +231,13 @@ static tacit_status write_chunk(const server *s, const char *path,
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
-        return fail_errno(err, "open its file");
+        return fail_errno(err, path, "open its file");
     tacit_status status = TACIT_OK;
     if (!tacit_file_write_at(fd, r->data.data, r->data.len, r->offset))
-        status = fail_errno(err, "write a chunk");
+        status = fail_errno(err, path, "write a chunk");
     bool keep = status == TACIT_OK || (stored > 0 && ftruncate(fd, (off_t)stored) == 0);
     if (status == TACIT_OK) {
-        status = sync_chunk(s, fd, stored == 0, err);
+        status = sync_chunk(s, path, fd, stored == 0, err);
         keep = status == TACIT_OK;
     }
     if (!keep)

@@ -421,8 +421,7 @@ static tacit_status name_by_digest(closing *c, uint8_t digest[TACIT_DIGEST_BYTES
     free(data);
     status = round_adapter_path(c->server, digest, path, err);
     if (status == TACIT_OK && link(c->candidate, path) != 0 && errno != EEXIST)
-        status = tacit_fail(err, TACIT_IO, "%s: cannot publish the candidate: %s", path,
-                            strerror(errno));
+        status = tacit_file_fail(err, path, "publish the candidate");
     if (status == TACIT_OK)
         status = server_path(c->server, folder, "adapters", err);
     return status == TACIT_OK ? tacit_file_sync_dir(folder, err) : status;

@@ -7,6 +7,7 @@
 #include "common/secret.h"
 #include "privacy/note.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -34,12 +35,15 @@ static tacit_status write_text(const char *dir, const char *name, const char *te
     return status == TACIT_OK ? tacit_file_write(path, text, strlen(text), 0644, err) : status;
 }
 
+/* Keys that an interrupted init made have signed nothing: they are as good as new ones. */
 static tacit_status make_identity(const char *dir, const char *name, tacit_identity **out,
                                   tacit_error *err)
 {
     char path[PATH_MAX_HERE];
     tacit_status status = tacit_file_join(path, sizeof path, dir, name, err);
-    return status == TACIT_OK ? tacit_identity_create(out, path, err) : status;
+    if (status == TACIT_OK)
+        status = tacit_identity_create(out, path, err);
+    return status == TACIT_CONFLICT ? tacit_identity_load(out, path, err) : status;
 }
 
 /* The offline key: its public half stays, the private one is to be moved away. */
@@ -75,15 +79,45 @@ static tacit_status make_nonce_key(const char *dir, tacit_error *err)
     return status;
 }
 
+/* The certificate is written after its key: with one the root is whole, a key without one was never
+ * used. */
+static tacit_status make_root(const char *dir, tacit_error *err)
+{
+    char folder[PATH_MAX_HERE], path[PATH_MAX_HERE];
+    tacit_status status = tacit_file_join(path, sizeof path, dir, "ca/ca.pem", err);
+    if (status == TACIT_OK && access(path, F_OK) == 0)
+        return TACIT_OK;
+    if (status == TACIT_OK)
+        status = tacit_file_join(path, sizeof path, dir, "ca/ca.key", err);
+    if (status == TACIT_OK && unlink(path) != 0 && errno != ENOENT)
+        status = tacit_file_fail(err, path, "remove");
+    if (status == TACIT_OK)
+        status = tacit_file_join(folder, sizeof folder, dir, "ca", err);
+    return status == TACIT_OK ? tacit_ca_create(folder, "Tacit root", err) : status;
+}
+
 static tacit_status make_certificates(const char *dir, tacit_error *err)
 {
     char path[PATH_MAX_HERE];
-    tacit_status status = tacit_file_join(path, sizeof path, dir, "ca", err);
-    if (status == TACIT_OK)
-        status = tacit_ca_create(path, "Tacit root", err);
+    tacit_status status = make_root(dir, err);
     if (status == TACIT_OK)
         status = tacit_file_join(path, sizeof path, dir, "keys/tls.key", err);
     return status == TACIT_OK ? tacit_tls_key_create(path, err) : status;
+}
+
+/* A folder with one of these is, or was, a server's. */
+static tacit_status check_unused(const char *dir, tacit_error *err)
+{
+    static const char *const marks[] = {"server.yaml", "server.db"};
+    char path[PATH_MAX_HERE];
+    tacit_status status = TACIT_OK;
+    for (size_t i = 0; status == TACIT_OK && i < sizeof marks / sizeof marks[0]; i++) {
+        status = tacit_file_join(path, sizeof path, dir, marks[i], err);
+        if (status == TACIT_OK && access(path, F_OK) == 0)
+            status = tacit_fail(err, TACIT_CONFLICT,
+                                "%s exists already; edit server.yaml or take another folder", path);
+    }
+    return status;
 }
 
 tacit_status server_init(const char *dir, const char *origin, const server_config_choice *choice,
@@ -93,15 +127,16 @@ tacit_status server_init(const char *dir, const char *origin, const server_confi
     tacit_note_key probe;
     char line[TACIT_NOTE_NAME_MAX + 2];
     tacit_status status;
+    TACIT_TRY(check_unused(dir, err), done);
     TACIT_TRY(make_folders(dir, err), done);
-    TACIT_TRY(server_config_write(dir, choice, err), done);
     TACIT_TRY(make_identity(dir, "keys/server.key", &key, err), done);
     TACIT_TRY(tacit_note_key_make(&probe, origin, tacit_identity_sign_key(key), err), done);
     snprintf(line, sizeof line, "%s\n", origin);
     TACIT_TRY(write_text(dir, "keys/origin", line, err), done);
     TACIT_TRY(make_operator_key(dir, origin, err), done);
     TACIT_TRY(make_nonce_key(dir, err), done);
-    status = make_certificates(dir, err);
+    TACIT_TRY(make_certificates(dir, err), done);
+    status = server_config_write(dir, choice, err); /* the last: with it the folder is whole */
 done:
     tacit_identity_free(key);
     return status;

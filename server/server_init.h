@@ -5,8 +5,9 @@
 #include "server/server_config.h"
 
 /* Makes DIR with server.yaml, ca/, keys/ (server.key, nonce.key, tls.key, origin, operator.key,
- * operator.pub), uploads/ and adapters/. TACIT_CONFLICT when DIR holds a server already: nothing is
- * overwritten. `origin` names the log. */
+ * operator.pub), uploads/ and adapters/; server.yaml comes last, and what an interrupted init left
+ * is completed. TACIT_CONFLICT when DIR holds a server already: nothing is overwritten. `origin`
+ * names the log. */
 tacit_status server_init(const char *dir, const char *origin, const server_config_choice *choice,
                          tacit_error *err) TACIT_MUST_CHECK;
 

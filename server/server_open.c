@@ -37,7 +37,7 @@ static tacit_status lock_folder(server *s, tacit_error *err)
         return status;
     s->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (s->lock < 0)
-        return tacit_fail(err, TACIT_IO, "%s: %s", path, strerror(errno));
+        return tacit_file_fail(err, path, "open");
     if (flock(s->lock, LOCK_EX | LOCK_NB) != 0)
         return tacit_fail(err, TACIT_CONFLICT, "%s: another tacit-server serves this folder",
                           s->dir);

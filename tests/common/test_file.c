@@ -12,6 +12,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +26,7 @@ static char folder[] = "/tmp/tacit-file-XXXXXX", path[64];
 static char trace[64];      /* a letter a call: w(rite), f(sync) of the file, r(ename), d: fsync of
                              * the folder */
 static char failing = '\0'; /* the call that fails */
+static int failing_with = ENOSPC;
 static bool watched;
 
 static void expect_old(void);
@@ -39,7 +41,7 @@ static bool note(char call)
         expect_old();
     watched = true;
     trace[strlen(trace)] = call;
-    errno = ENOSPC;
+    errno = failing_with;
     return call == failing;
 }
 
@@ -47,10 +49,10 @@ ssize_t __real_write(int fd, const void *data, size_t size);
 ssize_t __wrap_write(int fd, const void *data, size_t size);
 ssize_t __wrap_write(int fd, const void *data, size_t size)
 {
-    if (note('w')) { /* half of it arrives */
+    if (note('w')) { /* half of it arrives; without an error nothing, and nothing more is said */
         (void)!__real_write(fd, data, size / 2);
-        errno = ENOSPC;
-        return -1;
+        errno = failing_with;
+        return failing_with ? -1 : 0;
     }
     return __real_write(fd, data, size);
 }
@@ -154,6 +156,133 @@ static void an_unsynced_name_is_an_error(void **state)
     expect_content(NEW);
 }
 
+/* A new folder has its name on the disk before anything is put into it. */
+static void names_of_new_folders_are_synced(void **state)
+{
+    (void)state;
+    tacit_error err;
+    char deep[96], upper[96];
+    snprintf(upper, sizeof upper, "%s/upper", folder);
+    snprintf(deep, sizeof deep, "%s/upper/deep", folder);
+    for (int fails = 0; fails < 2; fails++) {
+        memset(trace, 0, sizeof trace);
+        failing = fails ? 'd' : '\0';
+        watched = true;
+        tacit_status status = tacit_file_make_dir(deep, 0700, &err);
+        watched = false;
+        assert_int_equal(status, fails ? TACIT_IO : TACIT_OK);
+        assert_string_equal(trace, fails ? "d" : "dd");
+        watched = true;
+        if (!fails)
+            assert_int_equal(tacit_file_make_dir(deep, 0700, &err), TACIT_OK);
+        watched = false;
+        assert_string_equal(trace, fails ? "d" : "dd"); /* what is there is left alone */
+        assert_int_equal(fails ? 0 : rmdir(deep), 0);
+        assert_int_equal(rmdir(upper), 0);
+    }
+}
+
+static char *unfinished(void)
+{
+    static char name[96];
+    snprintf(name, sizeof name, "%s" TACIT_FILE_UNFINISHED, path);
+    return name;
+}
+
+static void put(const char *name, const char *text)
+{
+    FILE *f = fopen(name, "w");
+    assert_non_null(f);
+    assert_true(fputs(text, f) >= 0);
+    assert_int_equal(fclose(f), 0);
+}
+
+/* A process killed in the middle leaves one file at most, whose bytes the next one replaces. */
+static void what_a_killed_writer_left_is_taken_over(void **state)
+{
+    (void)state;
+    tacit_error err;
+    put(unfinished(), "half of something that was much longer than what comes now, and secret");
+    assert_int_equal(publish('\0', &err), TACIT_OK);
+    expect_content(NEW);
+    assert_int_equal(count_files(), 1);
+}
+
+/* What somebody laid in the way is neither written to nor published. */
+static void anothers_file_is_left_alone(void **state)
+{
+    (void)state;
+    tacit_error err;
+    char other[96], found[16] = {0};
+    snprintf(other, sizeof other, "%s/other", folder);
+    for (int linked = 0; linked < 2; linked++) {
+        put(other, "theirs");
+        assert_int_equal(linked ? link(other, unfinished()) : symlink(other, unfinished()), 0);
+        assert_int_equal(publish('\0', &err), linked ? TACIT_CONFLICT : TACIT_IO);
+        assert_non_null(strstr(err.message, unfinished()));
+        FILE *f = fopen(other, "r");
+        assert_non_null(f);
+        assert_int_equal(fread(found, 1, sizeof found - 1, f), 6);
+        fclose(f);
+        assert_string_equal(found, "theirs");
+        expect_old();
+        assert_int_equal(unlink(unfinished()), 0);
+        assert_int_equal(unlink(other), 0);
+    }
+}
+
+static void a_failure_says_what_to_do(void **state)
+{
+    (void)state;
+    static const struct {
+        int code;
+        const char *says;
+    } rows[] = {
+        {ENOSPC, "No space left on device; free space on that disk and try again"},
+        {EIO, "Input/output error; that disk fails, check it and try again"},
+        {EROFS, "Read-only file system; make that disk writable and try again"},
+        {EACCES, "Permission denied; check the permissions of it and its folder"},
+        {0, "No space left on device; free space"}, /* nothing was written, and no error */
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        tacit_error err;
+        failing_with = rows[i].code;
+        assert_int_equal(publish('w', &err), TACIT_IO);
+        failing_with = ENOSPC;
+        assert_non_null(strstr(err.message, rows[i].says));
+        assert_non_null(strstr(err.message, path));
+        expect_old();
+    }
+}
+
+static void *write_often(void *text)
+{
+    tacit_error err;
+    tacit_status status = TACIT_OK;
+    for (int i = 0; i < 200 && status == TACIT_OK; i++)
+        status = tacit_file_write(path, text, strlen(text), 0600, &err);
+    return status == TACIT_OK ? NULL : text;
+}
+
+/* Writers of one name wait for each other: whole contents, no failures, nothing left. */
+static void writers_of_one_name_take_turns(void **state)
+{
+    (void)state;
+    pthread_t other;
+    void *failed;
+    assert_int_equal(pthread_create(&other, NULL, write_often, (void *)(uintptr_t)OLD), 0);
+    assert_null(write_often((void *)(uintptr_t)NEW));
+    assert_int_equal(pthread_join(other, &failed), 0);
+    assert_null(failed);
+    char found[128] = {0};
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    assert_true(fread(found, 1, sizeof found - 1, f) > 0);
+    fclose(f);
+    assert_true(strcmp(found, OLD) == 0 || strcmp(found, NEW) == 0);
+    assert_int_equal(count_files(), 1);
+}
+
 static int start(void **state)
 {
     (void)state;
@@ -176,6 +305,11 @@ int main(void)
         T(the_order_of_calls_is_durable),
         T(a_failure_leaves_the_old_file_alone),
         T(an_unsynced_name_is_an_error),
+        T(names_of_new_folders_are_synced),
+        T(what_a_killed_writer_left_is_taken_over),
+        T(anothers_file_is_left_alone),
+        T(a_failure_says_what_to_do),
+        T(writers_of_one_name_take_turns),
     };
     return cmocka_run_group_tests(tests, start, end);
 }

@@ -542,7 +542,7 @@ static bool echo_late(void *ctx, const uint8_t *request, size_t size, tacit_buff
 
 /* Whoever takes every place and says nothing more gives the places back: after the handshake, after
  * the greeting, in the middle of a message. Who asks now and then stays. */
-static void idle_connections_make_room(void **state)
+static bool sit_until_idle(void)
 {
     enum { PLACES = 9 };
     uint8_t part[8 + 8 + 100] = {0, 'S', 'P', 0, 0, 0x30, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0};
@@ -551,7 +551,6 @@ static void idle_connections_make_room(void **state)
     tacit_link *link;
     tacit_buffer reply = {0};
     tacit_error err;
-    (void)state;
     tacit_listener_setup setup = serve("tls+tcp://127.0.0.1:0", NULL);
     setup.max_connections = PLACES;
     setup.handshake_ms = 2000;
@@ -566,19 +565,36 @@ static void idle_connections_make_room(void **state)
                              .reply_ms = 20000};
     assert_int_equal(tacit_link_open(&link, &asks, &err), TACIT_OK);
     assert_int_equal(tacit_link_call_patiently(link, "a place", 7, 20000, &reply, &err), TACIT_OK);
-    uint64_t accepted = tacit_listener_count(l).accepted;
+    uint64_t accepted = tacit_listener_count(l).accepted, longest = 0;
     for (int i = 0; i < 30; i++) { /* longer than any limit */
+        uint64_t before = tacit_clock_monotonic_ms();
         call_ok(link, "now and then");
         usleep(100000);
+        uint64_t gap = tacit_clock_monotonic_ms() - before;
+        longest = gap > longest ? gap : longest;
     }
     for (int i = 0; i < PLACES; i++)
         expect_hung_up(&sitters[i]);
-    assert_int_equal(tacit_listener_count(l).accepted, accepted);
-    assert_int_equal(tacit_listener_count(l).timed_out, PLACES / 3); /* who did not greet */
-    assert_int_equal(tacit_listener_count(l).idled, PLACES - PLACES / 3);
+    bool in_time = longest < 250; /* half of the least limit */
+    if (in_time) {
+        assert_int_equal(tacit_listener_count(l).accepted, accepted);
+        assert_int_equal(tacit_listener_count(l).timed_out, PLACES / 3); /* who did not greet */
+        assert_int_equal(tacit_listener_count(l).idled, PLACES - PLACES / 3);
+    }
     tacit_buffer_free(&reply);
     tacit_link_close(link);
     tacit_listener_stop(l);
+    return in_time;
+}
+
+/* A machine that is too busy to ask now and then is given other chances. */
+static void idle_connections_make_room(void **state)
+{
+    bool in_time = false;
+    (void)state;
+    for (int i = 0; i < 10 && !in_time; i++)
+        in_time = sit_until_idle();
+    assert_true(in_time);
 }
 
 static void a_slow_handler_is_not_idle(void **state)

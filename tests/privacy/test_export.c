@@ -150,6 +150,37 @@ static void test_an_export_replaces_an_export_and_nothing_else(void **state)
     assert_int_equal(tacit_export_write(f->ledger, NULL, path, &f->err), TACIT_CONFLICT);
 }
 
+/* A killed export leaves a folder beside its target, which the next one takes over. What is not of
+ * an export stays. */
+static void test_what_a_killed_export_left_is_taken_over(void **state)
+{
+    fixture *f = *state;
+    char made[160], path[256];
+    struct stat st;
+    tacit_export e;
+    snprintf(made, sizeof made, "%s" TACIT_FILE_UNFINISHED, f->out);
+    for (int before = 0; before < 2; before++) { /* without and with an export that is there */
+        assert_int_equal(mkdir(made, 0700), 0);
+        snprintf(path, sizeof path, "%s/keys.txt", made);
+        OK(tacit_file_write(path, "log", 3, 0600, &f->err));
+        snprintf(path, sizeof path, "%s/tile/entries/001", made);
+        OK(tacit_file_make_dir(path, 0755, &f->err));
+        snprintf(path, sizeof path, "%s/tile/entries/000", made);
+        OK(tacit_file_write(path, "half of it", 10, 0600, &f->err));
+        OK(tacit_export_write(f->ledger, NULL, f->out, &f->err));
+        assert_int_equal(lstat(made, &st), -1);
+        OK(tacit_export_read(&e, f->out, &f->err));
+        assert_int_equal(e.count, f->w.count);
+        tacit_export_free(&e);
+    }
+    assert_int_equal(mkdir(made, 0700), 0);
+    snprintf(path, sizeof path, "%s/thesis.txt", made);
+    OK(tacit_file_write(path, "mine", 4, 0600, &f->err));
+    assert_int_equal(tacit_export_write(f->ledger, NULL, f->out, &f->err), TACIT_CONFLICT);
+    assert_non_null(strstr(f->err.message, made));
+    assert_int_equal(lstat(path, &st), 0);
+}
+
 static void test_missing_and_malformed_files_are_named(void **state)
 {
     fixture *f = *state;
@@ -579,6 +610,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         WITH(test_an_export_is_the_log),
         WITH(test_an_export_replaces_an_export_and_nothing_else),
+        WITH(test_what_a_killed_export_left_is_taken_over),
         WITH(test_missing_and_malformed_files_are_named),
         WITH(test_flipped_checkpoints_and_keys_are_noticed),
         WITH(test_nothing_is_exported_before_a_checkpoint),

@@ -201,9 +201,53 @@ static void test_init_and_config(void **state)
     server_config_free(&c);
     /* Nothing of a server is ever overwritten. */
     assert_int_equal(init(dir, "tacit/test", &err), TACIT_CONFLICT);
+}
+
+static void read_key(const char *dir, const char *name, uint8_t **key, size_t *size)
+{
+    char path[160];
+    tacit_error err;
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    assert_int_equal(tacit_file_read(path, 4096, key, size, &err), TACIT_OK);
+}
+
+/* server.yaml is the last that init writes. Without it the folder is completed: keys that are there
+ * stay, a root without its certificate is made anew. A folder that served is left alone. */
+static void test_interrupted_init(void **state)
+{
+    static const char *const kept[] = {"keys/server.key", "keys/operator.key", "ca/ca.key"};
+    bench *b = *state;
+    char dir[96], path[128];
+    tacit_error err;
+    server_config c;
+    snprintf(dir, sizeof dir, "%s/i", b->folder);
+    assert_int_equal(init(dir, "tacit/test", &err), TACIT_OK);
+    for (size_t rootless = 0; rootless < 2; rootless++) {
+        uint8_t *before[3], *after[3];
+        size_t size[3], now;
+        for (size_t i = 0; i < 3; i++)
+            read_key(dir, kept[i], &before[i], &size[i]);
+        snprintf(path, sizeof path, "%s/server.yaml", dir);
+        assert_int_equal(unlink(path), 0);
+        snprintf(path, sizeof path, "%s/ca/ca.pem", dir);
+        assert_int_equal(rootless ? unlink(path) : 0, 0);
+        assert_int_equal(init(dir, "tacit/test", &err), TACIT_OK);
+        assert_int_equal(server_config_load(&c, dir, &err), TACIT_OK);
+        server_config_free(&c);
+        for (size_t i = 0; i < 3; i++) {
+            read_key(dir, kept[i], &after[i], &now);
+            bool same = now == size[i] && memcmp(before[i], after[i], now) == 0;
+            assert_int_equal(same, i < 2 || !rootless);
+            free(before[i]);
+            free(after[i]);
+        }
+    }
     snprintf(path, sizeof path, "%s/server.yaml", dir);
-    unlink(path);
-    assert_int_equal(init(dir, "tacit/test", &err), TACIT_CONFLICT); /* its key is there */
+    assert_int_equal(unlink(path), 0);
+    snprintf(path, sizeof path, "%s/server.db", dir);
+    assert_int_equal(tacit_file_write(path, "", 0, 0600, &err), TACIT_OK);
+    assert_int_equal(init(dir, "tacit/test", &err), TACIT_CONFLICT);
+    assert_non_null(strstr(err.message, path));
 }
 
 static void expect_config(bench *b, const char *text, const char *complaint)
@@ -247,6 +291,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_failed_group, setup, teardown),
         cmocka_unit_test_setup_teardown(test_many_threads, setup, teardown),
         cmocka_unit_test_setup_teardown(test_init_and_config, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_interrupted_init, setup, teardown),
         cmocka_unit_test_setup_teardown(test_bad_config, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -34,7 +34,7 @@ typedef struct train_words {
     client_config_choice choice;
     tacit_option_list mmproj;
     double epsilon, noise_multiplier, delta, q, clip, divisor, learning_rate, alpha;
-    uint64_t steps, unit_examples, max_tokens, rank;
+    uint64_t steps, separation, unit_examples, max_tokens, rank;
     bool json;
 } train_words;
 
@@ -68,7 +68,12 @@ static tacit_status parse(train_words *w, int argc, char **argv, bool *help, tac
         {"unit", 0, TACIT_OPTION_TEXT, &w->unit, false, "UNIT",
          "record, subject or device (the policy's)", 0, 0},
         {"mechanism", 0, TACIT_OPTION_TEXT, &w->mechanism, false, "KIND",
-         "gaussian, or none: only where the policy allows it (gaussian)", 0, 0},
+         "gaussian; tree: noise correlated over steps, nothing sampled; or none: only where the "
+         "policy allows it (gaussian)",
+         0, 0},
+        {"separation", 0, TACIT_OPTION_U64, &w->separation, false, "N",
+         "mechanism tree alone: a unit enters one step in N (all steps: each unit once)", 1,
+         TACIT_TREE_STEPS_MAX},
         {"steps", 0, TACIT_OPTION_U64, &w->steps, false, "N",
          "noised steps; with unit device, steps before the one noised release (100)", 1, 1000000},
         {"q", 0, TACIT_OPTION_REAL, &w->q, false, "Q",
@@ -127,6 +132,20 @@ static tacit_status one_of(const char *option, const char *word, const char *fir
                       second, word);
 }
 
+static tacit_status mechanism_of(local_plan_request *r, const train_words *w, tacit_error *err)
+{
+    bool tree = strcmp(w->mechanism, "tree") == 0;
+    if (w->separation && !tree)
+        return tacit_fail(err, TACIT_USAGE,
+                          "--separation: only with --mechanism tree; leave it out or give that");
+    r->separation = !tree ? 0 : (uint32_t)(w->separation ? w->separation : w->steps);
+    r->non_private = strcmp(w->mechanism, "none") == 0;
+    if (tree || r->non_private || strcmp(w->mechanism, "gaussian") == 0)
+        return TACIT_OK;
+    return tacit_fail(err, TACIT_USAGE, "--mechanism: expected gaussian, tree or none, found '%s'",
+                      w->mechanism);
+}
+
 /* Cuts `text` at its commas, in place. */
 static size_t split(char *text, const char *out[TACIT_TRAINABLE_TARGETS_MAX + 1])
 {
@@ -167,7 +186,7 @@ static tacit_status fill_request(local_plan_request *r, const train_words *w,
     r->q = w->q > 0 ? w->q : whole ? 1 : 0.05;
     r->divisor = w->divisor > 0 ? w->divisor : whole ? 1 : 32;
     if (status == TACIT_OK)
-        status = one_of("mechanism", w->mechanism, "gaussian", "none", &r->non_private, err);
+        status = mechanism_of(r, w, err);
     if (status == TACIT_OK)
         status = one_of("optimizer", w->optimizer, "adam", "sgd", &sgd, err);
     r->optimizer = (tacit_optimizer_spec){.kind = sgd ? TACIT_SGD : TACIT_ADAM,

@@ -7,6 +7,7 @@
 #include "privacy/release.h"
 
 #include <math.h>
+#include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,6 +21,7 @@ typedef struct training {
     float *parent, *mean;          /* mean: what the optimizer gets */
     tacit_gradient_sink take_unit; /* the unit's gradient */
     uint32_t done, steps;          /* whole steps; of the plan */
+    uint8_t seed[32];              /* of the round's tree noise; zeros for other mechanisms */
     /* Of the step that runs, for the local log. */
     double loss;
     size_t drawn, units, finite;
@@ -208,17 +210,34 @@ static tacit_status load_parent(training *t)
     return TACIT_OK;
 }
 
+static tacit_status write_checkpoint(training *t)
+{
+    const training_job *job = t->job;
+    return training_checkpoint_write(job->checkpoint, job->plan_hash, t->done, t->seed,
+                                     tacit_trainer_values(t->trainer), &t->optimizer, t->err);
+}
+
+/* Tree noise has a seed from before the first step on: a restart goes on with the same nodes. */
+static tacit_status begin_anew(training *t)
+{
+    const training_job *job = t->job;
+    if (job->mechanism->kind != TACIT_MECHANISM_TREE_GAUSSIAN)
+        return TACIT_OK;
+    tacit_status status = tacit_dp_tree_seed(t->seed, job->nonce, job->test_seed, t->err);
+    return status == TACIT_OK ? write_checkpoint(t) : status;
+}
+
 static tacit_status resume(training *t)
 {
     const training_job *job = t->job;
     bool found;
     tacit_status status =
-        training_checkpoint_read(job->checkpoint, job->plan_hash, &t->done,
+        training_checkpoint_read(job->checkpoint, job->plan_hash, &t->done, t->seed,
                                  tacit_trainer_values(t->trainer), &t->optimizer, &found, t->err);
     if (status == TACIT_OK && t->done > t->steps)
         status = tacit_fail(t->err, TACIT_INTEGRITY, "%s: it has more steps than the plan",
                             job->checkpoint);
-    return status;
+    return status == TACIT_OK && !found ? begin_anew(t) : status;
 }
 
 static tacit_status begin(training *t)
@@ -238,12 +257,31 @@ done:
     return status;
 }
 
-/* The steps that are left, and no more: privacy's own count is of this run. */
+/* Which step a unit enters follows from who it is and the plan. */
+static tacit_status set_tree(training *t)
+{
+    const training_job *job = t->job;
+    size_t n = snapshot_units(job->snapshot);
+    uint64_t *tags = malloc((n + 1) * sizeof *tags);
+    if (!tags)
+        return tacit_fail(t->err, TACIT_NO_MEMORY, "training: no memory for %zu units", n);
+    for (size_t i = 0; i < n; i++)
+        tags[i] = snapshot_unit_tag(job->snapshot, i, job->plan_hash);
+    tacit_status status = tacit_dp_set_tree(t->dp, t->seed, t->done, tags, n, t->err);
+    tacit_wipe_free(tags);
+    return status;
+}
+
+/* The steps that are left, and no more: privacy's own count is of this run. Tree noise has a place
+ * for every step of the plan. */
 static tacit_status begin_steps(training *t)
 {
     tacit_mechanism left = *t->job->mechanism;
-    left.steps -= t->done;
-    return tacit_dp_new(&t->dp, &left, t->job->values, t->job->nonce, t->job->test_seed, t->err);
+    bool tree = left.kind == TACIT_MECHANISM_TREE_GAUSSIAN;
+    left.steps -= tree ? 0 : t->done;
+    tacit_status status =
+        tacit_dp_new(&t->dp, &left, t->job->values, t->job->nonce, t->job->test_seed, t->err);
+    return status == TACIT_OK && tree ? set_tree(t) : status;
 }
 
 static tacit_status run_steps(training *t)
@@ -257,9 +295,7 @@ static tacit_status run_steps(training *t)
                               t->done, t->steps);
         status = run_step(t);
         if (status == TACIT_OK)
-            status =
-                training_checkpoint_write(job->checkpoint, job->plan_hash, t->done,
-                                          tacit_trainer_values(t->trainer), &t->optimizer, t->err);
+            status = write_checkpoint(t);
         if (status == TACIT_OK && job->progress)
             job->progress(job->ctx, t->done, t->steps);
         if (status == TACIT_OK)
@@ -312,6 +348,7 @@ tacit_status local_training_run(const training_job *job, training_result *out, t
         status = run_steps(&t);
     if (status == TACIT_OK)
         status = take_result(&t, out);
+    sodium_memzero(t.seed, sizeof t.seed);
     tacit_dp_free(t.dp);
     tacit_optimizer_fini(&t.optimizer);
     tacit_trainer_free(t.trainer);

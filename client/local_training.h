@@ -7,6 +7,9 @@
  *               clip, add   (privacy);   mean   (privacy)   -> optimizer   (engine)
  *               values, moments and step number to the checkpoint, durably
  *
+ * With tree noise (privacy/tree_noise.h) it is units by their slots instead of a sample, and the
+ * seed of the noise lies in the checkpoint from before the first step.
+ *
  * There the optimizer starts at zero and sees noised means alone, so everything in the checkpoint
  * is post-processing of released values.
  *

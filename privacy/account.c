@@ -590,6 +590,7 @@ static void fill_reserve(Tacit__Reserve *r, const reserve_work *w, const account
     r->steps = w->mechanism.steps;
     r->clip_norm = w->mechanism.clip_norm;
     r->values = w->plan->trainable_values;
+    r->minimum_separation = w->mechanism.minimum_separation;
     r->delta = terms->policy.delta;
     r->accountant = TACIT__ACCOUNTANT_KIND__ACCOUNTANT_RDP;
     r->accountant_version = version;

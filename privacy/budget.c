@@ -2,6 +2,7 @@
 
 #include "common/bytes.h"
 #include "privacy/noise.h"
+#include "privacy/policy.h"
 
 #include <math.h>
 #include <string.h>
@@ -83,11 +84,14 @@ double tacit_budget_epsilon_times(const tacit_budget *b, uint32_t times)
 
 tacit_status tacit_budget_event(tacit_event *out, const Tacit__Reserve *reserve, tacit_error *err)
 {
+    tacit_mechanism m = tacit_reserve_mechanism(reserve);
+    if (m.kind == TACIT_MECHANISM_TREE_GAUSSIAN)
+        return tacit_event_from_mechanism(out, &m, 1, err);
     *out = (tacit_event){
-        .neighbours = (tacit_neighbours)reserve->neighbours,
-        .sigma = tacit_noise_multiplier(reserve->b),
-        .q = tacit_sampling_rate(reserve->q_num),
-        .count = reserve->steps,
+        .neighbours = m.neighbours,
+        .sigma = tacit_noise_multiplier(m.b),
+        .q = tacit_sampling_rate(m.q_num),
+        .count = m.steps,
     };
     return tacit_event_validate(out, err);
 }

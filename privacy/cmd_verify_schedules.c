@@ -14,11 +14,12 @@ static json_t *describe(uint64_t entry, const Tacit__Schedule *s, const tacit_me
     if (s->lineage.len == 16)
         tacit_hex(lineage, s->lineage.data, 16);
     return json_pack(
-        "{s:I, s:s, s:f, s:I, s:s, s:s, s:s, s:f, s:f, s:I, s:f}", "entry", (json_int_t)entry,
+        "{s:I, s:s, s:f, s:I, s:s, s:s, s:s, s:f, s:f, s:I, s:I, s:f}", "entry", (json_int_t)entry,
         "lineage", lineage, "delta", s->delta, "rounds", (json_int_t)rounds, "mechanism",
         tacit_mechanism_kind_name(m->kind), "unit", tacit_privacy_unit_name(m->unit), "neighbours",
         tacit_neighbours_name(m->neighbours), "sigma", tacit_noise_multiplier(m->b), "q",
-        tacit_sampling_rate(m->q_num), "steps", (json_int_t)m->steps, "clip_norm", m->clip_norm);
+        tacit_sampling_rate(m->q_num), "steps", (json_int_t)m->steps, "minimum_separation",
+        (json_int_t)m->minimum_separation, "clip_norm", m->clip_norm);
 }
 
 static void add_schedule(json_t *list, uint64_t entry, const Tacit__Schedule *s)

@@ -121,7 +121,9 @@ static const char *check_reserve(const Tacit__Entry *e)
         r->round_id.len == 0 || r->round_id.len == 16 ? NULL : "round_id has not 16 bytes",
         need_bytes(r->plan_hash, 32, "plan_hash has not 32 bytes"),
         need_bytes(r->lineage, 16, "lineage has not 16 bytes"),
-        none || r->kind == TACIT_MECHANISM_SUBSAMPLED_GAUSSIAN ? NULL : "kind is unknown",
+        r->kind >= TACIT_MECHANISM_NONE && r->kind <= TACIT_MECHANISM_TREE_GAUSSIAN
+            ? NULL
+            : "kind is unknown",
         r->unit >= TACIT_UNIT_RECORD && r->unit <= TACIT_UNIT_DEVICE ? NULL : "unit is unknown",
         r->neighbours == TACIT_ADD_REMOVE || r->neighbours == TACIT_REPLACE_ONE
             ? NULL

@@ -1,5 +1,7 @@
 #include "privacy/event.h"
 
+#include "privacy/tree_noise.h"
+
 #include <inttypes.h>
 
 #define SIGMA_MIN 1e-3
@@ -40,7 +42,10 @@ tacit_status tacit_event_from_mechanism(tacit_event *out, const tacit_mechanism 
         .sigma = tacit_noise_multiplier(m->b),
         .q = tacit_sampling_rate(m->q_num),
     };
-    if (__builtin_mul_overflow(rounds, m->steps, &out->count))
+    uint64_t one = m->kind == TACIT_MECHANISM_TREE_GAUSSIAN
+                       ? tacit_tree_runs(m->steps, m->minimum_separation)
+                       : m->steps;
+    if (__builtin_mul_overflow(rounds, one, &out->count))
         return tacit_fail(err, TACIT_BAD_INPUT, "event: %" PRIu64 " rounds are too many", rounds);
     return tacit_event_validate(out, err);
 }

@@ -5,7 +5,8 @@
 
 #include "privacy/mechanism.h"
 
-/* `count` runs of the Poisson-subsampled Gaussian (q = 1: the Gaussian) with clip norm 1. */
+/* `count` runs of the Poisson-subsampled Gaussian (q = 1: the Gaussian) with clip norm 1. Tree noise
+ * is as many Gaussians as its nodes cost (tree_noise.h). */
 typedef struct tacit_event {
     tacit_neighbours neighbours;
     double sigma; /* noise multiplier, > 0 and finite */
@@ -13,7 +14,7 @@ typedef struct tacit_event {
     uint64_t count;
 } tacit_event;
 
-/* `rounds` rounds of a mechanism: count = rounds * steps. TACIT_REFUSED for kind NONE, whose
+/* `rounds` rounds of a mechanism: count = rounds * steps (kind TREE: times what a round costs). TACIT_REFUSED for kind NONE, whose
  * epsilon is infinite: no accountant takes it. */
 tacit_status tacit_event_from_mechanism(tacit_event *out, const tacit_mechanism *m, uint64_t rounds,
                                         tacit_error *err) TACIT_MUST_CHECK;

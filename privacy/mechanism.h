@@ -32,6 +32,7 @@
 #define TACIT_B_WHOLE_MAX 200000000ull
 
 #define TACIT_STEPS_MAX 1000000u
+#define TACIT_TREE_STEPS_MAX 16384u
 #define TACIT_CLIP_NORM_MIN 1e-9
 #define TACIT_CLIP_NORM_MAX 1e9
 #define TACIT_DIVISOR_MIN 1e-9
@@ -40,7 +41,8 @@
 
 typedef enum tacit_mechanism_kind {
     TACIT_MECHANISM_NONE = TACIT__MECHANISM_KIND__MECHANISM_NONE,
-    TACIT_MECHANISM_SUBSAMPLED_GAUSSIAN = TACIT__MECHANISM_KIND__MECHANISM_SUBSAMPLED_GAUSSIAN
+    TACIT_MECHANISM_SUBSAMPLED_GAUSSIAN = TACIT__MECHANISM_KIND__MECHANISM_SUBSAMPLED_GAUSSIAN,
+    TACIT_MECHANISM_TREE_GAUSSIAN = TACIT__MECHANISM_KIND__MECHANISM_TREE_GAUSSIAN
 } tacit_mechanism_kind;
 
 typedef enum tacit_privacy_unit {
@@ -58,12 +60,13 @@ typedef struct tacit_mechanism {
     tacit_mechanism_kind kind;
     tacit_privacy_unit unit;
     tacit_neighbours neighbours;
-    double clip_norm;       /* C; 0 with kind NONE */
-    uint64_t b;             /* 0 with kind NONE */
-    uint64_t q_num;         /* 1 to 2^32 */
-    uint32_t steps;         /* noised steps of one round, every one of them taken */
-    double divisor;         /* the noised sum is divided by this constant */
-    uint32_t unit_examples; /* most examples of one unit that enter a step */
+    double clip_norm;            /* C; 0 with kind NONE */
+    uint64_t b;                  /* 0 with kind NONE */
+    uint64_t q_num;              /* 1 to 2^32 */
+    uint32_t steps;              /* noised steps of one round, every one of them taken */
+    double divisor;              /* the noised sum is divided by this constant */
+    uint32_t unit_examples;      /* most examples of one unit that enter a step */
+    uint32_t minimum_separation; /* kind TREE: a unit enters one step in this many; else 0 */
 } tacit_mechanism;
 
 /* Copies and validates; TACIT_BAD_INPUT names the field, the range and what was found. A plan
@@ -76,7 +79,9 @@ tacit_status tacit_mechanism_from_plan(tacit_mechanism *out, const Tacit__Plan *
 /* Every field in its range. sigma, C or q equal to zero are refused; kind NONE must carry b = 0
  * and C = 0, so that a plan without noise cannot look like one with; the device unit is released
  * once, whole: q = 1, steps = 1, divisor = 1, neighbours add-remove, b at most TACIT_B_WHOLE_MAX
- * (its steps of local training are the plan's local_steps). */
+ * (its steps of local training are the plan's local_steps); kind TREE has unit record or subject,
+ * neighbours add-remove, q = 1 (nothing is sampled), at most TACIT_TREE_STEPS_MAX steps and a
+ * separation of at most its steps. */
 tacit_status tacit_mechanism_validate(const tacit_mechanism *m, tacit_error *err) TACIT_MUST_CHECK;
 
 /* All fields equal: what the auditor asks of plan, schedule and reserve. */
@@ -97,7 +102,8 @@ tacit_status tacit_b_for_noise_multiplier(uint64_t *b, double noise_multiplier,
 /* The largest q_num with q_num / 2^32 <= q (less sampling costs less); at least 1. */
 tacit_status tacit_q_num_for_rate(uint64_t *q_num, double q, tacit_error *err) TACIT_MUST_CHECK;
 
-/* "none" or "subsampled_gaussian"; "record", "subject", "device"; "add-remove", "replace-one". */
+/* "none", "subsampled_gaussian" or "tree_gaussian"; "record", "subject", "device"; "add-remove",
+ * "replace-one". */
 const char *tacit_mechanism_kind_name(tacit_mechanism_kind kind);
 const char *tacit_privacy_unit_name(tacit_privacy_unit unit);
 const char *tacit_neighbours_name(tacit_neighbours neighbours);

@@ -208,7 +208,7 @@ tacit_status tacit_policy_check(const tacit_policy *policy, const Tacit__Plan *p
 }
 
 /* What a reserve does not log has no bearing on its cost. */
-static tacit_mechanism reserve_mechanism(const Tacit__Reserve *r)
+tacit_mechanism tacit_reserve_mechanism(const Tacit__Reserve *r)
 {
     return (tacit_mechanism){
         .kind = (tacit_mechanism_kind)r->kind,
@@ -220,13 +220,14 @@ static tacit_mechanism reserve_mechanism(const Tacit__Reserve *r)
         .steps = r->steps,
         .divisor = 1,
         .unit_examples = 1,
+        .minimum_separation = r->minimum_separation,
     };
 }
 
 tacit_status tacit_policy_check_reserve(const tacit_policy *policy, const Tacit__Reserve *reserve,
                                         tacit_error *err)
 {
-    tacit_mechanism m = reserve_mechanism(reserve);
+    tacit_mechanism m = tacit_reserve_mechanism(reserve);
     tacit_status status = tacit_mechanism_validate(&m, err);
     if (status == TACIT_OK)
         status = check_protection(policy, &m, reserve->delta, err);
@@ -437,6 +438,7 @@ tacit_status tacit_reserve_follows_plan(const Tacit__Reserve *reserve, const Tac
         {"q_num", reserve->q_num == m.q_num},
         {"steps", reserve->steps == m.steps},
         {"clip_norm", reserve->clip_norm == m.clip_norm},
+        {"minimum_separation", reserve->minimum_separation == m.minimum_separation},
         {"values", reserve->values == plan->trainable_values},
     };
     for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++)

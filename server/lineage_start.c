@@ -30,6 +30,7 @@ enum {
     AT_Q,
     AT_NOISE,
     AT_MECHANISM,
+    AT_SEPARATION,
     AT_CLIP,
     AT_DIVISOR,
     AT_UNIT,
@@ -57,9 +58,16 @@ const control_option lineage_start_options[] = {
     [AT_LOCAL_STEPS] = {"local-steps", "N",
                         "unit device alone: steps of local training before its delta is clipped "
                         "and noised once (20)"},
-    [AT_Q] = {"q", "Q", "sampling probability of a unit in a step (0.05; unit device: 1)"},
+    [AT_Q] = {"q", "Q",
+              "sampling probability of a unit in a step (0.05; unit device and mechanism "
+              "tree: 1)"},
     [AT_NOISE] = {"noise-multiplier", "Z", "sigma over the clip norm (1)"},
-    [AT_MECHANISM] = {"mechanism", "KIND", "gaussian, or none: no clipping, no noise (gaussian)"},
+    [AT_MECHANISM] = {"mechanism", "KIND",
+                      "gaussian; tree: noise correlated over a round's steps, nothing sampled; or "
+                      "none: no clipping, no noise (gaussian)"},
+    [AT_SEPARATION] = {"separation", "N",
+                       "mechanism tree alone: a unit enters one step in N of a round (all steps: "
+                       "each unit once)"},
     [AT_CLIP] = {"clip", "C", "L2 bound of one unit's gradient; unit device: of its delta (1)"},
     [AT_DIVISOR] = {"divisor", "D",
                     "constant that the noised sum is divided by (32; unit device: 1)"},
@@ -129,18 +137,18 @@ static tacit_status choose(const starting *s, size_t at, const char *const *word
 
 static tacit_status fill_mechanism(starting *s, tacit_error *err)
 {
-    static const char *const kinds[] = {"none", "gaussian", NULL}, *const units[] = {
-                                                                       "record", "subject",
-                                                                       "device", NULL};
+    static const char *const kinds[] = {"none", "gaussian", "tree", NULL}, *const units[] = {
+                                                                               "record", "subject",
+                                                                               "device", NULL};
     size_t kind = 1, unit = 1;
     double q, noise, clip;
-    uint64_t steps, examples;
+    uint64_t steps, examples, separation;
     tacit_status status;
     TACIT_TRY(choose(s, AT_MECHANISM, kinds, &kind, err), done);
     TACIT_TRY(choose(s, AT_UNIT, units, &unit, err), done);
-    bool whole = unit == 2;
+    bool whole = unit == 2, tree = kind == 2;
     TACIT_TRY(U64(AT_STEPS, whole ? 1 : 20, 1, TACIT_STEPS_MAX, &steps), done);
-    TACIT_TRY(F64(AT_Q, whole ? 1 : 0.05, 1e-9, 1, &q), done);
+    TACIT_TRY(F64(AT_Q, whole || tree ? 1 : 0.05, 1e-9, 1, &q), done);
     TACIT_TRY(F64(AT_NOISE, 1, 0.01, 10000, &noise), done);
     TACIT_TRY(F64(AT_CLIP, 1, TACIT_CLIP_NORM_MIN, TACIT_CLIP_NORM_MAX, &clip), done);
     TACIT_TRY(F64(AT_DIVISOR, whole ? 1 : 32, TACIT_DIVISOR_MIN, TACIT_DIVISOR_MAX,
@@ -153,8 +161,11 @@ static tacit_status fill_mechanism(starting *s, tacit_error *err)
     s->mechanism.steps = (uint32_t)steps;
     s->mechanism.unit_examples = (uint32_t)examples;
     s->mechanism.kind = TACIT__MECHANISM_KIND__MECHANISM_NONE;
+    TACIT_TRY(U64(AT_SEPARATION, tree ? steps : 0, tree, tree ? steps : 0, &separation), done);
+    s->mechanism.minimum_separation = (uint32_t)separation;
     if (kind) {
-        s->mechanism.kind = TACIT__MECHANISM_KIND__MECHANISM_SUBSAMPLED_GAUSSIAN;
+        s->mechanism.kind = tree ? TACIT__MECHANISM_KIND__MECHANISM_TREE_GAUSSIAN
+                                 : TACIT__MECHANISM_KIND__MECHANISM_SUBSAMPLED_GAUSSIAN;
         s->mechanism.clip_norm = clip;
         TACIT_TRY(tacit_b_for_noise_multiplier(&s->mechanism.b, noise, err), done);
     }
@@ -233,6 +244,9 @@ static double derive_norm_bound(const starting *s, const tacit_mechanism *m, siz
     if (s->optimizer.kind == TACIT__OPTIMIZER_KIND__OPTIMIZER_ADAM)
         return steps * rate * root;
     double noise = tacit_noise_multiplier(s->mechanism.b) * s->mechanism.clip_norm * root;
+    if (s->mechanism
+            .minimum_separation) /* a step's has as many nodes as the tree is high at most */
+        noise *= sqrt(1 + log2(steps));
     double step = 4 * s->mechanism.clip_norm + 1.2 * noise / s->mechanism.divisor;
     if (s->mechanism.kind == TACIT__MECHANISM_KIND__MECHANISM_NONE)
         step = root;

@@ -63,7 +63,9 @@ static void test_every_field_is_checked(void **state)
 {
     (void)state;
     REFUSED(kind, TACIT__MECHANISM_KIND__MECHANISM_UNSPECIFIED, "kind");
-    REFUSED(kind, (Tacit__MechanismKind)3, "kind");
+    REFUSED(kind, (Tacit__MechanismKind)4, "kind");
+    REFUSED(minimum_separation, 1, "minimum_separation");
+    REFUSED(kind, TACIT__MECHANISM_KIND__MECHANISM_TREE_GAUSSIAN, "samples nothing");
     REFUSED(kind, (Tacit__MechanismKind)-1, "kind");
     REFUSED(unit, TACIT__UNIT__UNIT_UNSPECIFIED, "unit");
     REFUSED(unit, (Tacit__Unit)4, "unit");
@@ -133,6 +135,35 @@ static void test_none_and_device_unit(void **state)
     m.clip_norm = 0;
     assert_int_equal(tacit_mechanism_from_message(&out, &m, &err), TACIT_OK);
     assert_int_equal(tacit_event_from_mechanism(&event, &out, 1, &err), TACIT_REFUSED);
+}
+
+static void test_tree(void **state)
+{
+    (void)state;
+    Tacit__Mechanism good = good_message();
+    tacit_mechanism out;
+    tacit_event event;
+    tacit_error err;
+    good.kind = TACIT__MECHANISM_KIND__MECHANISM_TREE_GAUSSIAN;
+    good.q_num = TACIT_Q_ONE;
+    good.steps = 8;
+    good.minimum_separation = 4;
+    assert_int_equal(tacit_mechanism_from_message(&out, &good, &err), TACIT_OK);
+    assert_string_equal(tacit_mechanism_kind_name(out.kind), "tree_gaussian");
+    assert_int_equal(tacit_event_from_mechanism(&event, &out, 3, &err), TACIT_OK);
+    /* Steps 1 and 5 of 8: five nodes of one of them, one of both. */
+    assert_true(event.q == 1 && event.count == 3 * 9);
+    for (int i = 0; i < 6; i++) {
+        Tacit__Mechanism m = good;
+        m.q_num -= i == 0;
+        m.minimum_separation = i == 1 ? 0 : i == 2 ? 9 : 4;
+        m.steps = i == 3 ? TACIT_TREE_STEPS_MAX + 1 : 8;
+        if (i == 4)
+            m.unit = TACIT__UNIT__UNIT_DEVICE;
+        if (i == 5)
+            m.neighbours = TACIT__NEIGHBOURS__NEIGHBOURS_REPLACE_ONE;
+        assert_int_equal(tacit_mechanism_from_message(&out, &m, &err), TACIT_BAD_INPUT);
+    }
 }
 
 static void test_event_from_mechanism(void **state)
@@ -205,6 +236,7 @@ int main(void)
         cmocka_unit_test(test_every_field_is_carried),
         cmocka_unit_test(test_every_field_is_checked),
         cmocka_unit_test(test_none_and_device_unit),
+        cmocka_unit_test(test_tree),
         cmocka_unit_test(test_event_from_mechanism),
         cmocka_unit_test(test_noise_multiplier_is_rounded_down),
         cmocka_unit_test(test_smallest_b_for_a_multiplier),

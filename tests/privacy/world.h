@@ -299,6 +299,7 @@ static inline void world_reserve(world *w, int round, int d)
     r.q_num = p->mechanism->q_num;
     r.steps = p->mechanism->steps;
     r.clip_norm = p->mechanism->clip_norm;
+    r.minimum_separation = p->mechanism->minimum_separation;
     r.values = p->trainable_values;
     r.delta = w->policy.delta;
     r.accountant = TACIT__ACCOUNTANT_KIND__ACCOUNTANT_RDP;

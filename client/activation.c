@@ -145,6 +145,8 @@ tacit_status active_adapter_switch(client *c, const active_adapter *next, const 
         status = tacit_fail(err, TACIT_INTEGRITY, "%s: it says version %llu, its manifest %llu",
                             path, (unsigned long long)tacit_adapter_get_info(loaded)->version,
                             (unsigned long long)next->version);
+    if (status == TACIT_OK && tacit_adapter_get_info(loaded)->canaries)
+        status = tacit_fail(err, TACIT_REFUSED, "%s: trained with canaries, for an audit", path);
     tacit_adapter_free(loaded);
     if (status == TACIT_OK)
         status = active_adapter_read(c, &current, &previous, err);

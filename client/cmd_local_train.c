@@ -30,11 +30,11 @@ static void on_train_signal(int number)
 
 /* The command line, before it is checked. */
 typedef struct train_words {
-    const char *dir, *data, *out, *unit, *optimizer, *mechanism, *targets;
+    const char *dir, *data, *out, *unit, *optimizer, *mechanism, *targets, *scores;
     client_config_choice choice;
     tacit_option_list mmproj;
     double epsilon, noise_multiplier, delta, q, clip, divisor, learning_rate, alpha;
-    uint64_t steps, separation, unit_examples, max_tokens, rank;
+    uint64_t steps, separation, unit_examples, max_tokens, rank, canaries;
     bool json;
 } train_words;
 
@@ -95,12 +95,20 @@ static tacit_status parse(train_words *w, int argc, char **argv, bool *help, tac
          "tensors of every layer (attn_output,ffn_down)", 0, 0},
         {"max-tokens", 0, TACIT_OPTION_U64, &w->max_tokens, false, "N",
          "a longer example counts as a zero gradient (512)", 1, 1000000},
+        {"canaries", 0, TACIT_OPTION_U64, &w->canaries, false, "N",
+         "for an audit: units to be found out, each put in by a coin; spoils the adapter", 1,
+         TACIT_CANARIES_MAX},
+        {"scores", 0, TACIT_OPTION_TEXT, &w->scores, false, "FILE",
+         "what is measured of them, for tacit-audit canary", 0, 0},
         {"json", 0, TACIT_OPTION_FLAG, &w->json, false, NULL, "print JSON", 0, 0},
         {.name = NULL},
     };
     const tacit_usage usage = {"tacit-client train", NULL, 0, 0,
                                "trains an adapter on this device alone, under its account"};
-    return tacit_options_parse(&usage, table, argc, argv, NULL, NULL, help, err);
+    tacit_status status = tacit_options_parse(&usage, table, argc, argv, NULL, NULL, help, err);
+    if (status == TACIT_OK && !*help && (w->canaries > 0) != (w->scores != NULL))
+        status = tacit_fail(err, TACIT_USAGE, "--canaries and --scores belong together");
+    return status;
 }
 
 /* --- from words to a plan --- */
@@ -205,8 +213,18 @@ typedef struct local_work {
     tacit_model *model;
     round_state round;
     checked_plan plan;
+    canary_set *canaries; /* NULL: none */
     double epsilon_after;
 } local_work;
+
+static tacit_status make_canaries(local_work *w, tacit_error *err)
+{
+    const Tacit__Plan *plan = w->plan.plan;
+    if (w->words->canaries == 0)
+        return TACIT_OK;
+    return canary_set_new(&w->canaries, (size_t)w->words->canaries, &w->plan.mechanism,
+                          plan->trainable_values, plan->delta, NULL, err);
+}
 
 static tacit_status reserve_new(local_work *w, tacit_error *err)
 {
@@ -226,6 +244,7 @@ static tacit_status reserve_new(local_work *w, tacit_error *err)
     TACIT_TRY(plan_open(&w->plan, (tacit_span){plan.data, plan.size},
                         (tacit_span){schedule.data, schedule.size}, err),
               done);
+    TACIT_TRY(make_canaries(w, err), done); /* before anything is spent */
     TACIT_TRY(reservation_make(c, &w->plan, (tacit_span){plan.data, plan.size},
                                (tacit_span){schedule.data, schedule.size}, true, &w->round, err),
               done);
@@ -251,6 +270,8 @@ static tacit_status resume_or_reserve(local_work *w, tacit_error *err)
         tacit_log_info("continuing the training that was interrupted, by its own plan");
         status = plan_open(&w->plan, (tacit_span){w->round.plan, w->round.plan_size},
                            (tacit_span){w->round.schedule, w->round.schedule_size}, err);
+        if (status == TACIT_OK)
+            status = make_canaries(w, err);
     }
     if (status == TACIT_OK)
         status = tacit_account_find(c->account, w->plan.plan_hash, &reserved, err);
@@ -261,10 +282,25 @@ static tacit_status resume_or_reserve(local_work *w, tacit_error *err)
 
 static tacit_status save(local_work *w, const training_result *result, tacit_error *err)
 {
-    tacit_adapter_info info = {.version = 1, .has_base_digest = true};
+    tacit_adapter_info info = {
+        .version = 1, .has_base_digest = true, .canaries = w->words->canaries};
     memcpy(info.base_digest, tacit_model_base_digest(w->model), sizeof info.base_digest);
     memcpy(info.lineage, w->plan.plan->lineage.data, sizeof info.lineage);
     return tacit_adapter_save(w->words->out, w->model, &w->plan.spec, result->trained, &info, err);
+}
+
+static tacit_status save_scores(const local_work *w, tacit_error *err)
+{
+    if (!w->canaries)
+        return TACIT_OK;
+    tacit_buffer bytes = {.cap = TACIT_CANARY_FILE_MAX};
+    tacit_canary_scores scores = *canary_set_scores(w->canaries);
+    memcpy(scores.reserve, w->round.reserve_hash, sizeof scores.reserve);
+    tacit_status status = tacit_canary_scores_write(&bytes, &scores, err);
+    if (status == TACIT_OK)
+        status = tacit_file_write(w->words->scores, bytes.data, bytes.size, 0600, err);
+    tacit_buffer_free(&bytes);
+    return status;
 }
 
 static tacit_status finish(local_work *w, tacit_error *err)
@@ -292,6 +328,11 @@ static tacit_status print_result(const local_work *w, tacit_error *err)
     if (!w->words->json) {
         printf("%s: %u steps, noise multiplier %.4g, epsilon of the account now %.4g of %.4g\n",
                w->words->out, steps, tacit_noise_multiplier(m->b), w->epsilon_after, cap);
+        if (w->canaries)
+            printf("%s: scores of %llu canaries, which spoil the adapter; this training claims "
+                   "epsilon %.4g\n",
+                   w->words->scores, (unsigned long long)w->words->canaries,
+                   canary_set_scores(w->canaries)->epsilon);
         return TACIT_OK;
     }
     json_t *root = json_pack(
@@ -301,6 +342,11 @@ static tacit_status print_result(const local_work *w, tacit_error *err)
         "epsilon_cap", cap, "unit", tacit_privacy_unit_name(m->unit));
     if (!root)
         return tacit_fail(err, TACIT_NO_MEMORY, "no memory for the result");
+    if (w->canaries)
+        json_object_update_new(root, json_pack("{s:I, s:s, s:f}", "canaries",
+                                               (json_int_t)w->words->canaries, "scores",
+                                               w->words->scores, "epsilon_claimed",
+                                               canary_set_scores(w->canaries)->epsilon));
     json_dumpf(root, stdout, JSON_COMPACT | JSON_PRESERVE_ORDER);
     printf("\n");
     json_decref(root);
@@ -332,9 +378,11 @@ static tacit_status train(local_work *w, tacit_error *err)
     TACIT_TRY(reservation_sweep(c, err), done);
     TACIT_TRY(client_load_model(c, &w->model, err), done);
     TACIT_TRY(resume_or_reserve(w, err), done);
-    TACIT_TRY(round_train(c, &w->round, &w->plan, w->model, no_nonce, &result, err), done);
+    TACIT_TRY(round_train(c, &w->round, &w->plan, w->model, no_nonce, w->canaries, &result, err),
+              done);
     tacit_kill_point("client.trained");
     TACIT_TRY(save(w, &result, err), done);
+    TACIT_TRY(save_scores(w, err), done);
     TACIT_TRY(finish(w, err), done);
     status = print_result(w, err);
 done:
@@ -363,6 +411,7 @@ tacit_status cmd_local_train(int argc, char **argv, tacit_error *err)
     TACIT_TRY(train(&w, err), done);
 done:
     checked_plan_free(&w.plan);
+    canary_set_free(w.canaries);
     round_state_free(&w.round);
     tacit_model_free(w.model);
     client_close(w.client);

@@ -143,15 +143,31 @@ static tacit_status run_batch(training *t, const size_t *drawn, size_t n, size_t
     return status;
 }
 
+/* Canaries are the units behind those of the data, `first` on. */
+static tacit_status run_canaries(training *t, size_t first, const size_t *drawn, size_t n)
+{
+    tacit_status status = TACIT_OK;
+    for (size_t i = 0; i < n && status == TACIT_OK; i++)
+        status =
+            tacit_dp_add(t->dp, canary_set_gradient(t->job->canaries, drawn[i] - first), t->err);
+    return status;
+}
+
 static tacit_status noised_step(training *t)
 {
     const size_t *drawn;
-    size_t n, taken = 0;
-    tacit_status status =
-        tacit_dp_begin_step(t->dp, snapshot_units(t->job->snapshot), &drawn, &n, t->err);
-    t->drawn = status == TACIT_OK ? n : 0;
+    size_t all, n, taken = 0, units = snapshot_units(t->job->snapshot);
+    tacit_status status = tacit_dp_begin_step(t->dp, units + canary_set_units(t->job->canaries),
+                                              &drawn, &all, t->err);
+    if (status != TACIT_OK)
+        return status;
+    for (n = all; n && drawn[n - 1] >= units; n--)
+        continue;
+    t->drawn = n;
     for (size_t i = 0; i < n && status == TACIT_OK; i += taken)
         status = run_batch(t, drawn + i, n - i < UNITS_AT_ONCE ? n - i : UNITS_AT_ONCE, &taken);
+    if (status == TACIT_OK)
+        status = run_canaries(t, units, drawn + n, all - n);
     return status == TACIT_OK ? tacit_dp_end_step(t->dp, t->mean, t->err) : status;
 }
 
@@ -178,6 +194,8 @@ static tacit_status run_step(training *t)
     tacit_status status = t->job->local_steps ? local_step(t) : noised_step(t);
     if (status != TACIT_OK)
         return status;
+    if (t->job->canaries)
+        canary_set_observe(t->job->canaries, t->mean);
     tacit_optimizer_step(&t->optimizer, tacit_trainer_values(t->trainer), t->mean, 1);
     t->done++;
     local_log_add(t->job->log, "step %u: %zu units drawn, %zu with a gradient, mean loss %.6g",
@@ -210,34 +228,71 @@ static tacit_status load_parent(training *t)
     return TACIT_OK;
 }
 
-static tacit_status write_checkpoint(training *t)
+static bool has_tree(const training_job *job)
+{
+    return job->mechanism->kind == TACIT_MECHANISM_TREE_GAUSSIAN;
+}
+
+/* Beside the values: the seed of tree noise, or the canaries, of which there are none with it. */
+static tacit_status keep(training *t)
 {
     const training_job *job = t->job;
-    return training_checkpoint_write(job->checkpoint, job->plan_hash, t->done, t->seed,
-                                     tacit_trainer_values(t->trainer), &t->optimizer, t->err);
+    tacit_buffer beside = {.cap = 0};
+    tacit_status status = has_tree(job) ? tacit_buffer_append(&beside, t->seed, sizeof t->seed)
+                                        : canary_set_save(job->canaries, &beside, t->err);
+    if (status == TACIT_OK)
+        status = training_checkpoint_write(job->checkpoint, job->plan_hash, t->done,
+                                           tacit_trainer_values(t->trainer), &t->optimizer,
+                                           (tacit_span){beside.data, beside.size}, t->err);
+    else if (has_tree(job))
+        status = tacit_fail(t->err, status, "training: no memory for a checkpoint");
+    if (beside.data)
+        sodium_memzero(beside.data, beside.size);
+    tacit_buffer_free(&beside);
+    return status;
+}
+
+static tacit_status restore_beside(training *t, tacit_span beside)
+{
+    const training_job *job = t->job;
+    if (!has_tree(job))
+        return canary_set_restore(job->canaries, beside, job->checkpoint, t->err);
+    if (beside.size != sizeof t->seed)
+        return tacit_fail(t->err, TACIT_INTEGRITY,
+                          "%s: expected the seed of tree noise, found %zu "
+                          "bytes",
+                          job->checkpoint, beside.size);
+    memcpy(t->seed, beside.data, sizeof t->seed);
+    return TACIT_OK;
 }
 
 /* Tree noise has a seed from before the first step on: a restart goes on with the same nodes. */
 static tacit_status begin_anew(training *t)
 {
     const training_job *job = t->job;
-    if (job->mechanism->kind != TACIT_MECHANISM_TREE_GAUSSIAN)
+    if (!has_tree(job))
         return TACIT_OK;
     tacit_status status = tacit_dp_tree_seed(t->seed, job->nonce, job->test_seed, t->err);
-    return status == TACIT_OK ? write_checkpoint(t) : status;
+    return status == TACIT_OK ? keep(t) : status;
 }
 
 static tacit_status resume(training *t)
 {
     const training_job *job = t->job;
+    tacit_buffer beside = {.cap = 0};
     bool found;
-    tacit_status status =
-        training_checkpoint_read(job->checkpoint, job->plan_hash, &t->done, t->seed,
-                                 tacit_trainer_values(t->trainer), &t->optimizer, &found, t->err);
+    tacit_status status = training_checkpoint_read(job->checkpoint, job->plan_hash, &t->done,
+                                                   tacit_trainer_values(t->trainer), &t->optimizer,
+                                                   &beside, &found, t->err);
+    if (status == TACIT_OK)
+        status = found ? restore_beside(t, (tacit_span){beside.data, beside.size}) : begin_anew(t);
     if (status == TACIT_OK && t->done > t->steps)
         status = tacit_fail(t->err, TACIT_INTEGRITY, "%s: it has more steps than the plan",
                             job->checkpoint);
-    return status == TACIT_OK && !found ? begin_anew(t) : status;
+    if (beside.data)
+        sodium_memzero(beside.data, beside.size);
+    tacit_buffer_free(&beside);
+    return status;
 }
 
 static tacit_status begin(training *t)
@@ -295,7 +350,7 @@ static tacit_status run_steps(training *t)
                               t->done, t->steps);
         status = run_step(t);
         if (status == TACIT_OK)
-            status = write_checkpoint(t);
+            status = keep(t);
         if (status == TACIT_OK && job->progress)
             job->progress(job->ctx, t->done, t->steps);
         if (status == TACIT_OK)

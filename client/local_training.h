@@ -2,7 +2,7 @@
  * privacy's sampling, clipping and noise, and takes exactly the plan's steps whatever the data.
  *
  * Units record and subject, DP-SGD:
- *   each step:  draw noise and sample   (privacy)
+ *   each step:  draw noise and sample of the units, canaries behind the data's   (privacy)
  *               one gradient per drawn unit at the current values   (engine)
  *               clip, add   (privacy);   mean   (privacy)   -> optimizer   (engine)
  *               values, moments and step number to the checkpoint, durably
@@ -26,6 +26,7 @@
 #ifndef TACIT_CLIENT_LOCAL_TRAINING_H
 #define TACIT_CLIENT_LOCAL_TRAINING_H
 
+#include "client/canary_set.h"
 #include "client/snapshot.h"
 #include "engine/optimizer.h"
 #include "privacy/dp_step.h"
@@ -43,6 +44,7 @@ typedef struct training_job {
     const char *parent;        /* adapter file to start from; NULL: B = 0 */
     size_t max_rows;           /* longest example */
     client_snapshot *snapshot; /* units of the mechanism's unit */
+    canary_set *canaries;      /* NULL: none */
     const uint8_t *nonce;      /* 32 bytes of the acknowledgement */
     const uint8_t *test_seed;  /* NULL; tests: 32 bytes, and the spend is insecure */
     const char *checkpoint;    /* path of the checkpoint file */
@@ -62,7 +64,8 @@ typedef struct training_result {
                        * as they leave; `trained` is then parent + release and nothing more exact */
 } training_result;
 
-/* TACIT_AGAIN when `stop` became true: call again to continue. A checkpoint that is torn or of
+/* TACIT_AGAIN when `stop` became true: call again to continue, with as many canaries (TACIT_USAGE
+ * otherwise; their coins and scores come from the checkpoint). A checkpoint that is torn or of
  * another size counts as none. TACIT_IO when a checkpoint cannot be written, TACIT_NO_MEMORY when
  * there is none for the training itself: nothing is lost, the same call later redoes the step. A
  * unit that there is no memory for counts as zero (snapshot.h). */

@@ -76,8 +76,8 @@ static tacit_status open_snapshot(client_snapshot **out, const training_files *f
 }
 
 tacit_status round_train(client *c, const round_state *r, const checked_plan *plan,
-                         const tacit_model *model, const uint8_t *nonce, training_result *out,
-                         tacit_error *err)
+                         const tacit_model *model, const uint8_t *nonce, canary_set *canaries,
+                         training_result *out, tacit_error *err)
 {
     tacit_pool *pool = NULL;
     client_snapshot *snapshot = NULL;
@@ -100,6 +100,7 @@ tacit_status round_train(client *c, const round_state *r, const checked_plan *pl
                         .parent = plan->plan->parent_version ? f->parent : NULL,
                         .max_rows = plan->plan->max_tokens,
                         .snapshot = snapshot,
+                        .canaries = canaries,
                         .nonce = nonce,
                         .checkpoint = f->checkpoint,
                         .plan_hash = plan->plan_hash,
@@ -218,7 +219,7 @@ tacit_status round_train_and_seal(client *c, round_state *r, tacit_error *err)
     sealing s = {.client = c, .round = r};
     tacit_status status;
     TACIT_TRY(prepare(&s, err), done);
-    TACIT_TRY(round_train(c, r, &s.plan, s.model, s.nonce, &s.result, err), done);
+    TACIT_TRY(round_train(c, r, &s.plan, s.model, s.nonce, NULL, &s.result, err), done);
     tacit_kill_point("client.trained");
     TACIT_TRY(seal(&s, err), done);
     TACIT_TRY(store(&s, err), done);

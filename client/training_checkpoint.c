@@ -1,6 +1,5 @@
 #include "client/training_checkpoint.h"
 
-#include "common/bytes.h"
 #include "common/file.h"
 #include "common/log.h"
 
@@ -8,9 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAGIC "TACITCK2"
-enum { MAGIC_BYTES = 8, SEED_BYTES = 32 };
-enum { HEADER = MAGIC_BYTES + TACIT_DIGEST_BYTES + 4 + SEED_BYTES + 8 + 4 + 8 };
+#define MAGIC "TACITCK1"
+enum { MAGIC_BYTES = 8, HEADER = MAGIC_BYTES + TACIT_DIGEST_BYTES + 4 + 8 + 4 + 8 };
 
 static void store_floats(uint8_t *to, const float *from, size_t n)
 {
@@ -29,44 +27,45 @@ static void load_floats(float *to, const uint8_t *from, size_t n)
     }
 }
 
-static bool checkpoint_size(size_t count, uint32_t moments, size_t *size)
+static bool checkpoint_size(size_t count, uint32_t moments, size_t beside, size_t *size)
 {
     size_t bytes;
     return tacit_mul_size(count, 4 * ((size_t)moments + 1), &bytes) &&
+           tacit_add_size(bytes, beside, &bytes) &&
            tacit_add_size(bytes, HEADER + TACIT_DIGEST_BYTES, size);
 }
 
 static void write_header(uint8_t *to, const uint8_t *plan_hash, uint32_t steps_done,
-                         const uint8_t *seed, const tacit_optimizer *o, uint32_t moments)
+                         const tacit_optimizer *o, uint32_t moments)
 {
     memcpy(to, MAGIC, MAGIC_BYTES);
     memcpy(to + MAGIC_BYTES, plan_hash, TACIT_DIGEST_BYTES);
     to += MAGIC_BYTES + TACIT_DIGEST_BYTES;
     tacit_store_u32(to, steps_done);
-    memcpy(to + 4, seed, SEED_BYTES);
-    to += 4 + SEED_BYTES;
-    tacit_store_u64(to, o->count);
-    tacit_store_u32(to + 8, moments);
-    tacit_store_u64(to + 12, o->step);
+    tacit_store_u64(to + 4, o->count);
+    tacit_store_u32(to + 12, moments);
+    tacit_store_u64(to + 16, o->step);
 }
 
 tacit_status training_checkpoint_write(const char *path, const uint8_t plan_hash[32],
-                                       uint32_t steps_done, const uint8_t seed[32],
-                                       const float *values, const tacit_optimizer *o,
+                                       uint32_t steps_done, const float *values,
+                                       const tacit_optimizer *o, tacit_span beside,
                                        tacit_error *err)
 {
     uint32_t moments = o->second ? 2 : 1;
     size_t size, n = o->count;
-    if (!checkpoint_size(n, moments, &size))
+    if (!checkpoint_size(n, moments, beside.size, &size))
         return tacit_fail(err, TACIT_USAGE, "%s: too many values", path);
     uint8_t *bytes = malloc(size);
     if (!bytes)
         return tacit_fail(err, TACIT_NO_MEMORY, "%s: no memory for %zu bytes", path, size);
-    write_header(bytes, plan_hash, steps_done, seed, o, moments);
+    write_header(bytes, plan_hash, steps_done, o, moments);
     store_floats(bytes + HEADER, values, n);
     store_floats(bytes + HEADER + 4 * n, o->first, n);
     if (moments == 2)
         store_floats(bytes + HEADER + 8 * n, o->second, n);
+    if (beside.size)
+        memcpy(bytes + size - TACIT_DIGEST_BYTES - beside.size, beside.data, beside.size);
     tacit_digest(bytes + size - TACIT_DIGEST_BYTES, bytes, size - TACIT_DIGEST_BYTES);
     tacit_status status = tacit_file_write(path, bytes, size, 0600, err);
     sodium_memzero(bytes, size);
@@ -84,31 +83,32 @@ static bool is_whole(const uint8_t *bytes, size_t size)
 }
 
 static tacit_status take(const uint8_t *bytes, size_t size, const char *path,
-                         const uint8_t *plan_hash, uint32_t *steps_done, uint8_t *seed,
-                         float *values, tacit_optimizer *o, tacit_error *err)
+                         const uint8_t *plan_hash, uint32_t *steps_done, float *values,
+                         tacit_optimizer *o, tacit_buffer *beside, tacit_error *err)
 {
-    size_t n = o->count, expected;
+    size_t n = o->count, least;
     uint32_t moments = o->second ? 2 : 1;
     tacit_cursor c = tacit_cursor_over(bytes, size);
     tacit_cursor_take(&c, MAGIC_BYTES);
     bool same =
         memcmp(tacit_cursor_take(&c, TACIT_DIGEST_BYTES).data, plan_hash, TACIT_DIGEST_BYTES) == 0;
     *steps_done = tacit_cursor_u32(&c);
-    memcpy(seed, tacit_cursor_take(&c, SEED_BYTES).data, SEED_BYTES);
     same = same && tacit_cursor_u64(&c) == n && tacit_cursor_u32(&c) == moments;
-    if (!same || !checkpoint_size(n, moments, &expected) || expected != size)
+    if (!same || !checkpoint_size(n, moments, 0, &least) || size < least)
         return tacit_fail(err, TACIT_INTEGRITY, "%s: it is the checkpoint of another plan", path);
     o->step = tacit_cursor_u64(&c);
     load_floats(values, bytes + HEADER, n);
     load_floats(o->first, bytes + HEADER + 4 * n, n);
     if (moments == 2)
         load_floats(o->second, bytes + HEADER + 8 * n, n);
+    if (tacit_buffer_append(beside, bytes + least - TACIT_DIGEST_BYTES, size - least) != TACIT_OK)
+        return tacit_fail(err, TACIT_NO_MEMORY, "%s: no memory for %zu bytes", path, size - least);
     return TACIT_OK;
 }
 
 tacit_status training_checkpoint_read(const char *path, const uint8_t plan_hash[32],
-                                      uint32_t *steps_done, uint8_t seed[32], float *values,
-                                      tacit_optimizer *o, bool *found, tacit_error *err)
+                                      uint32_t *steps_done, float *values, tacit_optimizer *o,
+                                      tacit_buffer *beside, bool *found, tacit_error *err)
 {
     tacit_file_map map;
     tacit_error none;
@@ -118,7 +118,7 @@ tacit_status training_checkpoint_read(const char *path, const uint8_t plan_hash[
         return TACIT_OK;
     tacit_status status = TACIT_OK;
     if (is_whole(map.data, map.size)) {
-        status = take(map.data, map.size, path, plan_hash, steps_done, seed, values, o, err);
+        status = take(map.data, map.size, path, plan_hash, steps_done, values, o, beside, err);
         *found = status == TACIT_OK;
     } else {
         tacit_log_warn("%s: the checkpoint is damaged; the round begins anew", path);

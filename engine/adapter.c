@@ -114,6 +114,10 @@ static tacit_status read_info(const gguf_file *file, const tacit_model *model,
     TACIT_TRY(read_u64(file, "tacit.parent_version", UINT64_MAX, &info->parent_version, err), out);
     TACIT_TRY(read_hex(file, "tacit.lineage", info->lineage, sizeof info->lineage, &found, err),
               out);
+    TACIT_TRY(read_u64(file, "tacit.canaries", UINT64_MAX, &info->canaries, err), out);
+    if (info->canaries)
+        tacit_log_warn("%s: trained with %llu canaries, for an audit: not an adapter to use",
+                       gguf_name(file), (unsigned long long)info->canaries);
     TACIT_TRY(check_base(file, model, info, err), out);
 out:
     return status;

@@ -1,6 +1,8 @@
 /* LoRA adapters as GGUF files (general.type "adapter", adapter.type "lora") with Tacit's keys:
  * tacit.format (u32), tacit.base_digest (hex), tacit.version, tacit.parent_version (u64),
- * tacit.lineage (hex), tacit.layout_hash (hex). Immutable after loading, bound to a context. */
+ * tacit.lineage (hex), tacit.layout_hash (hex), and tacit.canaries (u64) where there were some:
+ * such an adapter was perturbed on purpose, for an audit. It loads with a warning, and nothing
+ * starts from it. Immutable after loading, bound to a context. */
 #ifndef TACIT_ENGINE_ADAPTER_H
 #define TACIT_ENGINE_ADAPTER_H
 
@@ -14,6 +16,7 @@ typedef struct tacit_adapter_info {
     uint8_t lineage[16];
     uint8_t base_digest[32];
     bool has_base_digest;
+    uint64_t canaries; /* of the training run that made it; 0: none, as it should be */
 } tacit_adapter_info;
 
 /* Refuses (TACIT_BAD_INPUT) another architecture, unknown tensors, wrong shapes, a missing half of
@@ -31,7 +34,8 @@ tacit_status tacit_adapter_save(const char *path, const tacit_model *model,
                                 const tacit_adapter_info *info, tacit_error *err) TACIT_MUST_CHECK;
 
 /* Reads the flat vector of `spec` back from a file that tacit_adapter_save wrote; for FFA the
- * file's A must equal the seed's bit for bit. values has layout->values entries. */
+ * file's A must equal the seed's bit for bit. TACIT_REFUSED for one with canaries. values has
+ * layout->values entries. */
 tacit_status tacit_adapter_read_values(const char *path, const tacit_model *model,
                                        const tacit_trainable_spec *spec, float *values,
                                        tacit_error *err) TACIT_MUST_CHECK;

@@ -42,6 +42,8 @@ static void put_keys(gguf_writer *w, const tacit_model *model, const tacit_train
     gguf_put_u64(w, "tacit.parent_version", info->parent_version);
     put_hex(w, "tacit.lineage", info->lineage, sizeof info->lineage);
     put_hex(w, "tacit.layout_hash", layout->hash, sizeof layout->hash);
+    if (info->canaries)
+        gguf_put_u64(w, "tacit.canaries", info->canaries);
 }
 
 static tacit_status put_matrix(gguf_writer *w, const char *name, size_t rows, size_t cols,
@@ -170,6 +172,17 @@ out:
     return status;
 }
 
+static tacit_status refuse_canaries(const char *path, const tacit_adapter_info *info,
+                                    tacit_error *err)
+{
+    if (info->canaries == 0)
+        return TACIT_OK;
+    return tacit_fail(err, TACIT_REFUSED,
+                      "%s: it was trained with %llu canaries, for an audit; train without them to "
+                      "get an adapter to build on",
+                      path, (unsigned long long)info->canaries);
+}
+
 tacit_status tacit_adapter_read_values(const char *path, const tacit_model *model,
                                        const tacit_trainable_spec *spec, float *values,
                                        tacit_error *err)
@@ -182,6 +195,7 @@ tacit_status tacit_adapter_read_values(const char *path, const tacit_model *mode
         return status;
     TACIT_TRY(tacit_layout_make(&layout, model, spec, err), out);
     TACIT_TRY(tacit_adapter_load(&a, model, path, err), out);
+    TACIT_TRY(refuse_canaries(path, tacit_adapter_get_info(a), err), out);
     TACIT_TRY(train_values_lora(values, &frozen_a, model, &layout, spec, err), out);
     TACIT_TRY(copy_pairs(path, a, spec, &layout, frozen_a, values, err), out);
 out:

@@ -17,10 +17,11 @@ const tacit_audit_kind tacit_audit_kinds[] = {
     {"wrong_log_key", "the log does not end under the key that is trusted"},
     {"bad_checkpoint", "the checkpoint is malformed or not signed by the log"},
     {"root_mismatch", "the entries do not have the root that the checkpoint signs"},
+    {"tile_mismatch", "a hash tile of the export is missing or not that of its entries"},
     {"incomplete_export", "the log is shorter than its checkpoint or than a receipt"},
     {"unsigned_tail", "entries after the checkpoint are not covered by any signature"},
     {"bad_receipt", "a receipt does not hold by itself"},
-    {"split_view", "a receipt's checkpoint is of another log than the export"},
+    {"split_view", "a receipt's checkpoint is of another log than the export or another receipt"},
     {"receipt_missing", "an entry with a receipt is not in the log"},
 
     {"unknown_device", "an entry is about a device that was not enrolled before"},
@@ -221,7 +222,7 @@ static const struct {
     {TACIT__ENTRY__BODY_ROUND_CLOSED, audit_round_closed},
 };
 
-/* --- the walk --- */
+/* --- an entry --- */
 
 /* The first entry says which key the log began under; what follows must lead to the trusted one. */
 static tacit_status audit_first(audit_work *w, const tacit_entry *e)
@@ -235,11 +236,27 @@ static tacit_status audit_first(audit_work *w, const tacit_entry *e)
     return remember_log_key(w, e->entry->server_start->log_key.data);
 }
 
+/* Of a device's entries its chain says it (audit_own), of decisions the reserve. */
+static tacit_status find_duplicate(audit_work *w, const tacit_entry *e, bool *duplicate)
+{
+    bool added = true;
+    tacit_status status = TACIT_OK;
+    if (!e->device_signed && e->entry->body_case != TACIT__ENTRY__BODY_UPDATE)
+        status = audit_set_add(&w->leaves, e->leaf, &added, w->err);
+    *duplicate = !added;
+    return status;
+}
+
 static tacit_status check_parsed(audit_work *w, const tacit_entry *e)
 {
-    tacit_status status = w->started ? TACIT_OK : audit_first(w, e);
+    bool duplicate = false;
+    tacit_status status = find_duplicate(w, e, &duplicate);
+    if (status == TACIT_OK && !w->started)
+        status = audit_first(w, e);
     if (status != TACIT_OK)
         return status;
+    if (duplicate)
+        return audit_note(w, "duplicate_entry", "the same bytes are logged before");
     if (!e->device_signed &&
         memcmp(e->envelope->signer.data, w->log_key.key, TACIT_SIGN_KEY_BYTES) != 0)
         return audit_note(w, "wrong_signer", "'%s' is not signed by the log's key",
@@ -250,31 +267,88 @@ static tacit_status check_parsed(audit_work *w, const tacit_entry *e)
     return TACIT_OK;
 }
 
-static tacit_status check_entry(audit_work *w, tacit_span bytes)
-{
-    bool added;
+/* --- the walk --- */
+
+/* Entries are opened by several threads, a part of a bundle at a time: that bounds what their
+ * messages take. Then each is checked in its turn. */
+#define OPEN_TOGETHER 64
+
+typedef struct opened {
+    tacit_entry entry;
     uint8_t leaf[TACIT_HASH_BYTES];
-    tacit_entry e;
+    tacit_status status;
     tacit_error reason;
-    tacit_merkle_store store = tacit_merkle_memory_store(&w->tree);
-    tacit_merkle_leaf(leaf, bytes.data, bytes.size);
-    tacit_status status = tacit_merkle_append(&store, w->at, leaf, w->err);
-    if (status == TACIT_OK)
-        status = audit_map_add(&w->leaves, leaf, sizeof leaf, (size_t)w->at, &added, w->err);
+} opened;
+
+typedef struct opening {
+    const tacit_span *bytes;
+    opened *out;
+} opening;
+
+static void open_one(void *ctx, size_t i, size_t thread)
+{
+    (void)thread;
+    const opening *o = ctx;
+    tacit_merkle_leaf(o->out[i].leaf, o->bytes[i].data, o->bytes[i].size);
+    o->out[i].status =
+        tacit_entry_open(&o->out[i].entry, o->bytes[i].data, o->bytes[i].size, &o->out[i].reason);
+}
+
+static tacit_status check_entry(audit_work *w, const opened *o)
+{
+    tacit_status status = audit_whole_leaf(w, o->leaf);
     if (status != TACIT_OK)
         return status;
-    if (!added)
-        return audit_note(w, "duplicate_entry", "the same bytes are logged before");
-    status = tacit_entry_open(&e, bytes.data, bytes.size, &reason);
-    if (status == TACIT_NO_MEMORY)
-        return tacit_fail(w->err, status, "%s", reason.message);
-    if (status != TACIT_OK)
-        return audit_note(w, status == TACIT_INTEGRITY ? "bad_signature" : "malformed_entry", "%s",
-                          reason.message);
-    status = check_parsed(w, &e);
-    tacit_entry_close(&e);
+    if (o->status == TACIT_NO_MEMORY)
+        return tacit_fail(w->err, o->status, "%s", o->reason.message);
+    if (o->status != TACIT_OK)
+        return audit_note(w, o->status == TACIT_INTEGRITY ? "bad_signature" : "malformed_entry",
+                          "%s", o->reason.message);
+    return check_parsed(w, &o->entry);
+}
+
+static tacit_status check_some(audit_work *w, const tacit_span *bytes, size_t count, opened *out)
+{
+    opening o = {bytes, out};
+    tacit_status status = TACIT_OK;
+    tacit_pool_run(w->options->pool, count, open_one, &o);
+    for (size_t i = 0; i < count; i++) {
+        if (status == TACIT_OK)
+            status = check_entry(w, &out[i]);
+        w->at += status == TACIT_OK;
+        tacit_entry_close(&out[i].entry);
+    }
     return status;
 }
+
+static tacit_status check_all(audit_work *w, tacit_export_cursor *c, opened *out)
+{
+    tacit_status status = tacit_export_next(c, w->err);
+    while (status == TACIT_OK && c->count) {
+        for (size_t i = 0; i < c->count && status == TACIT_OK; i += OPEN_TOGETHER)
+            status = check_some(w, c->entry + i,
+                                c->count - i < OPEN_TOGETHER ? c->count - i : OPEN_TOGETHER, out);
+        if (status == TACIT_OK)
+            status = tacit_export_next(c, w->err);
+    }
+    return status;
+}
+
+static tacit_status walk(audit_work *w)
+{
+    tacit_export_cursor cursor = tacit_export_cursor_over(w->log);
+    opened *out = calloc(OPEN_TOGETHER, sizeof *out);
+    tacit_status status =
+        out ? check_all(w, &cursor, out) : tacit_fail(w->err, TACIT_NO_MEMORY, "audit: no memory");
+    free(out);
+    tacit_export_cursor_free(&cursor);
+    w->out->entries = w->at;
+    if (status == TACIT_OK && w->at == 0)
+        status = audit_note_at(w, TACIT_AUDIT_NO_ENTRY, "wrong_start", "the log has no entries");
+    return status;
+}
+
+/* --- the report --- */
 
 /* A lost account may have spent up to any cap that it ever had: a later, lower one, or one below
  * what is logged, takes nothing back. */
@@ -323,29 +397,44 @@ static tacit_status report_devices(audit_work *w)
     return TACIT_OK;
 }
 
+/* They are the report's from here on. */
+static tacit_status report_schedules(audit_work *w)
+{
+    tacit_audit *out = w->out;
+    out->schedules = calloc(w->schedule_count ? w->schedule_count : 1, sizeof *out->schedules);
+    if (!out->schedules)
+        return tacit_fail(w->err, TACIT_NO_MEMORY, "audit: no memory for the report");
+    for (size_t i = 0; i < w->schedule_count; i++) {
+        audit_schedule *s = &w->schedules[i];
+        out->schedules[out->schedule_count++] = (tacit_audit_schedule){s->entry, s->schedule};
+        s->schedule = NULL;
+    }
+    return TACIT_OK;
+}
+
 static void work_free(audit_work *w)
 {
-    audit_map *maps[] = {&w->leaves,
-                         &w->names,
+    audit_map *maps[] = {&w->names,
                          &w->keys,
                          &w->schedule_by_hash,
-                         &w->schedule_by_lineage,
                          &w->plan_by_hash,
                          &w->plan_by_round,
+                         &w->schedule_by_lineage,
                          &w->plan_by_position,
-                         &w->reserve_by_leaf,
-                         &w->reserved,
-                         &w->device_lineage,
-                         &w->local_lineage,
-                         &w->policies,
-                         &w->digests};
+                         &w->reserve_by_leaf};
+    audit_set *sets[] = {&w->ended,         &w->leaves,   &w->reserved, &w->device_lineage,
+                         &w->local_lineage, &w->policies, &w->digests};
     for (size_t i = 0; i < sizeof maps / sizeof maps[0]; i++)
         audit_map_free(maps[i]);
-    for (size_t i = 0; i < w->schedule_count; i++)
+    for (size_t i = 0; i < sizeof sets / sizeof sets[0]; i++)
+        audit_set_free(sets[i]);
+    for (size_t i = 0; i < w->schedule_count; i++) {
         tacit_message_free(w->schedules[i].schedule);
+        free(w->schedules[i].whole);
+    }
     for (size_t i = 0; i < w->plan_count; i++)
         tacit_message_free(w->plans[i].plan);
-    tacit_merkle_memory_free(&w->tree);
+    audit_whole_free(w);
     free(w->log_keys);
     free(w->devices);
     free(w->schedules);
@@ -357,18 +446,19 @@ static void work_free(audit_work *w)
 tacit_status tacit_audit_run(tacit_audit *out, const tacit_export *log,
                              const tacit_audit_options *options, tacit_error *err)
 {
-    *out = (tacit_audit){.entries = log->count};
-    audit_work w = {.out = out, .log = log, .options = options, .err = err};
+    *out = (tacit_audit){0};
+    audit_work w = {
+        .out = out, .log = log, .options = options, .err = err, .free_reserve = AUDIT_NONE};
     w.log_key = log->log_key;
-    tacit_status status = TACIT_OK;
-    if (log->count == 0)
-        status = audit_note_at(&w, TACIT_AUDIT_NO_ENTRY, "wrong_start", "the log has no entries");
-    for (w.at = 0; w.at < log->count && status == TACIT_OK; w.at++)
-        status = check_entry(&w, log->entries[w.at]);
+    tacit_status status = audit_whole_begin(&w);
     if (status == TACIT_OK)
-        status = audit_whole(&w);
+        status = walk(&w);
+    if (status == TACIT_OK)
+        status = audit_whole_end(&w);
     if (status == TACIT_OK)
         status = report_devices(&w);
+    if (status == TACIT_OK)
+        status = report_schedules(&w);
     out->rounds = w.plan_count;
     work_free(&w);
     if (status != TACIT_OK)
@@ -387,6 +477,9 @@ void tacit_audit_free(tacit_audit *audit)
 {
     list_free(audit->violations, audit->violation_count);
     list_free(audit->notes, audit->note_count);
+    for (size_t i = 0; i < audit->schedule_count; i++)
+        tacit_message_free(audit->schedules[i].schedule);
+    free(audit->schedules);
     free(audit->devices);
     free(audit->publications);
     *audit = (tacit_audit){0};

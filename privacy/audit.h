@@ -9,7 +9,9 @@
 #ifndef TACIT_PRIVACY_AUDIT_H
 #define TACIT_PRIVACY_AUDIT_H
 
+#include "common/pool.h"
 #include "privacy/export.h"
+#include "proto/plan.pb-c.h"
 
 #define TACIT_AUDIT_NO_ENTRY UINT64_MAX
 
@@ -38,6 +40,12 @@ typedef struct tacit_audit_publication {
     char rule[32];
 } tacit_audit_publication;
 
+/* A well-formed schedule, whatever became of it. */
+typedef struct tacit_audit_schedule {
+    uint64_t entry;
+    Tacit__Schedule *schedule;
+} tacit_audit_schedule;
+
 typedef struct tacit_audit {
     tacit_violation *violations;
     size_t violation_count;
@@ -47,6 +55,8 @@ typedef struct tacit_audit {
     size_t device_count;
     tacit_audit_publication *publications;
     size_t publication_count;
+    tacit_audit_schedule *schedules;
+    size_t schedule_count;
     uint64_t entries, rounds, receipts;
     tacit_checkpoint checkpoint;
     bool witnessed; /* no witness keys exist in this version */
@@ -58,10 +68,12 @@ typedef struct tacit_audit_options {
     const char *const *receipt_names;
     size_t receipt_count;
     const tacit_note_key *log_key; /* pinned by the auditor; NULL: the export's own */
+    tacit_pool *pool;              /* checks signatures; NULL: the caller's thread alone */
 } tacit_audit_options;
 
 /* Runs every check. TACIT_OK with violations is the normal outcome of a bad log; other statuses
- * mean that the audit could not be done (no memory, unreadable receipt). */
+ * mean that the audit could not be done (no memory, unreadable receipt or bundle). The export
+ * streams: memory grows with devices, rounds and, by some 50 to 100 bytes each, updates. */
 tacit_status tacit_audit_run(tacit_audit *out, const tacit_export *log,
                              const tacit_audit_options *options, tacit_error *err) TACIT_MUST_CHECK;
 void tacit_audit_free(tacit_audit *audit);

@@ -7,5 +7,6 @@
 tacit_status cmd_epsilon(int argc, char **argv, tacit_error *err);
 tacit_status cmd_calibrate(int argc, char **argv, tacit_error *err);
 tacit_status cmd_verify(int argc, char **argv, tacit_error *err);
+tacit_status cmd_canary(int argc, char **argv, tacit_error *err);
 
 #endif

@@ -1,6 +1,7 @@
 #include "privacy/audit_internal.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* --- who a device is --- */
@@ -53,7 +54,7 @@ static tacit_status policy_is_new(audit_work *w, size_t device, ProtobufCBinaryD
     uint8_t digest[TACIT_HASH_BYTES], key[TACIT_HASH_BYTES];
     crypto_hash_sha256(digest, policy.data, policy.len);
     pair_key(key, device, tacit_field_of(digest, sizeof digest));
-    return audit_map_add(&w->policies, key, sizeof key, device, fresh, w->err);
+    return audit_set_add(&w->policies, key, fresh, w->err);
 }
 
 static void put_in_force(audit_device *d, const tacit_policy *policy)
@@ -270,22 +271,67 @@ static tacit_status reserve_plan(audit_work *w, const Tacit__Reserve *r, const a
     return TACIT_OK;
 }
 
+static bool same_price(const audit_price *p, const tacit_event *event, uint64_t values)
+{
+    return p->values == values && p->event.neighbours == event->neighbours &&
+           p->event.sigma == event->sigma && p->event.q == event->q &&
+           p->event.count == event->count;
+}
+
+/* Adds a reserve's event to a budget. What it amounts to alone is kept and joined again, which
+ * gives the same integers (privacy/rdp.h). */
+static tacit_status add_event(audit_work *w, tacit_budget *b, const Tacit__Reserve *r, bool first,
+                              tacit_error *reason)
+{
+    tacit_event event;
+    tacit_status status = tacit_budget_event(&event, r, reason);
+    if (status != TACIT_OK)
+        return status;
+    size_t i = 0;
+    while (i < w->price_count && i < AUDIT_PRICES && !same_price(&w->prices[i], &event, r->values))
+        i++;
+    if (i == w->price_count || i == AUDIT_PRICES) {
+        audit_price fresh = {.event = event, .values = r->values};
+        status = tacit_budget_add(&fresh.budget, &event, r->values, false, reason);
+        if (status != TACIT_OK)
+            return status;
+        i = w->price_count++ % AUDIT_PRICES;
+        w->prices[i] = fresh;
+    }
+    status = tacit_budget_join(b, &w->prices[i].budget, reason);
+    b->schedules += status == TACIT_OK && first;
+    return status;
+}
+
+/* The whole of a schedule, which every device that begins it is held to. */
+static tacit_status schedule_whole(audit_schedule *s, uint64_t values, tacit_error *reason)
+{
+    bool unprotected;
+    if (s->whole && s->whole_values == values)
+        return TACIT_OK;
+    tacit_budget *whole = s->whole ? s->whole : malloc(sizeof *whole);
+    if (!whole)
+        return tacit_fail(reason, TACIT_NO_MEMORY, "audit: no memory for a schedule");
+    *whole = (tacit_budget){0};
+    tacit_status status = tacit_budget_add_schedule(whole, s->schedule, s->schedule->n_rounds,
+                                                    values, &unprotected, reason);
+    s->whole = status == TACIT_OK ? whole : NULL;
+    s->whole_values = values;
+    if (status != TACIT_OK)
+        free(whole);
+    return status;
+}
+
 /* The whole that a first reserve admits: its schedule, or itself when it is local. */
 static tacit_status whole_budget(audit_work *w, const Tacit__Reserve *r, size_t plan,
                                  tacit_budget *whole, tacit_error *reason)
 {
-    tacit_event event;
-    bool unprotected;
-    if (plan != AUDIT_NONE) {
-        const audit_plan *p = &w->plans[plan];
-        const Tacit__Schedule *s = w->schedules[p->schedule].schedule;
-        return tacit_budget_add_schedule(whole, s, s->n_rounds, p->plan->trainable_values,
-                                         &unprotected, reason);
-    }
-    tacit_status status = tacit_budget_event(&event, r, reason);
-    if (status == TACIT_OK)
-        status = tacit_budget_add(whole, &event, r->values, true, reason);
-    return status;
+    if (plan == AUDIT_NONE)
+        return add_event(w, whole, r, true, reason);
+    const audit_plan *p = &w->plans[plan];
+    audit_schedule *s = &w->schedules[p->schedule];
+    tacit_status status = schedule_whole(s, p->plan->trainable_values, reason);
+    return status == TACIT_OK ? tacit_budget_join(whole, s->whole, reason) : status;
 }
 
 /* A first reserve admits the whole schedule (privacy/budget.h): it must have fitted, and beside it,
@@ -322,14 +368,14 @@ static tacit_status enter_lineage(audit_work *w, const Tacit__Reserve *r, size_t
 {
     uint8_t key[TACIT_HASH_BYTES];
     bool local = is_local(r), added;
-    audit_map *own = local ? &w->local_lineage : &w->device_lineage,
+    audit_set *own = local ? &w->local_lineage : &w->device_lineage,
               *other = local ? &w->device_lineage : &w->local_lineage;
     pair_key(key, device, r->lineage);
-    tacit_status status = audit_map_add(own, key, sizeof key, device, &added, w->err);
+    tacit_status status = audit_set_add(own, key, &added, w->err);
     if (status != TACIT_OK)
         return status;
     *first = local || added;
-    bool shared = audit_map_find(other, key, sizeof key, NULL);
+    bool shared = audit_set_has(other, key);
     bool planned = audit_map_find(&w->schedule_by_lineage, r->lineage.data, r->lineage.len, NULL) ||
                    audit_map_find(&w->plan_by_hash, r->plan_hash.data, r->plan_hash.len, NULL);
     if (shared || (local && (!added || planned)))
@@ -344,15 +390,13 @@ static tacit_status charge(audit_work *w, const tacit_entry *e, size_t device, s
     const Tacit__Reserve *r = e->entry->reserve;
     audit_device *d = &w->devices[device];
     bool first;
-    tacit_event event;
     tacit_error reason;
     tacit_status status = enter_lineage(w, r, device, &first);
     if (status == TACIT_OK && first)
         status = check_schedule_fits(w, d, r, plan, cap);
     if (status != TACIT_OK)
         return status;
-    if (tacit_budget_event(&event, r, &reason) != TACIT_OK ||
-        tacit_budget_add(&d->budget, &event, r->values, first, &reason) != TACIT_OK)
+    if (add_event(w, &d->budget, r, first, &reason) != TACIT_OK)
         return audit_note(w, "epsilon_mismatch", "%s", reason.message);
     double epsilon = tacit_budget_epsilon(&d->budget);
     if (!tacit_budget_same(epsilon, r->epsilon_after))
@@ -381,26 +425,60 @@ static tacit_status check_terms(audit_work *w, const Tacit__Reserve *r, audit_de
     return status;
 }
 
+static tacit_status reserve_row(audit_work *w, size_t *row)
+{
+    *row = w->free_reserve;
+    if (*row != AUDIT_NONE) {
+        w->free_reserve = w->reserves[*row].next;
+        return TACIT_OK;
+    }
+    *row = w->reserve_count;
+    tacit_status status = audit_grow(&w->reserves, &w->reserve_capacity, w->reserve_count,
+                                     sizeof *w->reserves, w->err);
+    w->reserve_count += status == TACIT_OK;
+    return status;
+}
+
+tacit_status audit_reserve_retire(audit_work *w, audit_reserve *r)
+{
+    bool over = r->plan != AUDIT_NONE && w->plans[r->plan].closed;
+    bool decided = r->decided && (r->accepted || r->abandoned), added;
+    tacit_status status = TACIT_OK;
+    if (!over || !(decided || (r->abandoned && !r->spent)))
+        return TACIT_OK;
+    if (decided)
+        status = audit_set_add(&w->ended, r->leaf, &added, w->err);
+    audit_map_remove(&w->reserve_by_leaf, r->leaf, sizeof r->leaf);
+    r->next = w->free_reserve;
+    w->free_reserve = (size_t)(r - w->reserves);
+    return status;
+}
+
 static tacit_status take_reserve(audit_work *w, const tacit_entry *e, size_t device, size_t plan,
                                  bool outdated)
 {
     bool added;
+    size_t row;
     uint8_t key[TACIT_HASH_BYTES];
-    tacit_status status = audit_grow(&w->reserves, &w->reserve_capacity, w->reserve_count,
-                                     sizeof *w->reserves, w->err);
+    tacit_status status = reserve_row(w, &row);
     if (status == TACIT_OK)
-        status = audit_map_add(&w->reserve_by_leaf, e->leaf, TACIT_HASH_BYTES, w->reserve_count,
-                               &added, w->err);
+        status = audit_map_add(&w->reserve_by_leaf, e->leaf, TACIT_HASH_BYTES, row, &added, w->err);
     if (status != TACIT_OK)
         return status;
-    w->reserves[w->reserve_count++] = (audit_reserve){.entry = w->at,
-                                                      .device = device,
-                                                      .plan = plan,
-                                                      .local = is_local(e->entry->reserve),
-                                                      .outdated = outdated};
+    w->reserves[row] = (audit_reserve){.entry = w->at,
+                                       .device = device,
+                                       .plan = plan,
+                                       .next = AUDIT_NONE,
+                                       .local = is_local(e->entry->reserve),
+                                       .outdated = outdated};
+    memcpy(w->reserves[row].leaf, e->leaf, TACIT_HASH_BYTES);
+    if (plan != AUDIT_NONE && !w->plans[plan].closed) {
+        w->reserves[row].next = w->plans[plan].reserves;
+        w->plans[plan].reserves = row;
+    }
     w->devices[device].reserves++;
     pair_key(key, device, e->entry->reserve->plan_hash);
-    status = audit_map_add(&w->reserved, key, sizeof key, device, &added, w->err);
+    status = audit_set_add(&w->reserved, key, &added, w->err);
     if (status == TACIT_OK && !added)
         status = audit_note(w, "duplicate_reserve", "the device reserved this plan before");
     return status;
@@ -467,6 +545,8 @@ static tacit_status find_own_reserve(audit_work *w, ProtobufCBinaryData leaf, si
         *out = &w->reserves[found];
         return TACIT_OK;
     }
+    if (leaf.len == TACIT_HASH_BYTES && audit_set_has(&w->ended, leaf.data))
+        return audit_note(w, "duplicate_spend", "the reserve's round is over and it was decided");
     return audit_note(w, "spend_without_reserve", "no reserve of this device has that hash");
 }
 
@@ -486,8 +566,7 @@ static tacit_status audit_spend(audit_work *w, const tacit_entry *e, size_t devi
     r->spent = true;
     memcpy(r->digest, s->update_digest.data, sizeof r->digest);
     w->devices[device].spends++;
-    status = audit_map_add(&w->digests, s->update_digest.data, TACIT_HASH_BYTES,
-                           (size_t)(r - w->reserves), &added, w->err);
+    status = audit_set_add(&w->digests, s->update_digest.data, &added, w->err);
     if (status == TACIT_OK && !added)
         status = audit_note(w, "duplicate_update", "the digest was used before");
     return status;
@@ -503,7 +582,16 @@ static tacit_status audit_abandon(audit_work *w, const tacit_entry *e, size_t de
         return audit_note(w, "duplicate_spend", "the reserve was %s before",
                           r->accepted ? "accepted" : "abandoned");
     r->abandoned = true;
-    return TACIT_OK;
+    return audit_reserve_retire(w, r);
+}
+
+/* The newest entry of a chain again, or a reserve. Any other that is logged twice uses its sequence
+ * number twice and ends what has ended. */
+static bool is_logged_before(const audit_work *w, const tacit_entry *e, const audit_device *d)
+{
+    return (d->sequence && memcmp(e->leaf, d->head, sizeof d->head) == 0) ||
+           audit_map_find(&w->reserve_by_leaf, e->leaf, sizeof e->leaf, NULL) ||
+           audit_set_has(&w->ended, e->leaf);
 }
 
 tacit_status audit_own(audit_work *w, const tacit_entry *e)
@@ -516,6 +604,8 @@ tacit_status audit_own(audit_work *w, const tacit_entry *e)
     if (memcmp(e->envelope->signer.data, d->identity_key, TACIT_SIGN_KEY_BYTES) != 0)
         return audit_note(w, "wrong_signer", "'%s' is not signed by its device",
                           tacit_entry_kind_name(e->entry->body_case));
+    if (is_logged_before(w, e, d))
+        return audit_note(w, "duplicate_entry", "the same bytes are logged before");
     status = check_chain(w, e, d);
     if (status != TACIT_OK)
         return status;

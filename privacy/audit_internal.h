@@ -1,6 +1,10 @@
 /* Shared by the files of the auditor alone. One walk over the log in order: every entry is checked
  * against what the entries before it left behind (audit_work), then the tree, the checkpoint and
- * the receipts against the whole. */
+ * the receipts against the whole.
+ *
+ * Entries are not kept. What is: devices, schedules, plans, publications, the reserves that may
+ * still be spent, decided or summed, and of every update some 16-byte fingerprints, by which a
+ * second use is found. */
 #ifndef TACIT_PRIVACY_AUDIT_INTERNAL_H
 #define TACIT_PRIVACY_AUDIT_INTERNAL_H
 
@@ -9,6 +13,8 @@
 #include "common/message.h"
 #include "privacy/budget.h"
 #include "privacy/entry.h"
+#include "privacy/receipt.h"
+#include "privacy/tiles.h"
 
 #include <sodium.h>
 
@@ -30,7 +36,24 @@ bool audit_map_find(const audit_map *map, const void *key, size_t size, size_t *
 /* False when the key is there already. */
 tacit_status audit_map_add(audit_map *map, const void *key, size_t size, size_t value, bool *added,
                            tacit_error *err) TACIT_MUST_CHECK;
+void audit_map_remove(audit_map *map, const void *key, size_t size);
 void audit_map_free(audit_map *map);
+
+/* --- a set of 32-byte keys, kept as keyed 128-bit fingerprints (SipHash): two of n different keys
+ * are taken for one with probability n^2 / 2^129, and nobody can aim at that --- */
+
+#define AUDIT_MARK_BYTES 16
+
+typedef struct audit_set {
+    uint8_t (*slot)[AUDIT_MARK_BYTES]; /* zeros: empty */
+    size_t capacity, count;
+    uint8_t secret[crypto_shorthash_siphashx24_KEYBYTES];
+} audit_set;
+
+bool audit_set_has(const audit_set *set, const uint8_t key[TACIT_HASH_BYTES]);
+tacit_status audit_set_add(audit_set *set, const uint8_t key[TACIT_HASH_BYTES], bool *added,
+                           tacit_error *err) TACIT_MUST_CHECK;
+void audit_set_free(audit_set *set);
 
 /* Room for one more element of `width` bytes. */
 tacit_status audit_grow(void *array_pointer, size_t *capacity, size_t count, size_t width,
@@ -54,9 +77,12 @@ typedef struct audit_device {
 } audit_device;
 
 typedef struct audit_schedule {
+    uint64_t entry;
     Tacit__Schedule *schedule;
     uint8_t hash[TACIT_HASH_BYTES];
     uint64_t next_version; /* versions of the lineage published so far are below it */
+    tacit_budget *whole;   /* what all its rounds amount to, once a device began it; else NULL */
+    uint64_t whole_values; /* trainable values that `whole` is for */
 } audit_schedule;
 
 typedef struct audit_plan {
@@ -64,6 +90,7 @@ typedef struct audit_plan {
     uint8_t hash[TACIT_HASH_BYTES];
     size_t schedule;
     size_t accepted; /* decisions so far */
+    size_t reserves; /* the newest of its reserves, AUDIT_NONE: none is kept */
     bool aggregated, published, closed;
 } audit_plan;
 
@@ -71,6 +98,8 @@ typedef struct audit_reserve {
     uint64_t entry;
     size_t device;
     size_t plan; /* AUDIT_NONE for local training and where it is not logged */
+    size_t next; /* of the same plan, or of the free rows */
+    uint8_t leaf[TACIT_HASH_BYTES];
     bool local, outdated;
     uint8_t digest[TACIT_HASH_BYTES];
     bool spent, abandoned, decided, accepted;
@@ -82,6 +111,30 @@ typedef struct audit_manifest {
 } audit_manifest;
 
 #define AUDIT_NONE SIZE_MAX
+
+/* A place in the log that a checkpoint or a receipt speaks of. */
+typedef struct audit_mark {
+    uint64_t at;
+    bool has_root, has_leaf;
+    uint8_t root[TACIT_HASH_BYTES]; /* of the first `at` entries */
+    uint8_t leaf[TACIT_HASH_BYTES]; /* of entry `at` */
+} audit_mark;
+
+typedef struct audit_receipt {
+    tacit_receipt receipt;
+    void *message;
+    tacit_checkpoint checkpoint; /* as stated; checked where `holds` */
+    uint8_t leaf[TACIT_HASH_BYTES];
+    bool holds;
+} audit_receipt;
+
+/* What one round of an event amounts to: rho is costly, and fleets reserve alike. */
+typedef struct audit_price {
+    tacit_event event;
+    uint64_t values;
+    tacit_budget budget;
+} audit_price;
+#define AUDIT_PRICES 8
 
 typedef struct audit_work {
     tacit_audit *out;
@@ -95,27 +148,36 @@ typedef struct audit_work {
     uint8_t (*log_keys)[TACIT_SIGN_KEY_BYTES]; /* all that were ever in force */
     size_t log_key_count, log_key_capacity;
 
-    tacit_merkle_memory tree;
+    tacit_merkle_frontier tree;
+    tacit_tiles *tiles;
+    bool tile_complained;
+    audit_mark *marks; /* ascending */
+    size_t mark_count, mark_at;
+    audit_receipt *receipts;
+    audit_price prices[AUDIT_PRICES];
+    size_t price_count;
     audit_device *devices;
     audit_schedule *schedules;
     audit_plan *plans;
     audit_reserve *reserves;
     audit_manifest *manifests;
+    size_t free_reserve; /* row to use again, AUDIT_NONE: none */
     size_t device_count, device_capacity, schedule_count, schedule_capacity, plan_count,
         plan_capacity, reserve_count, reserve_capacity, manifest_count, manifest_capacity,
         violation_capacity, note_capacity, publication_capacity;
 
-    audit_map leaves; /* leaf hash -> entry */
-    audit_map names;  /* pseudonym -> device */
-    audit_map keys;   /* identity key -> device */
+    audit_map names; /* pseudonym -> device */
+    audit_map keys;  /* identity key -> device */
     audit_map schedule_by_hash, schedule_by_lineage;
     audit_map plan_by_hash, plan_by_round, plan_by_position;
-    audit_map reserve_by_leaf;
-    audit_map reserved;       /* hash of (device, plan) */
-    audit_map device_lineage; /* hash of (device, lineage) of a schedule */
-    audit_map local_lineage;  /* the same of local training */
-    audit_map policies;       /* hash of (device, policy) */
-    audit_map digests;        /* update digest -> reserve */
+    audit_map reserve_by_leaf; /* of the reserves that are kept */
+    audit_set ended;           /* leaf hashes of the others that were decided */
+    audit_set leaves;          /* leaf hashes of the server's entries, decisions apart */
+    audit_set reserved;        /* hash of (device, plan) */
+    audit_set device_lineage;  /* hash of (device, lineage) of a schedule */
+    audit_set local_lineage;   /* the same of local training */
+    audit_set policies;        /* hash of (device, policy) */
+    audit_set digests;         /* update digests */
 } audit_work;
 
 /* Adds a violation at the current entry (audit_note) or at another place. Statuses of all functions
@@ -150,7 +212,14 @@ tacit_status audit_published(audit_work *w, const tacit_entry *e) TACIT_MUST_CHE
 tacit_status audit_rolled_back(audit_work *w, const tacit_entry *e) TACIT_MUST_CHECK;
 tacit_status audit_round_closed(audit_work *w, const tacit_entry *e) TACIT_MUST_CHECK;
 
-/* Tree, checkpoint and receipts, after the walk. */
-tacit_status audit_whole(audit_work *w) TACIT_MUST_CHECK;
+/* A reserve that nothing can be said about any more leaves no more than its fingerprint. */
+tacit_status audit_reserve_retire(audit_work *w, audit_reserve *r) TACIT_MUST_CHECK;
+
+/* Tree, checkpoint and receipts: before the walk (receipts are read, places of interest noted), for
+ * each entry's leaf hash, and after it. TACIT_BAD_INPUT: a receipt is unreadable. */
+tacit_status audit_whole_begin(audit_work *w) TACIT_MUST_CHECK;
+tacit_status audit_whole_leaf(audit_work *w, const uint8_t leaf[TACIT_HASH_BYTES]) TACIT_MUST_CHECK;
+tacit_status audit_whole_end(audit_work *w) TACIT_MUST_CHECK;
+void audit_whole_free(audit_work *w);
 
 #endif

@@ -35,7 +35,7 @@ tacit_status audit_schedule_logged(audit_work *w, const tacit_entry *e)
         return status;
     }
     audit_schedule *s = &w->schedules[w->schedule_count];
-    *s = (audit_schedule){.schedule = schedule, .next_version = 1};
+    *s = (audit_schedule){.entry = w->at, .schedule = schedule, .next_version = 1};
     tacit_digest(s->hash, bytes.data, bytes.len);
     status = audit_map_add(&w->schedule_by_hash, s->hash, TACIT_HASH_BYTES, w->schedule_count,
                            &fresh_hash, w->err);
@@ -81,7 +81,8 @@ static tacit_status plan_take(audit_work *w, Tacit__Plan *plan, ProtobufCBinaryD
         tacit_message_free(plan);
         return status;
     }
-    w->plans[w->plan_count] = (audit_plan){.plan = plan, .schedule = schedule};
+    w->plans[w->plan_count] =
+        (audit_plan){.plan = plan, .schedule = schedule, .reserves = AUDIT_NONE};
     tacit_digest(w->plans[w->plan_count].hash, bytes.data, bytes.len);
     return plan_register(w, w->plan_count++);
 }
@@ -162,6 +163,21 @@ static tacit_status accept_update(audit_work *w, const Tacit__UpdateDecision *u,
     return TACIT_OK;
 }
 
+/* A decision about a reserve that was never logged, or of which everything was said. */
+static tacit_status decide_unkept(audit_work *w, const tacit_entry *e)
+{
+    const Tacit__UpdateDecision *u = e->entry->update;
+    bool added = true;
+    if (audit_set_has(&w->ended, u->reserve_hash.data))
+        return audit_note(w, "duplicate_decision", "the update was decided before");
+    if (u->accepted)
+        return audit_note(w, "decision_without_spend", "the reserve is not logged");
+    tacit_status status = audit_set_add(&w->leaves, e->leaf, &added, w->err);
+    if (status == TACIT_OK && !added)
+        status = audit_note(w, "duplicate_entry", "the same bytes are logged before");
+    return status;
+}
+
 tacit_status audit_update(audit_work *w, const tacit_entry *e)
 {
     const Tacit__UpdateDecision *u = e->entry->update;
@@ -170,15 +186,15 @@ tacit_status audit_update(audit_work *w, const tacit_entry *e)
     if (status != TACIT_OK || device == AUDIT_NONE)
         return status;
     if (!audit_map_find(&w->reserve_by_leaf, u->reserve_hash.data, u->reserve_hash.len, &reserve))
-        return u->accepted ? audit_note(w, "decision_without_spend", "the reserve is not logged")
-                           : TACIT_OK;
+        return decide_unkept(w, e);
     audit_reserve *r = &w->reserves[reserve];
     if (r->device != device)
         return audit_note(w, "decision_mismatch", "the reserve is another device's");
     if (r->decided)
         return audit_note(w, "duplicate_decision", "the update was decided before");
     r->decided = true;
-    return u->accepted ? accept_update(w, u, r) : TACIT_OK;
+    status = u->accepted ? accept_update(w, u, r) : TACIT_OK;
+    return status == TACIT_OK ? audit_reserve_retire(w, r) : status;
 }
 
 /* --- aggregates --- */
@@ -209,9 +225,9 @@ tacit_status audit_aggregate(audit_work *w, const tacit_entry *e)
     if (p->aggregated)
         return audit_note(w, "duplicate_aggregate", "the round was aggregated before");
     p->aggregated = true;
+    if (p->closed) /* its members are not kept */
+        return audit_note(w, "round_state", "aggregated after the round was closed");
     tacit_status status = check_members(w, a, p);
-    if (status == TACIT_OK && p->closed)
-        status = audit_note(w, "round_state", "aggregated after the round was closed");
     if (status == TACIT_OK && a->n_reserve_hashes < p->plan->quorum)
         status = audit_note(w, "below_quorum", "%zu updates, the plan's quorum is %u",
                             a->n_reserve_hashes, p->plan->quorum);
@@ -409,6 +425,17 @@ tacit_status audit_rolled_back(audit_work *w, const tacit_entry *e)
                       (unsigned long long)r->from_version, (unsigned long long)r->to_version);
 }
 
+static tacit_status retire_reserves(audit_work *w, audit_plan *p)
+{
+    tacit_status status = TACIT_OK;
+    for (size_t at = p->reserves, next; at != AUDIT_NONE && status == TACIT_OK; at = next) {
+        next = w->reserves[at].next;
+        status = audit_reserve_retire(w, &w->reserves[at]);
+    }
+    p->reserves = AUDIT_NONE;
+    return status;
+}
+
 tacit_status audit_round_closed(audit_work *w, const tacit_entry *e)
 {
     const Tacit__RoundClosed *c = e->entry->round_closed;
@@ -418,9 +445,12 @@ tacit_status audit_round_closed(audit_work *w, const tacit_entry *e)
     if (p->closed)
         return audit_note(w, "round_state", "the round was closed before");
     p->closed = true;
-    if (c->published != p->published)
-        return audit_note(w, "round_state", "it was closed as %s, but it was %s",
-                          c->published ? "published" : "failed",
-                          p->published ? "published" : "not published");
-    return TACIT_OK;
+    if (c->published != p->published) {
+        tacit_status status = audit_note(w, "round_state", "it was closed as %s, but it was %s",
+                                         c->published ? "published" : "failed",
+                                         p->published ? "published" : "not published");
+        if (status != TACIT_OK)
+            return status;
+    }
+    return retire_reserves(w, p);
 }

@@ -1,28 +1,123 @@
 #include "privacy/audit_internal.h"
 
-#include "privacy/receipt.h"
-
+#include <stdlib.h>
 #include <string.h>
 
-/* Verifies a note under any key that the log ever had, the newest first. */
-static tacit_status verify_by_log(const audit_work *w, tacit_span note, tacit_checkpoint *out,
-                                  tacit_error *reason)
+/* --- what is to be remembered of the walk --- */
+
+static int by_place(const void *a, const void *b)
 {
-    tacit_note_key key = w->log_key;
-    tacit_status status = tacit_checkpoint_verify(out, note.data, note.size, &key, reason);
-    for (size_t i = w->log_key_count; i > 0 && status == TACIT_INTEGRITY; i--) {
-        tacit_error ignored;
-        memcpy(key.key, w->log_keys[i - 1], TACIT_SIGN_KEY_BYTES);
-        status = tacit_checkpoint_verify(out, note.data, note.size, &key, &ignored);
-    }
-    return status;
+    uint64_t x = ((const audit_mark *)a)->at, y = ((const audit_mark *)b)->at;
+    return x < y ? -1 : x > y;
 }
 
-static tacit_status root_at(audit_work *w, uint64_t size, uint8_t root[TACIT_HASH_BYTES])
+/* The sizes of the checkpoint and of each receipt's, and the places of the receipts' entries. */
+static tacit_status marks_make(audit_work *w)
 {
-    tacit_merkle_store store = tacit_merkle_memory_store(&w->tree);
-    return tacit_merkle_root(&store, size, root, w->err);
+    size_t most = 1 + 2 * w->options->receipt_count, n = 0;
+    tacit_checkpoint stated;
+    w->marks = calloc(most, sizeof *w->marks);
+    if (!w->marks)
+        return tacit_fail(w->err, TACIT_NO_MEMORY, "audit: no memory for receipts");
+    if (tacit_checkpoint_parse(&stated, w->log->checkpoint, w->log->checkpoint_size, NULL) ==
+        TACIT_OK)
+        w->marks[n++].at = stated.size;
+    for (size_t i = 0; i < w->options->receipt_count; i++) {
+        w->marks[n++].at = w->receipts[i].checkpoint.size;
+        w->marks[n++].at = w->receipts[i].receipt.index;
+    }
+    qsort(w->marks, n, sizeof *w->marks, by_place);
+    for (size_t i = 0; i < n; i++)
+        if (w->mark_count == 0 || w->marks[w->mark_count - 1].at != w->marks[i].at)
+            w->marks[w->mark_count++].at = w->marks[i].at;
+    return TACIT_OK;
 }
+
+static const audit_mark *mark_at(const audit_work *w, uint64_t at)
+{
+    const audit_mark key = {.at = at};
+    return bsearch(&key, w->marks, w->mark_count, sizeof *w->marks, by_place);
+}
+
+/* The mark at the place where the walk is, if there is one. */
+static audit_mark *mark_here(audit_work *w)
+{
+    bool here = w->mark_at < w->mark_count && w->marks[w->mark_at].at == w->tree.size;
+    return here ? &w->marks[w->mark_at++] : NULL;
+}
+
+static void mark_root(audit_work *w, audit_mark *mark)
+{
+    mark->has_root = true;
+    tacit_merkle_frontier_root(&w->tree, mark->root);
+}
+
+static tacit_status receipts_read(audit_work *w)
+{
+    const tacit_audit_options *o = w->options;
+    w->receipts = calloc(o->receipt_count ? o->receipt_count : 1, sizeof *w->receipts);
+    if (!w->receipts)
+        return tacit_fail(w->err, TACIT_NO_MEMORY, "audit: no memory for receipts");
+    for (size_t i = 0; i < o->receipt_count; i++) {
+        audit_receipt *r = &w->receipts[i];
+        tacit_status status = tacit_receipt_unpack(&r->receipt, &r->message, o->receipts[i].data,
+                                                   o->receipts[i].size, w->err);
+        if (status != TACIT_OK)
+            return tacit_fail_context(w->err, "%s", o->receipt_names[i]);
+        tacit_merkle_leaf(r->leaf, r->receipt.entry.data, r->receipt.entry.size);
+        if (tacit_checkpoint_parse(&r->checkpoint, r->receipt.checkpoint.data,
+                                   r->receipt.checkpoint.size, NULL) != TACIT_OK)
+            r->checkpoint.size = 0; /* receipt_hold says why */
+    }
+    return TACIT_OK;
+}
+
+tacit_status audit_whole_begin(audit_work *w)
+{
+    w->tiles = calloc(1, sizeof *w->tiles);
+    if (!w->tiles)
+        return tacit_fail(w->err, TACIT_NO_MEMORY, "audit: no memory for tiles");
+    tacit_status status = receipts_read(w);
+    return status == TACIT_OK ? marks_make(w) : status;
+}
+
+void audit_whole_free(audit_work *w)
+{
+    for (size_t i = 0; w->receipts && i < w->options->receipt_count; i++)
+        tacit_message_free(w->receipts[i].message);
+    free(w->receipts);
+    free(w->marks);
+    free(w->tiles);
+}
+
+/* --- entry by entry --- */
+
+/* One complaint is enough: whatever hangs on a wrong tile is wrong as well. */
+static tacit_status compare_tile(void *ctx, const tacit_tile *tile, tacit_error *err)
+{
+    audit_work *w = ctx;
+    tacit_error reason;
+    (void)err;
+    if (w->tile_complained || tacit_export_has_tile(w->log, tile, &reason))
+        return TACIT_OK;
+    w->tile_complained = true;
+    return audit_note_at(w, TACIT_AUDIT_NO_ENTRY, "tile_mismatch", "%s", reason.message);
+}
+
+tacit_status audit_whole_leaf(audit_work *w, const uint8_t leaf[TACIT_HASH_BYTES])
+{
+    const tacit_tile_sink sink = {w, compare_tile};
+    audit_mark *mark = mark_here(w);
+    if (mark) {
+        mark_root(w, mark);
+        mark->has_leaf = true;
+        memcpy(mark->leaf, leaf, TACIT_HASH_BYTES);
+    }
+    tacit_merkle_frontier_append(&w->tree, leaf);
+    return tacit_tiles_add(w->tiles, leaf, &sink, w->err);
+}
+
+/* --- the whole --- */
 
 static tacit_status whole_keys(audit_work *w)
 {
@@ -42,94 +137,126 @@ static tacit_status whole_keys(audit_work *w)
 static tacit_status whole_checkpoint(audit_work *w)
 {
     tacit_error reason;
-    uint8_t root[TACIT_HASH_BYTES];
     const tacit_span note = {(const uint8_t *)w->log->checkpoint, w->log->checkpoint_size};
     tacit_checkpoint *c = &w->out->checkpoint;
     /* Under the key that is trusted, whatever the entries say. */
     if (tacit_checkpoint_verify(c, note.data, note.size, &w->log->log_key, &reason) != TACIT_OK)
         return audit_note_at(w, TACIT_AUDIT_NO_ENTRY, "bad_checkpoint", "%s", reason.message);
-    if (c->size > w->log->count)
+    if (c->size > w->at)
         return audit_note_at(w, TACIT_AUDIT_NO_ENTRY, "incomplete_export",
-                             "the checkpoint covers %llu entries, the export has %zu",
-                             (unsigned long long)c->size, w->log->count);
-    if (c->size < w->log->count) {
+                             "the checkpoint covers %llu entries, the export has %llu",
+                             (unsigned long long)c->size, (unsigned long long)w->at);
+    if (c->size < w->at) {
         tacit_status status =
-            audit_note_at(w, c->size, "unsigned_tail", "the checkpoint covers %llu of %zu entries",
-                          (unsigned long long)c->size, w->log->count);
+            audit_note_at(w, c->size, "unsigned_tail", "the checkpoint covers %llu of %llu entries",
+                          (unsigned long long)c->size, (unsigned long long)w->at);
         if (status != TACIT_OK)
             return status;
     }
-    tacit_status status = root_at(w, c->size, root);
-    if (status == TACIT_OK && memcmp(root, c->root, sizeof root) != 0)
-        status =
-            audit_note_at(w, TACIT_AUDIT_NO_ENTRY, "root_mismatch",
-                          "the first %llu entries have another root", (unsigned long long)c->size);
+    const audit_mark *mark = mark_at(w, c->size);
+    if (mark && mark->has_root && memcmp(mark->root, c->root, sizeof mark->root) == 0)
+        return TACIT_OK;
+    return audit_note_at(w, TACIT_AUDIT_NO_ENTRY, "root_mismatch",
+                         "the first %llu entries have another root", (unsigned long long)c->size);
+}
+
+/* Verifies a note under any key that the log ever had, the newest first. */
+static tacit_status verify_by_log(const audit_work *w, tacit_span note, tacit_checkpoint *out,
+                                  tacit_error *reason)
+{
+    tacit_note_key key = w->log_key;
+    tacit_status status = tacit_checkpoint_verify(out, note.data, note.size, &key, reason);
+    for (size_t i = w->log_key_count; i > 0 && status == TACIT_INTEGRITY; i--) {
+        tacit_error ignored;
+        memcpy(key.key, w->log_keys[i - 1], TACIT_SIGN_KEY_BYTES);
+        status = tacit_checkpoint_verify(out, note.data, note.size, &key, &ignored);
+    }
     return status;
 }
 
-static tacit_status receipt_in_log(audit_work *w, const tacit_receipt *r, const char *name,
-                                   const tacit_checkpoint *c)
+/* By itself: signed, included, an entry. */
+static tacit_status receipt_hold(audit_work *w, audit_receipt *r, const char *name)
 {
-    uint8_t root[TACIT_HASH_BYTES];
-    if (c->size > w->log->count)
-        return audit_note_at(w, TACIT_AUDIT_NO_ENTRY, "incomplete_export",
-                             "%s is of a log of %llu entries, the export has %zu", name,
-                             (unsigned long long)c->size, w->log->count);
-    tacit_status status = root_at(w, c->size, root);
-    if (status != TACIT_OK)
-        return status;
-    if (memcmp(root, c->root, sizeof root) != 0)
-        return audit_note_at(w, TACIT_AUDIT_NO_ENTRY, "split_view",
-                             "%s is of another log with the same size %llu", name,
-                             (unsigned long long)c->size);
-    tacit_span logged = w->log->entries[r->index];
-    if (logged.size != r->entry.size || memcmp(logged.data, r->entry.data, logged.size) != 0)
-        return audit_note_at(w, r->index, "receipt_missing", "%s: its entry is not there", name);
-    return TACIT_OK;
-}
-
-static tacit_status receipt_check(audit_work *w, const tacit_receipt *r, const char *name)
-{
-    tacit_checkpoint c;
     tacit_error reason;
     tacit_entry e;
-    uint8_t leaf[TACIT_HASH_BYTES];
-    tacit_merkle_leaf(leaf, r->entry.data, r->entry.size);
-    tacit_status held = verify_by_log(w, r->checkpoint, &c, &reason);
+    tacit_status held = verify_by_log(w, r->receipt.checkpoint, &r->checkpoint, &reason);
     if (held == TACIT_OK)
-        held =
-            tacit_merkle_verify_inclusion(leaf, r->index, c.size, &r->inclusion, c.root, &reason);
+        held = tacit_merkle_verify_inclusion(r->leaf, r->receipt.index, r->checkpoint.size,
+                                             &r->receipt.inclusion, r->checkpoint.root, &reason);
     if (held == TACIT_OK)
-        held = tacit_entry_open(&e, r->entry.data, r->entry.size, &reason);
+        held = tacit_entry_open(&e, r->receipt.entry.data, r->receipt.entry.size, &reason);
     if (held != TACIT_OK)
         return audit_note_at(w, TACIT_AUDIT_NO_ENTRY, "bad_receipt", "%s: %s", name,
                              reason.message);
     tacit_entry_close(&e);
-    return receipt_in_log(w, r, name, &c);
+    r->holds = true;
+    return TACIT_OK;
+}
+
+/* Against the entries. Equal roots mean equal entries, so the second complaint needs a collision of
+ * SHA-256 or a receipt whose place is outside its own tree, which does not hold. */
+static tacit_status receipt_in_log(audit_work *w, const audit_receipt *r, const char *name)
+{
+    const tacit_checkpoint *c = &r->checkpoint;
+    const audit_mark *size = mark_at(w, c->size), *place = mark_at(w, r->receipt.index);
+    if (c->size > w->at || !size || !place)
+        return audit_note_at(w, TACIT_AUDIT_NO_ENTRY, "incomplete_export",
+                             "%s is of a log of %llu entries, the export has %llu", name,
+                             (unsigned long long)c->size, (unsigned long long)w->at);
+    if (!size->has_root || memcmp(size->root, c->root, sizeof c->root) != 0)
+        return audit_note_at(w, TACIT_AUDIT_NO_ENTRY, "split_view",
+                             "%s is of another log with the same size %llu", name,
+                             (unsigned long long)c->size);
+    if (!place->has_leaf || memcmp(place->leaf, r->leaf, sizeof r->leaf) != 0)
+        return audit_note_at(w, r->receipt.index, "receipt_missing", "%s: its entry is not there",
+                             name);
+    return TACIT_OK;
+}
+
+/* Against each other, whatever the export says: a log has one root of each size and one entry in
+ * each place. */
+static tacit_status receipts_compare(audit_work *w, size_t i, size_t j)
+{
+    const audit_receipt *a = &w->receipts[i], *b = &w->receipts[j];
+    const char *const *names = w->options->receipt_names;
+    if (!a->holds || !b->holds)
+        return TACIT_OK;
+    if (a->checkpoint.size == b->checkpoint.size &&
+        memcmp(a->checkpoint.root, b->checkpoint.root, TACIT_HASH_BYTES) != 0)
+        return audit_note_at(w, TACIT_AUDIT_NO_ENTRY, "split_view",
+                             "%s and %s: the log signed two trees of %llu entries", names[i],
+                             names[j], (unsigned long long)a->checkpoint.size);
+    if (a->receipt.index == b->receipt.index && memcmp(a->leaf, b->leaf, TACIT_HASH_BYTES) != 0)
+        return audit_note_at(w, a->receipt.index, "split_view",
+                             "%s and %s: the log signed two entries in one place", names[i],
+                             names[j]);
+    return TACIT_OK;
 }
 
 static tacit_status whole_receipts(audit_work *w)
 {
     const tacit_audit_options *o = w->options;
-    for (size_t i = 0; i < o->receipt_count; i++) {
-        tacit_receipt r;
-        void *message;
-        tacit_status status =
-            tacit_receipt_unpack(&r, &message, o->receipts[i].data, o->receipts[i].size, w->err);
-        if (status != TACIT_OK)
-            return tacit_fail_context(w->err, "%s", o->receipt_names[i]);
-        status = receipt_check(w, &r, o->receipt_names[i]);
-        tacit_message_free(message);
-        if (status != TACIT_OK)
-            return status;
+    tacit_status status = TACIT_OK;
+    for (size_t i = 0; i < o->receipt_count && status == TACIT_OK; i++) {
+        status = receipt_hold(w, &w->receipts[i], o->receipt_names[i]);
+        if (status == TACIT_OK && w->receipts[i].holds)
+            status = receipt_in_log(w, &w->receipts[i], o->receipt_names[i]);
+        for (size_t j = 0; j < i && status == TACIT_OK; j++)
+            status = receipts_compare(w, j, i);
         w->out->receipts++;
     }
-    return TACIT_OK;
+    return status;
 }
 
-tacit_status audit_whole(audit_work *w)
+tacit_status audit_whole_end(audit_work *w)
 {
-    tacit_status status = whole_keys(w);
+    const tacit_tile_sink sink = {w, compare_tile};
+    audit_mark *mark = mark_here(w);
+    if (mark)
+        mark_root(w, mark);
+    tacit_status status = tacit_tiles_end(w->tiles, &sink, w->err);
+    if (status == TACIT_OK)
+        status = whole_keys(w);
     if (status == TACIT_OK)
         status = whole_checkpoint(w);
     if (status == TACIT_OK)

@@ -238,11 +238,11 @@ static tacit_status verify_folder(const char *folder, const tacit_audit_options 
     tacit_status status = tacit_status_of_input(tacit_export_read(&log, folder, err), err);
     if (status != TACIT_OK)
         return status;
-    status = tacit_audit_run(&audit, &log, options, err);
-    json_t *schedules = status == TACIT_OK ? schedule_list(&log) : NULL;
+    status = tacit_status_of_input(tacit_audit_run(&audit, &log, options, err), err);
     tacit_export_free(&log);
     if (status != TACIT_OK)
         return status;
+    json_t *schedules = schedule_list(&audit);
     if (json)
         status = print_json(&audit, schedules, err);
     else
@@ -261,6 +261,7 @@ tacit_status cmd_verify(int argc, char **argv, tacit_error *err)
     tacit_option_list paths = {.count = 0};
     receipt_files files = {.count = 0};
     tacit_note_key pinned;
+    tacit_pool *pool = NULL;
     const char *folder = NULL, *pinned_text = NULL;
     size_t positionals = 0;
     bool json = false, help = false, allow = false;
@@ -287,13 +288,16 @@ tacit_status cmd_verify(int argc, char **argv, tacit_error *err)
         status = tacit_fail_context(err, "--log-key");
         goto done;
     }
+    TACIT_TRY(tacit_pool_new(&pool, 0, err), done);
     const tacit_audit_options options = {.allow_non_private = allow,
                                          .receipts = files.span,
                                          .receipt_names = paths.item,
                                          .receipt_count = files.count,
-                                         .log_key = pinned_text ? &pinned : NULL};
+                                         .log_key = pinned_text ? &pinned : NULL,
+                                         .pool = pool};
     status = verify_folder(folder, &options, json, err);
 done:
+    tacit_pool_free(pool);
     for (size_t i = 0; i < files.count; i++)
         free(files.data[i]);
     return status;

@@ -1,8 +1,6 @@
 #include "privacy/verify_schedules.h"
 
-#include "common/message.h"
 #include "common/text.h"
-#include "privacy/entry.h"
 #include "privacy/mechanism.h"
 
 #include <stdio.h>
@@ -40,25 +38,11 @@ static void add_schedule(json_t *list, uint64_t entry, const Tacit__Schedule *s)
         json_array_append_new(list, describe(entry, s, &current, rounds));
 }
 
-static void add_entry(json_t *list, uint64_t index, tacit_span bytes)
-{
-    tacit_entry e;
-    Tacit__Schedule *s = NULL;
-    if (tacit_entry_read(&e, bytes.data, bytes.size, NULL) != TACIT_OK)
-        return;
-    if (e.entry->body_case == TACIT__ENTRY__BODY_SCHEDULE &&
-        TACIT_UNPACK(&s, tacit__schedule, e.entry->schedule->schedule.data,
-                     e.entry->schedule->schedule.len, TACIT_MESSAGE_ENTRY_MAX, NULL) == TACIT_OK)
-        add_schedule(list, index, s);
-    tacit_message_free(s);
-    tacit_entry_close(&e);
-}
-
-json_t *schedule_list(const tacit_export *log)
+json_t *schedule_list(const tacit_audit *audit)
 {
     json_t *list = json_array();
-    for (size_t i = 0; list && i < log->count; i++)
-        add_entry(list, i, log->entries[i]);
+    for (size_t i = 0; list && i < audit->schedule_count; i++)
+        add_schedule(list, audit->schedules[i].entry, audit->schedules[i].schedule);
     return list;
 }
 

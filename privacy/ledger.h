@@ -36,6 +36,12 @@ tacit_status tacit_ledger_open(tacit_ledger **out, tacit_database *db, const cha
                                const tacit_identity *log_key, tacit_error *err) TACIT_MUST_CHECK;
 void tacit_ledger_close(tacit_ledger *ledger);
 
+/* The same log through another connection to its database, for reads that take long while the
+ * owner appends: what was committed once never changes. Nothing is checked again and nothing is to
+ * be appended through it. Close it before its connection. */
+tacit_status tacit_ledger_view(tacit_ledger **out, const tacit_ledger *of, tacit_database *db,
+                               tacit_error *err) TACIT_MUST_CHECK;
+
 /* The key and name under which checkpoints verify. */
 const tacit_note_key *tacit_ledger_key(const tacit_ledger *ledger);
 

@@ -485,6 +485,17 @@ tacit_status tacit_ledger_open(tacit_ledger **out, tacit_database *db, const cha
     return status;
 }
 
+tacit_status tacit_ledger_view(tacit_ledger **out, const tacit_ledger *of, tacit_database *db,
+                               tacit_error *err)
+{
+    *out = malloc(sizeof **out);
+    if (!*out)
+        return tacit_fail(err, TACIT_NO_MEMORY, "ledger: no memory to open it");
+    **out = *of;
+    (*out)->db = db;
+    return TACIT_OK;
+}
+
 void tacit_ledger_close(tacit_ledger *ledger)
 {
     free(ledger);

@@ -6,6 +6,7 @@ static const tacit_command commands[] = {
     {"epsilon", "the epsilon of a list of mechanisms", cmd_epsilon},
     {"calibrate", "the smallest noise multiplier within a budget", cmd_calibrate},
     {"verify", "an exported log, checked without its server", cmd_verify},
+    {"canary", "a run with canaries, held against its claim", cmd_canary},
     {NULL, NULL, NULL},
 };
 

@@ -239,6 +239,35 @@ tacit_status tacit_merkle_verify_consistency(uint64_t old_size,
                       (unsigned long long)size, (unsigned long long)old_size);
 }
 
+/* --- a tree that is read once --- */
+
+void tacit_merkle_frontier_append(tacit_merkle_frontier *f, const uint8_t leaf[TACIT_HASH_BYTES])
+{
+    uint8_t hash[TACIT_HASH_BYTES];
+    unsigned level = 0;
+    memcpy(hash, leaf, sizeof hash);
+    for (; f->size >> level & 1; level++)
+        tacit_merkle_node(hash, f->node[level], hash);
+    memcpy(f->node[level], hash, sizeof hash);
+    f->size++;
+}
+
+static tacit_status frontier_read(void *ctx, unsigned level, uint64_t index,
+                                  uint8_t out[TACIT_HASH_BYTES], tacit_error *err)
+{
+    (void)index;
+    (void)err;
+    memcpy(out, ((const tacit_merkle_frontier *)ctx)->node[level], TACIT_HASH_BYTES);
+    return TACIT_OK;
+}
+
+/* The nodes that the root is made of are exactly those of the frontier. */
+void tacit_merkle_frontier_root(const tacit_merkle_frontier *f, uint8_t root[TACIT_HASH_BYTES])
+{
+    const tacit_merkle_store store = {(void *)(uintptr_t)f, frontier_read, NULL};
+    (void)!tacit_merkle_root(&store, f->size, root, NULL);
+}
+
 /* --- a tree in memory --- */
 
 static tacit_status memory_read(void *ctx, unsigned level, uint64_t index,

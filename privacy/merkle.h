@@ -66,7 +66,18 @@ tacit_status tacit_merkle_verify_consistency(uint64_t old_size,
                                              const tacit_proof *proof,
                                              tacit_error *err) TACIT_MUST_CHECK;
 
-/* A tree in memory, for whoever holds a whole log (auditor, tests). Zero-initialise; free. */
+/* What is left of a tree that is only read from left to right: the newest complete node of every
+ * level whose bit is set in `size`. Append and root cost O(log n) and nothing else is kept.
+ * Zero-initialise. */
+typedef struct tacit_merkle_frontier {
+    uint64_t size; /* leaves */
+    uint8_t node[TACIT_MERKLE_LEVELS][TACIT_HASH_BYTES];
+} tacit_merkle_frontier;
+
+void tacit_merkle_frontier_append(tacit_merkle_frontier *f, const uint8_t leaf[TACIT_HASH_BYTES]);
+void tacit_merkle_frontier_root(const tacit_merkle_frontier *f, uint8_t root[TACIT_HASH_BYTES]);
+
+/* A whole tree in memory. Zero-initialise; free. */
 typedef struct tacit_merkle_memory {
     uint8_t (*level[TACIT_MERKLE_LEVELS])[TACIT_HASH_BYTES];
     uint64_t count[TACIT_MERKLE_LEVELS], capacity[TACIT_MERKLE_LEVELS];

@@ -2,7 +2,7 @@
 #ifndef TACIT_PRIVACY_VERIFY_SCHEDULES_H
 #define TACIT_PRIVACY_VERIFY_SCHEDULES_H
 
-#include "privacy/export.h"
+#include "privacy/audit.h"
 
 #include <jansson.h>
 
@@ -10,7 +10,7 @@
  * delta, rounds (how many), mechanism, unit, neighbours, sigma (over the clip norm), q, steps,
  * minimum_separation (of tree noise, else 0), clip_norm. What cannot be read is left out; the audit
  * says so. The caller's; NULL: no memory. */
-json_t *schedule_list(const tacit_export *log);
+json_t *schedule_list(const tacit_audit *audit);
 
 void schedule_list_print(const json_t *list);
 

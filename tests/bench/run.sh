@@ -31,6 +31,13 @@ say() { printf '== %s\n' "$*"; }
 
 say "noise (target: at most 100 ns a value)"
 "$bin/bench_noise"
+say "log: an append at three sizes (target: as log2 of the size)"
+"$bin/bench_ledger" append 1000 10000 100000
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+say "log: the audit of 100,000 entries"
+"$bin/bench_ledger" export "$work/export" 100000
+"$bin/bench_ledger" verify "$work/export"
 say "training in nano's shape, $threads threads"
 "$bin/bench_training" "$threads" 3
 say "tower in nano's shape, $threads threads"

@@ -471,10 +471,11 @@ static void strays_are_swept(void **state)
 
 /* --- adapters in force --- */
 
-static active_adapter write_adapter(fake_device *d, uint64_t version, float value)
+static active_adapter write_adapter_of(fake_device *d, uint64_t version, float value,
+                                       uint64_t canaries)
 {
     tacit_trainable_spec spec = fake_spec();
-    tacit_adapter_info info = {.version = version, .has_base_digest = true};
+    tacit_adapter_info info = {.version = version, .has_base_digest = true, .canaries = canaries};
     active_adapter a = {.exists = true, .version = version};
     tacit_layout layout;
     char path[128], final[CLIENT_PATH_MAX];
@@ -491,6 +492,11 @@ static active_adapter write_adapter(fake_device *d, uint64_t version, float valu
     free(values);
     tacit_layout_free(&layout);
     return a;
+}
+
+static active_adapter write_adapter(fake_device *d, uint64_t version, float value)
+{
+    return write_adapter_of(d, version, value, 0);
 }
 
 static void expect_active(fake_device *d, uint64_t version, uint64_t before)
@@ -547,6 +553,9 @@ static void unusable_adapters_change_nothing(void **state)
     misnamed.version = 3;
     assert_int_equal(active_adapter_switch(d.client, &misnamed, tiny.model, &d.err),
                      TACIT_INTEGRITY);
+    active_adapter audit = write_adapter_of(&d, 2, 0.04f, 100);
+    assert_int_equal(active_adapter_switch(d.client, &audit, tiny.model, &d.err), TACIT_REFUSED);
+    assert_non_null(strstr(d.err.message, "canaries"));
     active_adapter missing = {.exists = true, .version = 4};
     assert_int_not_equal(active_adapter_switch(d.client, &missing, tiny.model, &d.err), TACIT_OK);
     expect_active(&d, 1, 0);

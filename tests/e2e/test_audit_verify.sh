@@ -37,14 +37,24 @@ expect 0 'epsilon against the server infinite' verify "$work/none" --allow-non-p
 
 # A receipt of another log; a log that lost its end; one that lost a byte.
 expect 6 'bad_receipt' verify "$work/lying" --receipt "$work/good.receipt"
+entries=tile/entries/000.p/$(sed -n 2p "$work/clean/checkpoint")
+hashes=${entries/entries/0}
 cp -r "$work/clean" "$work/short"
-head -c -1 "$work/clean/log.bin" >"$work/short/log.bin"
-expect 3 'log.bin' verify "$work/short"
+head -c -1 "$work/clean/$entries" >"$work/short/$entries"
+expect 3 "$entries: entry" verify "$work/short"
+rm "$work/short/$entries"
+expect 6 'incomplete_export' verify "$work/short"
+mkdir "$work/short/$entries"
+expect 3 "$entries" verify "$work/short"
 cp -r "$work/clean" "$work/flipped"
-size=$(stat -c %s "$work/flipped/log.bin")
-printf '\xff' | dd of="$work/flipped/log.bin" bs=1 seek=$((size - 2)) conv=notrunc status=none
+size=$(stat -c %s "$work/flipped/$entries")
+printf '\xff' | dd of="$work/flipped/$entries" bs=1 seek=$((size - 2)) conv=notrunc status=none
 expect 6 'bad_signature' verify "$work/flipped"
 expect 6 'root_mismatch' verify "$work/flipped"
+expect 6 "tile_mismatch: $hashes" verify "$work/flipped"
+cp -r "$work/clean" "$work/untiled"
+rm "$work/untiled/$hashes"
+expect 6 "tile_mismatch: .*$hashes" verify "$work/untiled"
 
 expect 3 'keys.txt' verify "$work/nothing"
 expect 3 'keys.txt: Receipt' verify "$work/clean" --receipt "$work/clean/keys.txt"
@@ -54,30 +64,40 @@ expect 2 '--log-key: key .x.: expected NAME' verify "$work/clean" --log-key x
 expect 2 "unknown option '--html'" verify "$work/clean" --html x
 
 # Every file of an export missing, unreadable as what it is, or garbage; no folder at all.
-for file in keys.txt checkpoint.txt log.bin; do
+for file in keys.txt checkpoint; do
     cp -r "$work/clean" "$work/without-$file"
     rm "$work/without-$file/$file"
     expect 3 "$file" verify "$work/without-$file"
     mkdir "$work/without-$file/$file"
     expect 3 "$file" verify "$work/without-$file"
 done
-expect 3 'keys.txt' verify "$work/clean/log.bin"
+expect 3 'keys.txt' verify "$work/clean/$entries"
 cp -r "$work/clean" "$work/garbage"
-printf 'garbage' >"$work/garbage/log.bin"
-expect 3 'log.bin: entry 0' verify "$work/garbage"
-cp "$work/clean/log.bin" "$work/garbage"
+printf 'garbage' >"$work/garbage/$entries"
+expect 3 "$entries: entry 0" verify "$work/garbage"
+cp "$work/clean/$entries" "$work/garbage/$entries"
 printf 'log garbage' >"$work/garbage/keys.txt"
 expect 3 'keys.txt' verify "$work/garbage"
 cp "$work/clean/keys.txt" "$work/garbage"
-printf 'garbage' >"$work/garbage/checkpoint.txt"
-expect 6 'bad_checkpoint' verify "$work/garbage"
-: >"$work/garbage/log.bin"
+printf 'garbage' >"$work/garbage/checkpoint"
+expect 3 'checkpoint' verify "$work/garbage"
+sed 's/^[0-9][0-9]*$/0/' "$work/clean/checkpoint" >"$work/garbage/checkpoint"
 expect 6 'wrong_start: the log has no entries' verify "$work/garbage"
+expect 6 'bad_checkpoint' verify "$work/garbage"
+
+# An export of before: all entries in one file, the length of each as u32 LE before it.
+expect 0 'old: ok' verify "$work/old" --receipt "$work/good.receipt"
+head -c -1 "$work/old/log.bin" >"$work/old/cut"
+mv "$work/old/cut" "$work/old/log.bin"
+expect 3 'log.bin: entry' verify "$work/old"
+printf 'garbage' >"$work/old/log.bin"
+expect 3 'log.bin: entry 0' verify "$work/old"
+rm "$work/old/log.bin"
+expect 3 'log.bin' verify "$work/old"
 
 # The help lists the commands that exist, and those alone.
 listed=$("$audit" --help | sed -n 's/^  \([a-z]*\)  .*/\1/p' | tr '\n' ' ')
-[ "$listed" = "epsilon calibrate verify " ] || fail "--help lists '$listed'"
+[ "$listed" = "epsilon calibrate verify canary " ] || fail "--help lists '$listed'"
 for command in $listed; do expect 0 "usage: tacit-audit $command" "$command" --help; done
 expect 2 "unknown command 'report'" report "$work/clean"
-expect 2 "unknown command 'canary'" canary "$work/clean"
 echo "audit verify: ok"

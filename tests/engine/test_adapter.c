@@ -445,6 +445,40 @@ static void values_of_another_set_are_refused(void **state)
     fixture_model_free(m);
 }
 
+/* It says so, loads for those who look at it, and is nothing to build on. */
+static void an_adapter_with_canaries_is_marked(void **state)
+{
+    (void)state;
+    tacit_model *m = fixture_model("tied", true);
+    tacit_trainable_spec spec = fixture_spec(TACIT_TRAIN_LORA_FFA);
+    tacit_adapter_info info = {.version = 1};
+    tacit_layout l;
+    tacit_error err;
+    assert_int_equal(tacit_layout_make(&l, m, &spec, NULL), TACIT_OK);
+    float *values = values_of(&l);
+    for (uint64_t canaries = 0; canaries < 2000; canaries += 1000) {
+        tacit_adapter *a;
+        gguf_file *f;
+        uint64_t found = 0;
+        info.canaries = canaries;
+        assert_int_equal(tacit_adapter_save(path, m, &spec, values, &info, &err), TACIT_OK);
+        assert_int_equal(gguf_open(&f, path, NULL), TACIT_OK);
+        assert_int_equal(gguf_get_u64(f, "tacit.canaries", 0, UINT64_MAX, &found, NULL),
+                         canaries ? TACIT_OK : TACIT_NOT_FOUND);
+        assert_int_equal(found, canaries);
+        gguf_close(f);
+        assert_int_equal(tacit_adapter_load(&a, m, path, &err), TACIT_OK);
+        assert_int_equal(tacit_adapter_get_info(a)->canaries, canaries);
+        tacit_adapter_free(a);
+        assert_int_equal(tacit_adapter_read_values(path, m, &spec, values, &err),
+                         canaries ? TACIT_REFUSED : TACIT_OK);
+    }
+    assert_non_null(strstr(err.message, "1000 canaries"));
+    free(values);
+    tacit_layout_free(&l);
+    fixture_model_free(m);
+}
+
 static void values_that_are_no_numbers_are_not_written(void **state)
 {
     (void)state;
@@ -516,6 +550,7 @@ int main(void)
         cmocka_unit_test(an_adapter_of_a_twin_base_is_refused),
         cmocka_unit_test(the_digest_belongs_to_the_values),
         cmocka_unit_test(values_of_another_set_are_refused),
+        cmocka_unit_test(an_adapter_with_canaries_is_marked),
         cmocka_unit_test(values_that_are_no_numbers_are_not_written),
         cmocka_unit_test(torn_files_are_refused),
     };

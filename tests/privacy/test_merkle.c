@@ -8,11 +8,15 @@
 #include "privacy/merkle.h"
 
 #include <sodium.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* The reference tree that implementations of RFC 6962 share: eight leaves, the root of each
- * prefix, and some proofs. */
+/* `test_merkle vectors` prints proofs for tests/interop/check_tiles.go. */
+
+/* The reference tree that implementations of RFC 6962 share (certificate-transparency's
+ * merkle_tree_test, transparency-dev/merkle's testonly/constants.go): eight leaves, the root of
+ * each prefix, and the proofs given there. */
 static const struct {
     const char *bytes;
     size_t size;
@@ -55,6 +59,7 @@ static const struct {
      5,
      {"5f083f0a1a33ca076a95279832580db3e0ef4584bdff1f54c8a360f50de3031e",
       "bc1a0643b12e4d2d7c77918f44e0f4f79a838b6cf9ec5b5c283e1f4d88599e6b", NULL}},
+    {1, 1, {NULL, NULL, NULL}},
 };
 static const struct {
     uint64_t index, size;
@@ -71,6 +76,12 @@ static const struct {
       "ca854ea128ed050b41b35ffc1b87b8eb2bde461e9e3b5596ece6b9d5975a0ae0",
       "d37ee418976dd95753c1c73862b9398fa2a2cf9b4ff0fdfe8b30cd95209614b7"}},
     {2, 3, {"fac54203e7cc696cf0dfcb42c92a1d9dbaf70ad9e621f4bd8d98662f00e3c125", NULL, NULL}},
+    {1,
+     5,
+     {"6e340b9cffb37a989ca544e6bb780a2c78901d3fb33738768511a30617afa01d",
+      "5f083f0a1a33ca076a95279832580db3e0ef4584bdff1f54c8a360f50de3031e",
+      "bc1a0643b12e4d2d7c77918f44e0f4f79a838b6cf9ec5b5c283e1f4d88599e6b"}},
+    {0, 1, {NULL, NULL, NULL}},
 };
 
 static void assert_hash(const uint8_t hash[TACIT_HASH_BYTES], const char *hex)
@@ -145,6 +156,78 @@ static void test_proofs_of_the_reference_tree(void **state)
     tacit_merkle_memory_free(&m);
 }
 
+/* RFC 9162 section 2.1.5, the example in its own letters: seven leaves d0 to d6 with hashes a, b,
+ * c, d, e, f, j; g, h, i above (a b), (c d), (e f); k above (g h), l above (i j). A proof is
+ * written as the RFC writes it. */
+typedef struct rfc_tree {
+    uint8_t node[12][TACIT_HASH_BYTES]; /* 'a' to 'l' */
+} rfc_tree;
+
+static uint8_t *rfc_node(rfc_tree *t, char letter)
+{
+    return t->node[letter - 'a'];
+}
+
+static void rfc_join(rfc_tree *t, char out, char left, char right)
+{
+    uint8_t joined[1 + 2 * TACIT_HASH_BYTES] = {1};
+    memcpy(joined + 1, rfc_node(t, left), TACIT_HASH_BYTES);
+    memcpy(joined + 1 + TACIT_HASH_BYTES, rfc_node(t, right), TACIT_HASH_BYTES);
+    crypto_hash_sha256(rfc_node(t, out), joined, sizeof joined);
+}
+
+static void rfc_build(rfc_tree *t, tacit_merkle_memory *m)
+{
+    static const char leaves[] = "abcdefj";
+    for (uint8_t i = 0; i < 7; i++) {
+        const uint8_t leaf[2] = {0, i};
+        crypto_hash_sha256(rfc_node(t, leaves[i]), leaf, sizeof leaf);
+        add_leaf(m, leaf + 1, 1);
+    }
+    rfc_join(t, 'g', 'a', 'b');
+    rfc_join(t, 'h', 'c', 'd');
+    rfc_join(t, 'i', 'e', 'f');
+    rfc_join(t, 'k', 'g', 'h');
+    rfc_join(t, 'l', 'i', 'j');
+}
+
+static void rfc_proof(rfc_tree *t, const char *letters, const tacit_proof *proof)
+{
+    assert_int_equal(proof->count, strlen(letters));
+    for (size_t i = 0; i < proof->count; i++)
+        assert_memory_equal(proof->hash[i], rfc_node(t, letters[i]), TACIT_HASH_BYTES);
+}
+
+static void test_the_example_of_rfc_9162(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t index;
+        const char *proof;
+    } inclusion[] = {{0, "bhl"}, {3, "cgl"}, {4, "fjk"}, {6, "ik"}};
+    static const struct {
+        uint64_t old_size;
+        const char *proof;
+    } consistency[] = {{3, "cdgl"}, {4, "l"}, {6, "ijk"}};
+    tacit_error err;
+    tacit_proof proof;
+    rfc_tree t;
+    tacit_merkle_memory m = {0};
+    tacit_merkle_store store = tacit_merkle_memory_store(&m);
+    rfc_build(&t, &m);
+    for (size_t i = 0; i < sizeof inclusion / sizeof inclusion[0]; i++) {
+        assert_int_equal(tacit_merkle_inclusion(&store, inclusion[i].index, 7, &proof, &err),
+                         TACIT_OK);
+        rfc_proof(&t, inclusion[i].proof, &proof);
+    }
+    for (size_t i = 0; i < sizeof consistency / sizeof consistency[0]; i++) {
+        assert_int_equal(tacit_merkle_consistency(&store, consistency[i].old_size, 7, &proof, &err),
+                         TACIT_OK);
+        rfc_proof(&t, consistency[i].proof, &proof);
+    }
+    tacit_merkle_memory_free(&m);
+}
+
 /* The naive twin: the recursions of RFC 6962 section 2.1 word for word, on all leaves. */
 enum { TWIN = 70 };
 static uint8_t twin_leaf[TWIN][TACIT_HASH_BYTES];
@@ -168,6 +251,27 @@ static void twin_root(size_t start, size_t n, uint8_t out[TACIT_HASH_BYTES])
     twin_root(start, k, joined + 1);
     twin_root(start + k, n - k, joined + 1 + TACIT_HASH_BYTES);
     crypto_hash_sha256(out, joined, sizeof joined);
+}
+
+/* A tree that is read once has the roots of one that is kept. */
+static void test_the_frontier_has_every_root(void **state)
+{
+    (void)state;
+    tacit_merkle_frontier f = {.size = 0};
+    uint8_t root[TACIT_HASH_BYTES], expected[TACIT_HASH_BYTES];
+    for (uint8_t i = 0; i < TWIN; i++) {
+        const uint8_t leaf[2] = {0, i};
+        crypto_hash_sha256(twin_leaf[i], leaf, sizeof leaf);
+    }
+    tacit_merkle_frontier_root(&f, root);
+    assert_hash(root, ct_roots[0]);
+    for (size_t n = 1; n <= TWIN; n++) {
+        tacit_merkle_frontier_append(&f, twin_leaf[n - 1]);
+        tacit_merkle_frontier_root(&f, root);
+        twin_root(0, n, expected);
+        assert_memory_equal(root, expected, sizeof root);
+        assert_int_equal(f.size, n);
+    }
 }
 
 static void twin_push(tacit_proof *proof, size_t start, size_t n)
@@ -368,15 +472,65 @@ static void test_huge_sizes_stay_in_bounds(void **state)
     assert_in_range(proof.count, 32, TACIT_PROOF_MAX - 1);
 }
 
-int main(void)
+/* --- material for tests/interop --- */
+
+static void print_hash(const uint8_t hash[TACIT_HASH_BYTES], char after)
+{
+    char text[2 * TACIT_HASH_BYTES + 1];
+    tacit_hex(text, hash, TACIT_HASH_BYTES);
+    printf("%s%c", text, after);
+}
+
+static void print_proof(const char *kind, uint64_t size, uint64_t other,
+                        const uint8_t root[TACIT_HASH_BYTES], const uint8_t hash[TACIT_HASH_BYTES],
+                        const tacit_proof *proof)
+{
+    printf("%s %llu %llu ", kind, (unsigned long long)size, (unsigned long long)other);
+    print_hash(root, ' ');
+    print_hash(hash, proof->count ? ' ' : '\n');
+    for (size_t i = 0; i < proof->count; i++)
+        print_hash(proof->hash[i], i + 1 < proof->count ? ' ' : '\n');
+}
+
+/* Every proof of every tree of at most TWIN leaves, and some of trees near powers of two. */
+static int print_vectors(void)
+{
+    tacit_error err;
+    tacit_proof proof;
+    tacit_merkle_memory m = {0};
+    tacit_merkle_store store = tacit_merkle_memory_store(&m);
+    uint8_t root[TACIT_HASH_BYTES], old_root[TACIT_HASH_BYTES];
+    for (uint32_t i = 0; i < 4100; i++)
+        add_leaf(&m, &i, sizeof i);
+    for (uint64_t size = 1; size <= m.count[0]; size += size < TWIN ? 1 : 403) {
+        uint64_t step = size <= TWIN ? 1 : 1 + size / 13;
+        assert_int_equal(tacit_merkle_root(&store, size, root, &err), TACIT_OK);
+        for (uint64_t at = 0; at < size; at += step) {
+            assert_int_equal(tacit_merkle_inclusion(&store, at, size, &proof, &err), TACIT_OK);
+            print_proof("inclusion", size, at, root, m.level[0][at], &proof);
+            assert_int_equal(tacit_merkle_root(&store, at + 1, old_root, &err), TACIT_OK);
+            assert_int_equal(tacit_merkle_consistency(&store, at + 1, size, &proof, &err),
+                             TACIT_OK);
+            print_proof("consistency", size, at + 1, root, old_root, &proof);
+        }
+    }
+    tacit_merkle_memory_free(&m);
+    return 0;
+}
+
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_roots_of_the_reference_tree),
         cmocka_unit_test(test_proofs_of_the_reference_tree),
+        cmocka_unit_test(test_the_example_of_rfc_9162),
+        cmocka_unit_test(test_the_frontier_has_every_root),
         cmocka_unit_test(test_inclusion_equals_the_naive_twin),
         cmocka_unit_test(test_consistency_equals_the_naive_twin),
         cmocka_unit_test(test_a_shorter_log_continues_nothing),
         cmocka_unit_test(test_huge_sizes_stay_in_bounds),
     };
+    if (argc > 1 && strcmp(argv[1], "vectors") == 0)
+        return print_vectors();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

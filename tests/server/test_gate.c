@@ -10,6 +10,10 @@
 #include "fleet.h"
 
 #include "common/text.h"
+#include "server/writer.h"
+
+#include <pthread.h>
+#include <semaphore.h>
 
 static fleet f;
 
@@ -56,15 +60,64 @@ static size_t count_entries(Tacit__Entry__BodyCase kind)
     snprintf(argument, sizeof argument, "=%s", out);
     json_decref(FLEET_ASK(&f, "ledger export", argument));
     fleet_must(tacit_export_read(&log, out, &err), &err, "export");
-    for (size_t i = 0; i < log.count; i++) {
-        tacit_entry e;
-        fleet_must(tacit_entry_open(&e, log.entries[i].data, log.entries[i].size, &err), &err,
-                   "entry");
-        n += e.entry->body_case == kind;
-        tacit_entry_close(&e);
+    tacit_export_cursor c = tacit_export_cursor_over(&log);
+    for (fleet_must(tacit_export_next(&c, &err), &err, "bundle"); c.count;
+         fleet_must(tacit_export_next(&c, &err), &err, "bundle")) {
+        for (size_t i = 0; i < c.count; i++) {
+            tacit_entry e;
+            fleet_must(tacit_entry_open(&e, c.entry[i].data, c.entry[i].size, &err), &err, "entry");
+            n += e.entry->body_case == kind;
+            tacit_entry_close(&e);
+        }
     }
+    tacit_export_cursor_free(&c);
     tacit_export_free(&log);
     return n;
+}
+
+/* --- exports --- */
+
+typedef struct busy {
+    sem_t started, release;
+    tacit_status status;
+} busy;
+
+static tacit_status hold(void *ctx, tacit_error *err)
+{
+    busy *b = ctx;
+    (void)err;
+    sem_post(&b->started);
+    sem_wait(&b->release);
+    return TACIT_OK;
+}
+
+static void *hold_writer(void *ctx)
+{
+    busy *b = ctx;
+    tacit_error err;
+    b->status = writer_run(f.server->writer, hold, NULL, b, &err);
+    return NULL;
+}
+
+/* An export of a long log takes minutes: it waits for nobody and nobody for it. */
+static void test_an_export_needs_no_writer(void **state)
+{
+    (void)state;
+    fleet_device d;
+    pthread_t thread;
+    busy b;
+    fleet_join(&d, &f, "");
+    sem_init(&b.started, 0, 0);
+    sem_init(&b.release, 0, 0);
+    assert_int_equal(pthread_create(&thread, NULL, hold_writer, &b), 0);
+    sem_wait(&b.started);
+    assert_int_equal(count_entries(TACIT__ENTRY__BODY_ENROL), 1); /* exports */
+    sem_post(&b.release);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(b.status, TACIT_OK);
+    sem_destroy(&b.started);
+    sem_destroy(&b.release);
+    fleet_device_free(&d);
 }
 
 /* --- naming a device --- */
@@ -600,6 +653,7 @@ int main(void)
         T(test_clone_by_counter),
         T(test_revoked_for_ever),
         T(test_devices_by_pseudonym),
+        T(test_an_export_needs_no_writer),
         T(test_unknown_and_impostor),
         T(test_nonces),
         T(test_methods_and_listeners),

@@ -24,7 +24,9 @@
  * same for both neighbours, whatever its law.
  *
  * Node noise is derived from a secret seed of the round, so that a restart goes on with the same
- * nodes; nobody but the device ever has it, and it is erased when the round is sealed. */
+ * nodes; nobody but the device ever has it, and it is erased when the round is sealed. Two copies of
+ * a disk that both go on from the middle of a round share it, where sampled rounds would part: the
+ * log takes the update of one alone. */
 #ifndef TACIT_PRIVACY_TREE_NOISE_H
 #define TACIT_PRIVACY_TREE_NOISE_H
 

@@ -113,6 +113,14 @@ static const char *check_reserve_gaussian(const Tacit__Reserve *r)
                : "b, clip_norm or epsilon_after is out of range";
 }
 
+static const char *check_separation(const Tacit__Reserve *r)
+{
+    bool good = r->kind == TACIT_MECHANISM_TREE_GAUSSIAN
+                    ? r->minimum_separation >= 1 && r->minimum_separation <= r->steps
+                    : r->minimum_separation == 0;
+    return good ? NULL : "minimum_separation is out of range";
+}
+
 static const char *check_reserve(const Tacit__Entry *e)
 {
     const Tacit__Reserve *r = e->reserve;
@@ -130,7 +138,7 @@ static const char *check_reserve(const Tacit__Entry *e)
             : "neighbours are unknown",
         r->q_num >= 1 && r->q_num <= TACIT_Q_ONE ? NULL : "q_num is out of range",
         r->steps >= 1 && r->steps <= TACIT_STEPS_MAX ? NULL : "steps are out of range",
-        r->values >= 1 ? NULL : "values are missing",
+        check_separation(r), r->values >= 1 ? NULL : "values are missing",
         r->delta > 0 && r->delta < 1 ? NULL : "delta is out of range",
         r->accountant == TACIT__ACCOUNTANT_KIND__ACCOUNTANT_RDP ? NULL : "accountant is unknown",
         need_text(r->accountant_version, "accountant_version is missing"),

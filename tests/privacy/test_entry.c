@@ -56,7 +56,7 @@ static void spoil(Tacit__Reserve *r, Tacit__Entry *e, size_t row)
         r->round_id.len = 8;
         break;
     case 3:
-        r->kind = 3;
+        r->kind = 4;
         break;
     case 4:
         r->kind = 0;
@@ -142,11 +142,21 @@ static void spoil(Tacit__Reserve *r, Tacit__Entry *e, size_t row)
     case 31:
         e->body_case = TACIT__ENTRY__BODY__NOT_SET;
         break;
+    case 32:
+        r->minimum_separation = 1;
+        break; /* of no tree */
+    case 33:
+        r->kind = TACIT_MECHANISM_TREE_GAUSSIAN;
+        break; /* without one */
+    case 34:
+        r->kind = TACIT_MECHANISM_TREE_GAUSSIAN;
+        r->minimum_separation = r->steps + 1;
+        break;
     default:
         break;
     }
 }
-enum { SPOILS = 32 };
+enum { SPOILS = 35 };
 
 static void test_every_field_is_validated(void **state)
 {

@@ -16,8 +16,8 @@ static json_t *describe(uint64_t entry, const Tacit__Schedule *s, const tacit_me
         "lineage", lineage, "delta", s->delta, "rounds", (json_int_t)rounds, "mechanism",
         tacit_mechanism_kind_name(m->kind), "unit", tacit_privacy_unit_name(m->unit), "neighbours",
         tacit_neighbours_name(m->neighbours), "sigma", tacit_noise_multiplier(m->b), "q",
-        tacit_sampling_rate(m->q_num), "steps", (json_int_t)m->steps, "minimum_separation",
-        (json_int_t)m->minimum_separation, "clip_norm", m->clip_norm);
+        tacit_sampling_rate(m->q_num), "minimum_separation", (json_int_t)m->minimum_separation,
+        "steps", (json_int_t)m->steps, "clip_norm", m->clip_norm);
 }
 
 static void add_schedule(json_t *list, uint64_t entry, const Tacit__Schedule *s)

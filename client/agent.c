@@ -107,11 +107,12 @@ static void report_plan(const checked_plan *p)
                        p->plan->round_index + 1, p->schedule->n_rounds, lineage, m->steps);
     else
         tacit_log_info("plan: round %u of %zu of lineage %.8s: unit %s, noise multiplier %.4g, "
-                       "q %.4g, clip %.4g%s, %u steps",
+                       "q %.4g, clip %.4g%s, %u steps%s",
                        p->plan->round_index + 1, p->schedule->n_rounds, lineage,
                        tacit_privacy_unit_name(m->unit), tacit_mechanism_noise_multiplier(m),
                        tacit_sampling_rate(m->q_num), m->clip_norm,
-                       m->quantile_b ? " that adapts" : "", m->steps);
+                       m->quantile_b ? " that adapts" : "", m->steps,
+                       m->kind == TACIT_MECHANISM_TREE_GAUSSIAN ? " with tree noise" : "");
 }
 
 static tacit_status check_shapes(client *c, const checked_plan *plan, tacit_error *err)

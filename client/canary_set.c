@@ -53,6 +53,11 @@ static tacit_status make_claim(tacit_canary_scores *s, const tacit_mechanism *m,
     if (m->kind == TACIT_MECHANISM_NONE)
         return tacit_fail(err, TACIT_USAGE,
                           "canaries: mechanism none claims no epsilon that they could refute");
+    if (m->kind == TACIT_MECHANISM_TREE_GAUSSIAN)
+        return tacit_fail(
+            err, TACIT_USAGE,
+            "canaries: tree noise deals units to steps by who they are, which canaries "
+            "are not; measure with mechanism gaussian");
     if (s->count > values)
         return tacit_fail(
             err, TACIT_USAGE,

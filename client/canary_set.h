@@ -16,8 +16,8 @@ typedef struct canary_set canary_set;
 
 /* Draws the coins. `values`: length of the trainable vector. `test_seed` as in dp_step.h: NULL, or
  * 32 bytes that give the same coins again. TACIT_USAGE for a count of 0, above `values` or above
- * TACIT_CANARIES_MAX, for the device unit (nothing is beside it), for a clip norm that adapts and
- * for a mechanism without a finite claim at `delta`. */
+ * TACIT_CANARIES_MAX, for the device unit (nothing is beside it), for a clip norm that adapts, for
+ * tree noise and for a mechanism without a finite claim at `delta`. */
 tacit_status canary_set_new(canary_set **out, size_t count, const tacit_mechanism *m, size_t values,
                             double delta, const uint8_t *test_seed,
                             tacit_error *err) TACIT_MUST_CHECK;

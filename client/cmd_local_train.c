@@ -35,7 +35,7 @@ typedef struct train_words {
     tacit_option_list mmproj;
     double epsilon, noise_multiplier, delta, q, clip, divisor, learning_rate, alpha;
     tacit_clip_request adapt;
-    uint64_t steps, unit_examples, max_tokens, rank, canaries;
+    uint64_t steps, separation, unit_examples, max_tokens, rank, canaries;
     bool json;
 } train_words;
 
@@ -69,11 +69,17 @@ static tacit_status parse(train_words *w, int argc, char **argv, bool *help, tac
         {"unit", 0, TACIT_OPTION_TEXT, &w->unit, false, "UNIT",
          "record, subject or device (the policy's)", 0, 0},
         {"mechanism", 0, TACIT_OPTION_TEXT, &w->mechanism, false, "KIND",
-         "gaussian, or none: only where the policy allows it (gaussian)", 0, 0},
+         "gaussian; tree: noise correlated over steps, nothing sampled; or none: only where the "
+         "policy allows it (gaussian)",
+         0, 0},
+        {"separation", 0, TACIT_OPTION_U64, &w->separation, false, "N",
+         "mechanism tree alone: a unit enters one step in N (all steps: each unit once)", 1,
+         TACIT_TREE_STEPS_MAX},
         {"steps", 0, TACIT_OPTION_U64, &w->steps, false, "N",
          "noised steps; with unit device, steps before the one noised release (100)", 1, 1000000},
         {"q", 0, TACIT_OPTION_REAL, &w->q, false, "Q",
-         "sampling probability of a unit in a step (0.05; unit device: 1)", 1e-9, 1},
+         "sampling probability of a unit in a step (0.05; unit device: 1; mechanism tree has none)",
+         1e-9, 1},
         {"clip", 0, TACIT_OPTION_REAL, &w->clip, false, "C",
          "L2 bound of one unit's gradient; unit device: of the whole delta (1)", 1e-9, 1e9},
         {"quantile", 0, TACIT_OPTION_REAL, &w->adapt.quantile, false, "G",
@@ -150,6 +156,23 @@ static tacit_status one_of(const char *option, const char *word, const char *fir
                       second, word);
 }
 
+static tacit_status mechanism_of(local_plan_request *r, const train_words *w, tacit_error *err)
+{
+    bool tree = strcmp(w->mechanism, "tree") == 0;
+    if (w->separation && !tree)
+        return tacit_fail(err, TACIT_USAGE,
+                          "--separation: only with --mechanism tree; leave it out or give that");
+    if (tree && w->q > 0)
+        return tacit_fail(err, TACIT_USAGE,
+                          "--q: mechanism tree samples nothing; leave it out or give --separation");
+    r->separation = !tree ? 0 : (uint32_t)(w->separation ? w->separation : w->steps);
+    r->non_private = strcmp(w->mechanism, "none") == 0;
+    if (tree || r->non_private || strcmp(w->mechanism, "gaussian") == 0)
+        return TACIT_OK;
+    return tacit_fail(err, TACIT_USAGE, "--mechanism: expected gaussian, tree or none, found '%s'",
+                      w->mechanism);
+}
+
 /* Cuts `text` at its commas, in place. */
 static size_t split(char *text, const char *out[TACIT_TRAINABLE_TARGETS_MAX + 1])
 {
@@ -191,7 +214,7 @@ static tacit_status fill_request(local_plan_request *r, const train_words *w,
     r->q = w->q > 0 ? w->q : whole ? 1 : 0.05;
     r->divisor = w->divisor > 0 ? w->divisor : whole ? 1 : 32;
     if (status == TACIT_OK)
-        status = one_of("mechanism", w->mechanism, "gaussian", "none", &r->non_private, err);
+        status = mechanism_of(r, w, err);
     if (status == TACIT_OK)
         status = one_of("optimizer", w->optimizer, "adam", "sgd", &sgd, err);
     if (status == TACIT_OK && r->non_private &&

@@ -59,26 +59,36 @@ static void set_optimizer(making *m)
     o->epsilon = adam ? s->epsilon : 0;
 }
 
+/* What one round costs as an event; its sigma is to be found. */
+static tacit_status shape_of(const making *m, tacit_event *event, tacit_error *err)
+{
+    tacit_mechanism shape;
+    Tacit__Mechanism some = m->mechanism;
+    some.b = TACIT_B_MIN; /* its place is held */
+    some.clip_norm = m->asked->clip_norm;
+    tacit_status status = tacit_mechanism_from_message(&shape, &some, err);
+    return status == TACIT_OK ? tacit_event_from_mechanism(event, &shape, 1, err) : status;
+}
+
 /* The least noise for the epsilon asked, at the delta that the sampler's inexactness leaves. */
 static tacit_status calibrate(const making *m, size_t values, double *z, tacit_error *err)
 {
     const local_plan_request *r = m->asked;
     const tacit_accountant *rdp;
-    tacit_event event = {.neighbours = TACIT_ADD_REMOVE,
-                         .sigma = 1,
-                         .q = tacit_sampling_rate(m->mechanism.q_num),
-                         .count = m->mechanism.steps};
+    tacit_event event;
+    tacit_status status = shape_of(m, &event, err);
+    if (status == TACIT_OK)
+        status = tacit_accountant_find(&rdp, "rdp", err);
+    if (status != TACIT_OK)
+        return status;
     uint64_t drawn = tacit_step_noise_values(values, r->adapt.quantile != 0);
-    double delta = r->delta - tacit_noise_delta(drawn * m->mechanism.steps, r->epsilon);
-    tacit_status status = tacit_accountant_find(&rdp, "rdp", err);
-    if (status == TACIT_OK && !(delta > 0))
+    double delta = r->delta - tacit_noise_delta(drawn * event.count, r->epsilon);
+    if (!(delta > 0))
         return tacit_fail(err, TACIT_USAGE,
                           "--epsilon %g: the sampler's inexactness leaves nothing of delta %g over "
                           "%zu values and %u steps; ask for less epsilon",
                           r->epsilon, r->delta, values, m->mechanism.steps);
-    if (status == TACIT_OK)
-        status = tacit_accountant_calibrate(rdp, &event, r->epsilon, delta, z, err);
-    return status;
+    return tacit_accountant_calibrate(rdp, &event, r->epsilon, delta, z, err);
 }
 
 static tacit_status set_mechanism(making *m, size_t values, tacit_error *err)
@@ -87,14 +97,16 @@ static tacit_status set_mechanism(making *m, size_t values, tacit_error *err)
     Tacit__Mechanism *out = &m->mechanism;
     double z = r->noise_multiplier;
     *out = (Tacit__Mechanism)TACIT__MECHANISM__INIT;
-    out->kind = r->non_private ? TACIT__MECHANISM_KIND__MECHANISM_NONE
-                               : TACIT__MECHANISM_KIND__MECHANISM_SUBSAMPLED_GAUSSIAN;
+    out->kind = r->non_private  ? TACIT__MECHANISM_KIND__MECHANISM_NONE
+                : r->separation ? TACIT__MECHANISM_KIND__MECHANISM_TREE_GAUSSIAN
+                                : TACIT__MECHANISM_KIND__MECHANISM_SUBSAMPLED_GAUSSIAN;
+    out->minimum_separation = r->separation;
     out->unit = (Tacit__Unit)r->unit;
     out->neighbours = TACIT__NEIGHBOURS__NEIGHBOURS_ADD_REMOVE;
     out->steps = r->unit == TACIT_UNIT_DEVICE ? 1 : r->steps;
     out->divisor = r->divisor;
     out->unit_examples = r->unit_examples;
-    tacit_status status = tacit_q_num_for_rate(&out->q_num, r->q, err);
+    tacit_status status = tacit_q_num_for_rate(&out->q_num, r->separation ? 1 : r->q, err);
     if (status == TACIT_OK && !r->non_private && r->epsilon > 0)
         status = calibrate(m, values, &z, err);
     if (status == TACIT_OK && !r->non_private)

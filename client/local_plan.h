@@ -7,8 +7,9 @@
 #include "common/bytes.h"
 
 typedef struct local_plan_request {
-    bool non_private; /* mechanism none */
-    double epsilon;   /* of this training alone: gives the noise; 0: noise_multiplier counts */
+    bool non_private;    /* mechanism none */
+    uint32_t separation; /* above 0: tree noise, a unit in one step of this many; q is not used */
+    double epsilon;      /* of this training alone: gives the noise; 0: noise_multiplier counts */
     double noise_multiplier; /* of a step as a whole; used when epsilon is 0 */
     double delta;
     tacit_privacy_unit unit;

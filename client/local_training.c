@@ -7,6 +7,7 @@
 #include "privacy/release.h"
 
 #include <math.h>
+#include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,11 +17,12 @@ typedef struct training {
     const training_job *job;
     tacit_trainer *trainer;
     tacit_optimizer optimizer;
-    tacit_dp *dp;                  /* NULL with the device unit */
-    float *parent, *mean;          /* mean: what the optimizer gets */
-    tacit_gradient_sink take_unit; /* the unit's gradient */
-    training_place place;          /* whole steps taken, clip norm of the next one */
-    uint32_t steps;                /* of the plan */
+    tacit_dp *dp;                        /* NULL with the device unit */
+    float *parent, *mean;                /* mean: what the optimizer gets */
+    tacit_gradient_sink take_unit;       /* the unit's gradient */
+    training_place place;                /* whole steps taken, clip norm of the next one */
+    uint32_t steps;                      /* of the plan */
+    uint8_t seed[TACIT_TREE_SEED_BYTES]; /* of the round's tree noise; zeros for other mechanisms */
     /* Of the step that runs, for the local log. */
     double loss;
     size_t drawn, units, finite;
@@ -233,6 +235,53 @@ static tacit_status load_parent(training *t)
     return TACIT_OK;
 }
 
+static bool has_tree(const training_job *job)
+{
+    return job->mechanism->kind == TACIT_MECHANISM_TREE_GAUSSIAN;
+}
+
+/* Beside the values: the seed of tree noise, or the canaries, of which there are none with it. */
+static tacit_status keep(training *t)
+{
+    const training_job *job = t->job;
+    tacit_buffer beside = {.cap = 0};
+    tacit_status status = has_tree(job) ? tacit_buffer_append(&beside, t->seed, sizeof t->seed)
+                                        : canary_set_save(job->canaries, &beside, t->err);
+    if (status == TACIT_OK)
+        status = training_checkpoint_write(job->checkpoint, job->plan_hash, t->place,
+                                           tacit_trainer_values(t->trainer), &t->optimizer,
+                                           (tacit_span){beside.data, beside.size}, t->err);
+    else if (has_tree(job))
+        status = tacit_fail(t->err, status, "training: no memory for a checkpoint");
+    if (beside.data)
+        sodium_memzero(beside.data, beside.size);
+    tacit_buffer_free(&beside);
+    return status;
+}
+
+static tacit_status restore_beside(training *t, tacit_span beside)
+{
+    const training_job *job = t->job;
+    if (!has_tree(job))
+        return canary_set_restore(job->canaries, beside, job->checkpoint, t->err);
+    if (beside.size != sizeof t->seed)
+        return tacit_fail(t->err, TACIT_INTEGRITY,
+                          "%s: expected the seed of tree noise, found %zu bytes", job->checkpoint,
+                          beside.size);
+    memcpy(t->seed, beside.data, sizeof t->seed);
+    return TACIT_OK;
+}
+
+/* Tree noise has a seed from before the first step on: a restart goes on with the same nodes. */
+static tacit_status begin_anew(training *t)
+{
+    const training_job *job = t->job;
+    if (!has_tree(job))
+        return TACIT_OK;
+    tacit_status status = tacit_dp_tree_seed(t->seed, job->nonce, job->test_seed, t->err);
+    return status == TACIT_OK ? keep(t) : status;
+}
+
 static tacit_status resume(training *t)
 {
     const training_job *job = t->job;
@@ -241,9 +290,8 @@ static tacit_status resume(training *t)
     tacit_status status = training_checkpoint_read(job->checkpoint, job->plan_hash, &t->place,
                                                    tacit_trainer_values(t->trainer), &t->optimizer,
                                                    &beside, &found, t->err);
-    if (status == TACIT_OK && found)
-        status = canary_set_restore(job->canaries, (tacit_span){beside.data, beside.size},
-                                    job->checkpoint, t->err);
+    if (status == TACIT_OK)
+        status = found ? restore_beside(t, (tacit_span){beside.data, beside.size}) : begin_anew(t);
     if (status == TACIT_OK && t->place.steps_done > t->steps)
         status = tacit_fail(t->err, TACIT_INTEGRITY, "%s: it has more steps than the plan",
                             job->checkpoint);
@@ -252,19 +300,8 @@ static tacit_status resume(training *t)
         status =
             tacit_fail(t->err, TACIT_INTEGRITY, "%s: expected the plan's clip norm %g, found %g",
                        job->checkpoint, job->mechanism->clip_norm, t->place.clip_norm);
-    tacit_buffer_free(&beside);
-    return status;
-}
-
-static tacit_status keep(training *t)
-{
-    const training_job *job = t->job;
-    tacit_buffer beside = {.cap = 0};
-    tacit_status status = canary_set_save(job->canaries, &beside, t->err);
-    if (status == TACIT_OK)
-        status = training_checkpoint_write(job->checkpoint, job->plan_hash, t->place,
-                                           tacit_trainer_values(t->trainer), &t->optimizer,
-                                           (tacit_span){beside.data, beside.size}, t->err);
+    if (beside.data)
+        sodium_memzero(beside.data, beside.size);
     tacit_buffer_free(&beside);
     return status;
 }
@@ -286,13 +323,32 @@ done:
     return status;
 }
 
-/* The steps that are left, and no more: privacy's own count is of this run. */
+/* Which step a unit enters follows from who it is and the plan. */
+static tacit_status set_tree(training *t)
+{
+    const training_job *job = t->job;
+    size_t n = snapshot_units(job->snapshot);
+    uint64_t *tags = malloc((n + 1) * sizeof *tags);
+    if (!tags)
+        return tacit_fail(t->err, TACIT_NO_MEMORY, "training: no memory for %zu units", n);
+    for (size_t i = 0; i < n; i++)
+        tags[i] = snapshot_unit_tag(job->snapshot, i, job->plan_hash);
+    tacit_status status = tacit_dp_set_tree(t->dp, t->seed, t->place.steps_done, tags, n, t->err);
+    tacit_wipe_free(tags);
+    return status;
+}
+
+/* The steps that are left, and no more: privacy's own count is of this run. Tree noise has a place
+ * for every step of the plan. */
 static tacit_status begin_steps(training *t)
 {
     tacit_mechanism left = *t->job->mechanism;
-    left.steps -= t->place.steps_done;
+    bool tree = has_tree(t->job);
+    left.steps -= tree ? 0 : t->place.steps_done;
     left.clip_norm = t->place.clip_norm;
-    return tacit_dp_new(&t->dp, &left, t->job->values, t->job->nonce, t->job->test_seed, t->err);
+    tacit_status status =
+        tacit_dp_new(&t->dp, &left, t->job->values, t->job->nonce, t->job->test_seed, t->err);
+    return status == TACIT_OK && tree ? set_tree(t) : status;
 }
 
 static tacit_status run_steps(training *t)
@@ -359,6 +415,7 @@ tacit_status local_training_run(const training_job *job, training_result *out, t
         status = run_steps(&t);
     if (status == TACIT_OK)
         status = take_result(&t, out);
+    sodium_memzero(t.seed, sizeof t.seed);
     tacit_dp_free(t.dp);
     tacit_optimizer_fini(&t.optimizer);
     tacit_trainer_free(t.trainer);

@@ -7,9 +7,12 @@
  *               clip, add   (privacy);   mean   (privacy)   -> optimizer   (engine)
  *               values, moments, step number and clip norm to the checkpoint, durably
  *
+ * With tree noise (privacy/tree_noise.h) it is units by their slots instead of a sample, and the
+ * seed of the noise lies in the checkpoint from before the first step.
+ *
  * There the optimizer starts at zero and sees noised means alone, a clip norm that adapts noised
- * counts (privacy/dp_step.h), so everything in the checkpoint is post-processing of released
- * values.
+ * counts (privacy/dp_step.h), so everything in the checkpoint but that seed is post-processing of
+ * released values.
  *
  * Unit device, one release of the whole:
  *   each local step:  the gradient of at most unit_examples examples, drawn anew   (engine)

@@ -1,5 +1,6 @@
 #include "client/snapshot.h"
 
+#include "common/bytes.h"
 #include "common/file.h"
 #include "common/secret.h"
 #include "engine/dataset.h"
@@ -282,6 +283,21 @@ void snapshot_close(client_snapshot *s)
 size_t snapshot_units(const client_snapshot *s)
 {
     return s->n_units;
+}
+
+/* Records without a subject are a subject of their own, told apart from any name. */
+uint64_t snapshot_unit_tag(const client_snapshot *s, size_t unit, const uint8_t key[32])
+{
+    const tacit_record *r = &s->record[s->unit[unit][0]].record;
+    const char *name = s->setup.unit == TACIT_UNIT_RECORD ? r->id : r->subject;
+    uint8_t hash[32], kind = name != NULL;
+    crypto_generichash_state h;
+    crypto_generichash_init(&h, key, 32, sizeof hash);
+    crypto_generichash_update(&h, &kind, 1);
+    if (name)
+        crypto_generichash_update(&h, (const uint8_t *)name, strlen(name));
+    crypto_generichash_final(&h, hash, sizeof hash);
+    return tacit_load_u64(hash);
 }
 
 /* --- preparing examples --- */

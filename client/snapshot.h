@@ -39,6 +39,10 @@ void snapshot_close(client_snapshot *s);
 
 size_t snapshot_units(const client_snapshot *s);
 
+/* 64 bits that follow from who the unit is (a record's id, a subject's name) and the key alone: the
+ * same whatever else the store holds. */
+uint64_t snapshot_unit_tag(const client_snapshot *s, size_t unit, const uint8_t key[32]);
+
 /* At most `most` examples of a unit, chosen anew each time, uniformly, when it has more. Prepares
  * them; unusable ones are left out. Valid until snapshot_release.
  *

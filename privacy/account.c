@@ -674,6 +674,7 @@ static void fill_reserve(Tacit__Reserve *r, const account_work *w, const account
     r->clip_norm = w->mechanism.clip_norm;
     r->values = w->plan->trainable_values;
     r->quantile_b = w->mechanism.quantile_b;
+    r->minimum_separation = w->mechanism.minimum_separation;
     r->delta = terms->policy.delta;
     r->accountant = TACIT__ACCOUNTANT_KIND__ACCOUNTANT_RDP;
     r->accountant_version = version;

@@ -131,12 +131,13 @@ static json_t *json_round(const tacit_audit_round *r)
                   (json_int_t)r->rejected, "summed", r->summed, "published", r->published, "closed",
                   r->closed, "epsilon_server", json_number(r->epsilon_server), "epsilon_published",
                   json_number(r->epsilon_published), "epsilon_rule", r->rule);
-    json_t *clip = json_pack("{s:I,s:o,s:o,s:o,s:o}", "quantile_b", (json_int_t)m->quantile_b,
+    json_t *more = json_pack("{s:I,s:o,s:o,s:o,s:o,s:I}", "quantile_b", (json_int_t)m->quantile_b,
                              "quantile_target", json_number(m->quantile_target), "clip_rate",
                              json_number(m->clip_rate), "clip_min", json_number(m->clip_min),
-                             "clip_max", json_number(m->clip_max));
-    json_object_update(round, clip);
-    json_decref(clip);
+                             "clip_max", json_number(m->clip_max), "minimum_separation",
+                             (json_int_t)m->minimum_separation);
+    json_object_update(round, more);
+    json_decref(more);
     json_object_update(round, result);
     json_decref(result);
     return round;

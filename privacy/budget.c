@@ -2,6 +2,7 @@
 
 #include "common/bytes.h"
 #include "privacy/noise.h"
+#include "privacy/policy.h"
 
 #include <math.h>
 #include <string.h>
@@ -83,13 +84,8 @@ double tacit_budget_epsilon_times(const tacit_budget *b, uint32_t times)
 
 tacit_status tacit_budget_event(tacit_event *out, const Tacit__Reserve *reserve, tacit_error *err)
 {
-    *out = (tacit_event){
-        .neighbours = (tacit_neighbours)reserve->neighbours,
-        .sigma = tacit_step_noise_multiplier(reserve->b, reserve->quantile_b),
-        .q = tacit_sampling_rate(reserve->q_num),
-        .count = reserve->steps,
-    };
-    return tacit_event_validate(out, err);
+    tacit_mechanism m = tacit_reserve_mechanism(reserve);
+    return tacit_event_price(out, &m, 1, err);
 }
 
 tacit_status tacit_budget_join(tacit_budget *b, const tacit_budget *other, tacit_error *err)

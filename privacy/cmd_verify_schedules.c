@@ -23,6 +23,8 @@ static json_t *describe(uint64_t entry, const Tacit__Schedule *s, const tacit_me
                            "sigma_gradients", tacit_noise_multiplier(m->b), "sigma_count",
                            tacit_noise_multiplier(m->quantile_b), "clip_rate", m->clip_rate,
                            "clip_min", m->clip_min, "clip_max", m->clip_max));
+    if (row && m->minimum_separation)
+        json_object_set_new(row, "minimum_separation", json_integer(m->minimum_separation));
     return row;
 }
 
@@ -74,6 +76,9 @@ static void print_private(const json_t *row)
                number_of(row, "quantile_target"), number_of(row, "clip_min"),
                number_of(row, "clip_max"), number_of(row, "sigma_gradients"),
                number_of(row, "sigma_count"));
+    if (json_object_get(row, "minimum_separation"))
+        printf("    nothing is sampled: a unit enters one step in %.0f, and steps share noise\n",
+               number_of(row, "minimum_separation"));
 }
 
 void schedule_list_print(const json_t *list)

@@ -15,9 +15,10 @@
 
 typedef enum dp_state { DP_BETWEEN_STEPS, DP_IN_STEP, DP_BROKEN } dp_state;
 
-/* How the two mechanisms differ; everything else is shared. */
+/* How the mechanisms differ; everything else is shared. */
 typedef struct dp_rule {
-    void (*begin)(tacit_dp *dp);
+    tacit_status (*begin)(tacit_dp *dp, tacit_error *err);
+    void (*choose)(tacit_dp *dp, size_t n_units);
     void (*add)(tacit_dp *dp, const float *grad); /* NULL: a zero gradient */
     void (*mean)(tacit_dp *dp, float *mean);
 } dp_rule;
@@ -37,13 +38,37 @@ struct tacit_dp {
     double *plain; /* [values]: kind NONE */
     size_t *drawn; /* [room], at least one */
     size_t room, n_drawn, n_added;
+    tacit_tree_noise *tree; /* kind TREE, from here on */
+    uint32_t *slot;         /* [n_slots] */
+    size_t n_slots;
 };
 
-static void gaussian_begin(tacit_dp *dp)
+static tacit_status gaussian_begin(tacit_dp *dp, tacit_error *err)
 {
+    (void)err;
     tacit_noise_draw(dp->noise, dp->mechanism.b, dp->sum, dp->values);
     if (dp->mechanism.quantile_b)
         tacit_noise_draw(dp->noise, dp->mechanism.quantile_b, &dp->count, 1);
+    return TACIT_OK;
+}
+
+static void poisson_choose(tacit_dp *dp, size_t n_units)
+{
+    tacit_sampler_draw(dp->sampling, dp->mechanism.q_num, n_units, dp->drawn, &dp->n_drawn);
+}
+
+static tacit_status tree_begin(tacit_dp *dp, tacit_error *err)
+{
+    return tacit_tree_noise_step(dp->tree, dp->steps_done + 1, dp->sum, err);
+}
+
+static void slot_choose(tacit_dp *dp, size_t n_units)
+{
+    uint32_t now = dp->steps_done % dp->mechanism.minimum_separation;
+    dp->n_drawn = 0;
+    for (size_t i = 0; i < n_units; i++)
+        if (dp->slot[i] == now)
+            dp->drawn[dp->n_drawn++] = i;
 }
 
 static void gaussian_add(tacit_dp *dp, const float *grad)
@@ -77,9 +102,11 @@ static void gaussian_mean(tacit_dp *dp, float *mean)
     adapt_clip(dp);
 }
 
-static void plain_begin(tacit_dp *dp)
+static tacit_status plain_begin(tacit_dp *dp, tacit_error *err)
 {
+    (void)err;
     memset(dp->plain, 0, dp->values * sizeof *dp->plain);
+    return TACIT_OK;
 }
 
 static void plain_add(tacit_dp *dp, const float *grad)
@@ -97,8 +124,16 @@ static void plain_mean(tacit_dp *dp, float *mean)
         mean[i] = (float)(dp->plain[i] / dp->mechanism.divisor);
 }
 
-static const dp_rule gaussian_rule = {gaussian_begin, gaussian_add, gaussian_mean};
-static const dp_rule plain_rule = {plain_begin, plain_add, plain_mean};
+static const dp_rule plain_rule = {plain_begin, poisson_choose, plain_add, plain_mean};
+static const dp_rule gaussian_rule = {gaussian_begin, poisson_choose, gaussian_add, gaussian_mean};
+static const dp_rule tree_rule = {tree_begin, slot_choose, gaussian_add, gaussian_mean};
+
+static const dp_rule *rule_of(tacit_mechanism_kind kind)
+{
+    if (kind == TACIT_MECHANISM_NONE)
+        return &plain_rule;
+    return kind == TACIT_MECHANISM_TREE_GAUSSIAN ? &tree_rule : &gaussian_rule;
+}
 
 static tacit_status allocate(tacit_dp *dp, tacit_error *err)
 {
@@ -132,7 +167,7 @@ tacit_status tacit_dp_new(tacit_dp **out, const tacit_mechanism *mechanism, size
     if (!dp)
         return tacit_fail(err, TACIT_NO_MEMORY, "private step: no memory");
     dp->mechanism = *mechanism;
-    dp->rule = mechanism->kind == TACIT_MECHANISM_NONE ? &plain_rule : &gaussian_rule;
+    dp->rule = rule_of(mechanism->kind);
     dp->values = values;
     dp->clip_norm = mechanism->clip_norm;
     TACIT_TRY(allocate(dp, err), out);
@@ -162,6 +197,8 @@ void tacit_dp_free(tacit_dp *dp)
     wipe_free(dp->grid, dp->values, sizeof *dp->grid);
     wipe_free(dp->plain, dp->values, sizeof *dp->plain);
     wipe_free(dp->drawn, dp->room, sizeof *dp->drawn);
+    wipe_free(dp->slot, dp->n_slots, sizeof *dp->slot);
+    tacit_tree_noise_free(dp->tree);
     wipe_free(dp, 1, sizeof *dp); /* how many units were drawn */
 }
 
@@ -173,6 +210,37 @@ static tacit_status misuse(tacit_dp *dp, tacit_error *err, const char *what)
                       "this round cannot go on",
                       dp->steps_done + (dp->steps_done < dp->mechanism.steps), dp->mechanism.steps,
                       what, dp->n_added, dp->n_drawn);
+}
+
+tacit_status tacit_dp_tree_seed(uint8_t seed[TACIT_TREE_SEED_BYTES],
+                                const uint8_t nonce[TACIT_DRBG_NONCE_BYTES],
+                                const uint8_t *test_seed, tacit_error *err)
+{
+    tacit_drbg *g;
+    tacit_status status = tacit_drbg_new(&g, "tree seed", nonce, test_seed, err);
+    if (status == TACIT_OK)
+        tacit_drbg_bytes(g, seed, TACIT_TREE_SEED_BYTES);
+    tacit_drbg_free(g);
+    return status;
+}
+
+tacit_status tacit_dp_set_tree(tacit_dp *dp, const uint8_t seed[TACIT_TREE_SEED_BYTES],
+                               uint32_t steps_done, const uint64_t *tags, size_t n_units,
+                               tacit_error *err)
+{
+    if (dp->rule != &tree_rule || dp->tree || steps_done > dp->mechanism.steps ||
+        n_units > UNITS_MAX)
+        return tacit_fail(err, TACIT_USAGE,
+                          "private step: tree noise is set once, before the first step of a plan "
+                          "that has it");
+    dp->slot = malloc((n_units + 1) * sizeof *dp->slot);
+    if (!dp->slot)
+        return tacit_fail(err, TACIT_NO_MEMORY, "private step: no memory for %zu units", n_units);
+    dp->n_slots = n_units;
+    for (size_t i = 0; i < n_units; i++)
+        dp->slot[i] = (uint32_t)(tags[i] % dp->mechanism.minimum_separation);
+    dp->steps_done = steps_done;
+    return tacit_tree_noise_new(&dp->tree, dp->mechanism.b, dp->values, seed, err);
 }
 
 static tacit_status make_room(tacit_dp *dp, size_t n_units, tacit_error *err)
@@ -202,15 +270,18 @@ tacit_status tacit_dp_begin_step(tacit_dp *dp, size_t n_units, const size_t **dr
                           "private step: all %" PRIu32
                           " steps of the plan were taken; more need a new reserve",
                           dp->mechanism.steps);
+    if (dp->rule == &tree_rule && (!dp->tree || n_units != dp->n_slots))
+        return misuse(dp, err, "its units are not those that tree noise was set for");
     tacit_status status = make_room(dp, n_units, err);
+    tacit_drbg_refresh(dp->noise);
+    tacit_drbg_refresh(dp->sampling);
+    if (status == TACIT_OK)
+        status = dp->rule->begin(dp, err);
     if (status != TACIT_OK) {
         dp->state = DP_BROKEN;
         return status;
     }
-    tacit_drbg_refresh(dp->noise);
-    tacit_drbg_refresh(dp->sampling);
-    dp->rule->begin(dp);
-    tacit_sampler_draw(dp->sampling, dp->mechanism.q_num, n_units, dp->drawn, &dp->n_drawn);
+    dp->rule->choose(dp, n_units);
     dp->n_added = 0;
     dp->state = DP_IN_STEP;
     *drawn = dp->drawn;

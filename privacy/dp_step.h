@@ -27,12 +27,17 @@
  * With kind NONE sampling and order of calls are the same and
  * mean = sum / divisor, summed in double in the order of the calls, without clipping and noise.
  *
+ * Kind TREE (tree_noise.h) draws nothing by chance: tacit_dp_set_tree comes before the first step,
+ * and unit i enters step t = 1, 2, ... when its slot, tags[i] mod minimum_separation, is (t - 1)
+ * mod minimum_separation. A step's noise is that of its nodes.
+ *
  * One owner, not thread-safe. Any error leaves the object refusing further steps. */
 #ifndef TACIT_PRIVACY_DP_STEP_H
 #define TACIT_PRIVACY_DP_STEP_H
 
 #include "privacy/drbg.h"
 #include "privacy/mechanism.h"
+#include "privacy/tree_noise.h"
 
 typedef struct tacit_dp tacit_dp;
 
@@ -43,6 +48,19 @@ tacit_status tacit_dp_new(tacit_dp **out, const tacit_mechanism *mechanism, size
                           const uint8_t nonce[TACIT_DRBG_NONCE_BYTES], const uint8_t *test_seed,
                           tacit_error *err) TACIT_MUST_CHECK;
 void tacit_dp_free(tacit_dp *dp);
+
+/* Kind TREE alone (else TACIT_USAGE), once, before the first step. `seed`: of the round, secret,
+ * the same after a restart; `steps_done`: whole steps taken before it. tags[n_units]: from who a
+ * unit is and nothing else, so that a unit more changes no other's; every step must be of as many
+ * units. */
+tacit_status tacit_dp_set_tree(tacit_dp *dp, const uint8_t seed[TACIT_TREE_SEED_BYTES],
+                               uint32_t steps_done, const uint64_t *tags, size_t n_units,
+                               tacit_error *err) TACIT_MUST_CHECK;
+
+/* A fresh seed, from the kernel's entropy and the nonce; from `test_seed` when it is not NULL. */
+tacit_status tacit_dp_tree_seed(uint8_t seed[TACIT_TREE_SEED_BYTES],
+                                const uint8_t nonce[TACIT_DRBG_NONCE_BYTES],
+                                const uint8_t *test_seed, tacit_error *err) TACIT_MUST_CHECK;
 
 /* Begins a step over units 0 .. n_units - 1 (n_units may be 0). *drawn points to the ascending
  * indices of the drawn units and stays valid until the next call of begin_step or free.

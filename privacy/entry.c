@@ -115,6 +115,15 @@ static const char *check_reserve_gaussian(const Tacit__Reserve *r)
                : "b, quantile_b, clip_norm or epsilon_after is out of range";
 }
 
+static const char *check_separation(const Tacit__Reserve *r)
+{
+    bool good =
+        r->kind == TACIT_MECHANISM_TREE_GAUSSIAN
+            ? r->minimum_separation >= 1 && r->minimum_separation <= r->steps && r->quantile_b == 0
+            : r->minimum_separation == 0;
+    return good ? NULL : "minimum_separation or quantile_b does not fit the kind";
+}
+
 static const char *check_reserve(const Tacit__Entry *e)
 {
     const Tacit__Reserve *r = e->reserve;
@@ -123,14 +132,16 @@ static const char *check_reserve(const Tacit__Entry *e)
         r->round_id.len == 0 || r->round_id.len == 16 ? NULL : "round_id has not 16 bytes",
         need_bytes(r->plan_hash, 32, "plan_hash has not 32 bytes"),
         need_bytes(r->lineage, 16, "lineage has not 16 bytes"),
-        none || r->kind == TACIT_MECHANISM_SUBSAMPLED_GAUSSIAN ? NULL : "kind is unknown",
+        r->kind >= TACIT_MECHANISM_NONE && r->kind <= TACIT_MECHANISM_TREE_GAUSSIAN
+            ? NULL
+            : "kind is unknown",
         r->unit >= TACIT_UNIT_RECORD && r->unit <= TACIT_UNIT_DEVICE ? NULL : "unit is unknown",
         r->neighbours == TACIT_ADD_REMOVE || r->neighbours == TACIT_REPLACE_ONE
             ? NULL
             : "neighbours are unknown",
         r->q_num >= 1 && r->q_num <= TACIT_Q_ONE ? NULL : "q_num is out of range",
         r->steps >= 1 && r->steps <= TACIT_STEPS_MAX ? NULL : "steps are out of range",
-        r->values >= 1 ? NULL : "values are missing",
+        check_separation(r), r->values >= 1 ? NULL : "values are missing",
         r->delta > 0 && r->delta < 1 ? NULL : "delta is out of range",
         r->accountant == TACIT__ACCOUNTANT_KIND__ACCOUNTANT_RDP ? NULL : "accountant is unknown",
         need_text(r->accountant_version, "accountant_version is missing"),

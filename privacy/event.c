@@ -1,5 +1,7 @@
 #include "privacy/event.h"
 
+#include "privacy/tree_noise.h"
+
 #include <inttypes.h>
 
 #define SIGMA_MIN 1e-3
@@ -26,6 +28,24 @@ tacit_status tacit_event_validate(const tacit_event *event, tacit_error *err)
     return TACIT_OK;
 }
 
+tacit_status tacit_event_price(tacit_event *out, const tacit_mechanism *m, uint64_t rounds,
+                               tacit_error *err)
+{
+    bool tree = m->kind == TACIT_MECHANISM_TREE_GAUSSIAN;
+    tacit_status status = tree ? tacit_mechanism_validate(m, err) : TACIT_OK;
+    if (status != TACIT_OK)
+        return status;
+    *out = (tacit_event){
+        .neighbours = m->neighbours,
+        .sigma = tacit_mechanism_noise_multiplier(m),
+        .q = tacit_sampling_rate(m->q_num),
+    };
+    uint64_t runs = tree ? tacit_tree_runs(m->steps, m->minimum_separation) : m->steps;
+    if (__builtin_mul_overflow(rounds, runs, &out->count))
+        return tacit_fail(err, TACIT_BAD_INPUT, "event: %" PRIu64 " rounds are too many", rounds);
+    return tacit_event_validate(out, err);
+}
+
 tacit_status tacit_event_from_mechanism(tacit_event *out, const tacit_mechanism *m, uint64_t rounds,
                                         tacit_error *err)
 {
@@ -35,12 +55,5 @@ tacit_status tacit_event_from_mechanism(tacit_event *out, const tacit_mechanism 
     if (m->kind == TACIT_MECHANISM_NONE)
         return tacit_fail(err, TACIT_REFUSED,
                           "mechanism none has no finite epsilon; it cannot enter an account");
-    *out = (tacit_event){
-        .neighbours = m->neighbours,
-        .sigma = tacit_mechanism_noise_multiplier(m),
-        .q = tacit_sampling_rate(m->q_num),
-    };
-    if (__builtin_mul_overflow(rounds, m->steps, &out->count))
-        return tacit_fail(err, TACIT_BAD_INPUT, "event: %" PRIu64 " rounds are too many", rounds);
-    return tacit_event_validate(out, err);
+    return tacit_event_price(out, m, rounds, err);
 }

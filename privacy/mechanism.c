@@ -51,6 +51,11 @@ static tacit_status check_quantile(const tacit_mechanism *m, tacit_error *err)
         status = tacit_fail(err, TACIT_BAD_INPUT,
                             "mechanism.quantile_b: the device unit is released once and has no "
                             "quantile to follow; set quantile_b and what belongs to it to 0");
+    else if (m->kind == TACIT_MECHANISM_TREE_GAUSSIAN)
+        status = tacit_fail(err, TACIT_BAD_INPUT,
+                            "mechanism.quantile_b: tree noise is shared by steps and needs one "
+                            "clip norm for all of them, yet this one adapts; set quantile_b and "
+                            "what belongs to it to 0");
 out:
     return status;
 }
@@ -94,11 +99,29 @@ static tacit_status check_device_unit(const tacit_mechanism *m, tacit_error *err
                : check_integer("b", m->b, TACIT_B_MIN, TACIT_B_WHOLE_MAX, err);
 }
 
+static tacit_status check_tree(const tacit_mechanism *m, tacit_error *err)
+{
+    if (m->kind != TACIT_MECHANISM_TREE_GAUSSIAN)
+        return check_integer("minimum_separation", m->minimum_separation, 0, 0, err);
+    if (m->q_num != TACIT_Q_ONE || m->unit == TACIT_UNIT_DEVICE ||
+        m->neighbours != TACIT_ADD_REMOVE)
+        return tacit_fail(err, TACIT_BAD_INPUT,
+                          "mechanism.kind: tree noise samples nothing and protects records or "
+                          "subjects: expected q_num 2^32, unit record or subject and neighbours "
+                          "add-remove, found %" PRIu64 ", %s and %s; correct the plan",
+                          m->q_num, tacit_privacy_unit_name(m->unit),
+                          tacit_neighbours_name(m->neighbours));
+    tacit_status status = check_integer("steps", m->steps, 1, TACIT_TREE_STEPS_MAX, err);
+    return status == TACIT_OK
+               ? check_integer("minimum_separation", m->minimum_separation, 1, m->steps, err)
+               : status;
+}
+
 tacit_status tacit_mechanism_validate(const tacit_mechanism *m, tacit_error *err)
 {
     tacit_status status;
     TACIT_TRY(check_integer("kind", (uint64_t)m->kind, TACIT_MECHANISM_NONE,
-                            TACIT_MECHANISM_SUBSAMPLED_GAUSSIAN, err),
+                            TACIT_MECHANISM_TREE_GAUSSIAN, err),
               out);
     TACIT_TRY(check_integer("unit", (uint64_t)m->unit, TACIT_UNIT_RECORD, TACIT_UNIT_DEVICE, err),
               out);
@@ -111,6 +134,7 @@ tacit_status tacit_mechanism_validate(const tacit_mechanism *m, tacit_error *err
     TACIT_TRY(check_integer("unit_examples", m->unit_examples, 1, TACIT_UNIT_EXAMPLES_MAX, err),
               out);
     TACIT_TRY(m->kind == TACIT_MECHANISM_NONE ? check_none(m, err) : check_gaussian(m, err), out);
+    TACIT_TRY(check_tree(m, err), out);
     status = check_device_unit(m, err);
 out:
     return status;
@@ -137,6 +161,7 @@ tacit_status tacit_mechanism_from_message(tacit_mechanism *out, const Tacit__Mec
         .clip_rate = message->clip_rate,
         .clip_min = message->clip_min,
         .clip_max = message->clip_max,
+        .minimum_separation = message->minimum_separation,
     };
     return tacit_mechanism_validate(out, err);
 }
@@ -154,7 +179,8 @@ bool tacit_mechanism_equal(const tacit_mechanism *a, const tacit_mechanism *b)
            a->steps == b->steps && a->divisor == b->divisor &&
            a->unit_examples == b->unit_examples && a->quantile_b == b->quantile_b &&
            a->quantile_target == b->quantile_target && a->clip_rate == b->clip_rate &&
-           a->clip_min == b->clip_min && a->clip_max == b->clip_max;
+           a->clip_min == b->clip_min && a->clip_max == b->clip_max &&
+           a->minimum_separation == b->minimum_separation;
 }
 
 double tacit_noise_multiplier(uint64_t b)
@@ -268,7 +294,9 @@ tacit_status tacit_q_num_for_rate(uint64_t *q_num, double q, tacit_error *err)
 
 const char *tacit_mechanism_kind_name(tacit_mechanism_kind kind)
 {
-    return kind == TACIT_MECHANISM_NONE ? "none" : "subsampled_gaussian";
+    static const char *const names[] = {"unspecified", "none", "subsampled_gaussian",
+                                        "tree_gaussian"};
+    return (unsigned)kind < 4 ? names[kind] : names[0];
 }
 
 const char *tacit_privacy_unit_name(tacit_privacy_unit unit)

@@ -42,6 +42,7 @@
 #define TACIT_B_WHOLE_MAX 200000000ull
 
 #define TACIT_STEPS_MAX 1000000u
+#define TACIT_TREE_STEPS_MAX 16384u
 #define TACIT_CLIP_NORM_MIN 1e-9
 #define TACIT_CLIP_NORM_MAX 1e9
 #define TACIT_DIVISOR_MIN 1e-9
@@ -53,7 +54,8 @@
 
 typedef enum tacit_mechanism_kind {
     TACIT_MECHANISM_NONE = TACIT__MECHANISM_KIND__MECHANISM_NONE,
-    TACIT_MECHANISM_SUBSAMPLED_GAUSSIAN = TACIT__MECHANISM_KIND__MECHANISM_SUBSAMPLED_GAUSSIAN
+    TACIT_MECHANISM_SUBSAMPLED_GAUSSIAN = TACIT__MECHANISM_KIND__MECHANISM_SUBSAMPLED_GAUSSIAN,
+    TACIT_MECHANISM_TREE_GAUSSIAN = TACIT__MECHANISM_KIND__MECHANISM_TREE_GAUSSIAN
 } tacit_mechanism_kind;
 
 typedef enum tacit_privacy_unit {
@@ -81,7 +83,8 @@ typedef struct tacit_mechanism {
     uint64_t quantile_b;    /* noise of the count of units within the clip */
     double quantile_target; /* (0, 1) */
     double clip_rate;
-    double clip_min, clip_max; /* clip_min <= clip_norm <= clip_max, and not both equal */
+    double clip_min, clip_max;   /* clip_min <= clip_norm <= clip_max, and not both equal */
+    uint32_t minimum_separation; /* kind TREE: a unit enters one step in this many; else 0 */
 } tacit_mechanism;
 
 /* Copies and validates; TACIT_BAD_INPUT names the field, the range and what was found. A plan
@@ -95,7 +98,10 @@ tacit_status tacit_mechanism_from_plan(tacit_mechanism *out, const Tacit__Plan *
  * and C = 0, so that a plan without noise cannot look like one with; the device unit is released
  * once, whole: q = 1, steps = 1, divisor = 1, neighbours add-remove, b at most TACIT_B_WHOLE_MAX
  * (its steps of local training are the plan's local_steps). A clip norm adapts with all five fields
- * of that set or with none, for records and subjects. */
+ * of that set or with none, for records and subjects. Kind TREE has unit record or subject,
+ * neighbours add-remove, q = 1 (nothing is sampled), at most TACIT_TREE_STEPS_MAX steps, a
+ * separation of at most its steps and a fixed clip norm: a node adds up steps, which are of one
+ * grid only while C stays. */
 tacit_status tacit_mechanism_validate(const tacit_mechanism *m, tacit_error *err) TACIT_MUST_CHECK;
 
 /* All fields equal: what the auditor asks of plan, schedule and reserve. */
@@ -147,7 +153,8 @@ tacit_status tacit_mechanism_set_noise(Tacit__Mechanism *out, double clip_norm,
 /* The largest q_num with q_num / 2^32 <= q (less sampling costs less); at least 1. */
 tacit_status tacit_q_num_for_rate(uint64_t *q_num, double q, tacit_error *err) TACIT_MUST_CHECK;
 
-/* "none" or "subsampled_gaussian"; "record", "subject", "device"; "add-remove", "replace-one". */
+/* "none", "subsampled_gaussian" or "tree_gaussian"; "record", "subject", "device"; "add-remove",
+ * "replace-one". */
 const char *tacit_mechanism_kind_name(tacit_mechanism_kind kind);
 const char *tacit_privacy_unit_name(tacit_privacy_unit unit);
 const char *tacit_neighbours_name(tacit_neighbours neighbours);

@@ -251,7 +251,7 @@ tacit_status tacit_policy_check(const tacit_policy *policy, const Tacit__Plan *p
 }
 
 /* What a reserve does not log has no bearing on its cost. */
-static tacit_mechanism reserve_mechanism(const Tacit__Reserve *r)
+tacit_mechanism tacit_reserve_mechanism(const Tacit__Reserve *r)
 {
     bool adapts = r->quantile_b != 0;
     return (tacit_mechanism){
@@ -269,13 +269,14 @@ static tacit_mechanism reserve_mechanism(const Tacit__Reserve *r)
         .clip_rate = adapts ? 1 : 0,
         .clip_min = adapts ? TACIT_CLIP_NORM_MIN : 0,
         .clip_max = adapts ? TACIT_CLIP_NORM_MAX : 0,
+        .minimum_separation = r->minimum_separation,
     };
 }
 
 tacit_status tacit_policy_check_reserve(const tacit_policy *policy, const Tacit__Reserve *reserve,
                                         tacit_error *err)
 {
-    tacit_mechanism m = reserve_mechanism(reserve);
+    tacit_mechanism m = tacit_reserve_mechanism(reserve);
     tacit_status status = tacit_mechanism_validate(&m, err);
     if (status == TACIT_OK)
         status = check_protection(policy, &m, reserve->delta, err);
@@ -487,6 +488,7 @@ tacit_status tacit_reserve_follows_plan(const Tacit__Reserve *reserve, const Tac
         {"steps", reserve->steps == m.steps},
         {"clip_norm", reserve->clip_norm == m.clip_norm},
         {"quantile_b", reserve->quantile_b == m.quantile_b},
+        {"minimum_separation", reserve->minimum_separation == m.minimum_separation},
         {"values", reserve->values == plan->trainable_values},
     };
     for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++)

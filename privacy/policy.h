@@ -60,6 +60,10 @@ bool tacit_policy_enrol_holds(const uint8_t identity_key[TACIT_SIGN_KEY_BYTES],
 tacit_status tacit_policy_check(const tacit_policy *policy, const Tacit__Plan *plan,
                                 tacit_error *err) TACIT_MUST_CHECK;
 
+/* What a reserve logs of the mechanism that ran; unchecked. Divisor and unit_examples, which it
+ * does not log, are 1. */
+tacit_mechanism tacit_reserve_mechanism(const Tacit__Reserve *reserve);
+
 /* The same of a reserve by itself, for local training, whose plan is not in the log: what it logs
  * is a mechanism that runs (TACIT_BAD_INPUT) and one that the policy allows (TACIT_REFUSED). */
 tacit_status tacit_policy_check_reserve(const tacit_policy *policy, const Tacit__Reserve *reserve,

@@ -10,7 +10,7 @@
 
 bool tacit_mechanism_releases_whole(const tacit_mechanism *m)
 {
-    return m->unit == TACIT_UNIT_DEVICE && m->kind != TACIT_MECHANISM_NONE;
+    return m->unit == TACIT_UNIT_DEVICE && m->kind == TACIT_MECHANISM_SUBSAMPLED_GAUSSIAN;
 }
 
 double tacit_release_scale(const tacit_mechanism *m)

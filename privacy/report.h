@@ -39,7 +39,7 @@ void report_csv(markup *m, const report *r);
 
 /* The statement of the guarantee in words, a field at a time, in the order in which NIST SP 800-226
  * goes from the parameters down to the collection of data. */
-#define REPORT_FIELD_TEXT 1024
+#define REPORT_FIELD_TEXT 2048
 typedef struct report_field {
     const char *key, *title; /* "unit_of_privacy", "Unit of privacy" */
     char text[REPORT_FIELD_TEXT];

@@ -32,6 +32,7 @@ typedef struct facts {
     bool summed_noise; /* a published epsilon is below that against the server */
     uint64_t over_cap, lost, non_private, insecure, skipped;
     uint64_t adaptive; /* rounds whose clip norm follows a quantile */
+    uint64_t tree;     /* rounds with tree noise */
     uint64_t add_remove, replace_one, whole, without_noise; /* rounds; whole: of the device unit */
 } facts;
 
@@ -65,6 +66,7 @@ static void gather_rounds(facts *f, const tacit_audit *a)
         }
         widen(&f->sigma, tacit_mechanism_noise_multiplier(m));
         f->adaptive += m->quantile_b > 0;
+        f->tree += m->kind == TACIT_MECHANISM_TREE_GAUSSIAN;
         widen(&f->q, tacit_sampling_rate(m->q_num));
         widen(&f->steps, m->steps);
         f->whole += m->unit == TACIT_UNIT_DEVICE;
@@ -194,7 +196,7 @@ static void mechanism(const report *r, const facts *f, char *out)
 {
     char sigma[2 * MARKUP_NUMBER], q[2 * MARKUP_NUMBER], steps[2 * MARKUP_NUMBER];
     (void)r;
-    if (f->whole < f->add_remove + f->replace_one || !f->whole)
+    if (f->whole + f->tree < f->add_remove + f->replace_one || f->whole + f->tree == 0)
         say(out,
             "Differentially private stochastic gradient descent on the device: Poisson sampling of "
             "units, one gradient a unit clipped as a whole in L2 and truncated to an integer grid, "
@@ -204,6 +206,14 @@ static void mechanism(const report *r, const facts *f, char *out)
             "Rounds of the device unit (%llu): local steps without noise, then the whole change of "
             "the adapter clipped in L2 and noised once on that grid, without sampling. ",
             (unsigned long long)f->whole);
+    if (f->tree)
+        say(out,
+            "Rounds with tree noise (%llu): no sampling; each unit enters one step in as many as "
+            "the table of rounds says, which one follows from who it is. Its gradient is clipped "
+            "in "
+            "L2 onto that grid, and the discrete Gaussian noise is correlated over a round's steps "
+            "by a binary tree, so that sums of steps carry little of it. ",
+            (unsigned long long)f->tree);
     if (f->adaptive)
         say(out,
             "In %llu rounds the clip norm follows a quantile of the gradient norms, by a count "
@@ -222,7 +232,6 @@ static void mechanism(const report *r, const facts *f, char *out)
 static void accounting(const report *r, const facts *f, char *out)
 {
     (void)r;
-    (void)f;
     say(out,
         "Renyi differential privacy (" TACIT_ACCOUNTANT_VERSION
         ") of the Gaussian, Poisson-subsampled where q is below 1, in integer arithmetic rounded "
@@ -232,6 +241,11 @@ static void accounting(const report *r, const facts *f, char *out)
         "plans that depend on earlier results. The cost of a round is charged in full before its "
         "first gradient is computed and never given back, also where no update followed. The "
         "distance of the noise sampler from the exact law is taken off delta.");
+    if (f->tree)
+        say(out,
+            " A round with tree noise counts as that many runs of the Gaussian without sampling: "
+            "the most that the squared number of one unit's steps in a node adds up to over the "
+            "nodes of the tree.");
 }
 
 static void trust(const report *r, const facts *f, char *out)

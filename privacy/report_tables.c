@@ -242,6 +242,8 @@ static void cell_steps(markup *m, const tacit_audit_round *r)
     if (r->local_steps)
         markup_format(m, " after %u local, %u colluders assumed", r->local_steps,
                       r->assumed_colluders);
+    if (r->mechanism.minimum_separation)
+        markup_format(m, ", a unit in one of every %u", r->mechanism.minimum_separation);
     markup_raw(m, "</td>");
 }
 

@@ -30,6 +30,7 @@ enum {
     AT_Q,
     AT_NOISE,
     AT_MECHANISM,
+    AT_SEPARATION,
     AT_CLIP,
     AT_QUANTILE,
     AT_QUANTILE_NOISE,
@@ -62,9 +63,16 @@ const control_option lineage_start_options[] = {
     [AT_LOCAL_STEPS] = {"local-steps", "N",
                         "unit device alone: steps of local training before its delta is clipped "
                         "and noised once (20)"},
-    [AT_Q] = {"q", "Q", "sampling probability of a unit in a step (0.05; unit device: 1)"},
+    [AT_Q] = {"q", "Q",
+              "sampling probability of a unit in a step (0.05; unit device and mechanism "
+              "tree: 1)"},
     [AT_NOISE] = {"noise-multiplier", "Z", "sigma over the clip norm, of a step as a whole (1)"},
-    [AT_MECHANISM] = {"mechanism", "KIND", "gaussian, or none: no clipping, no noise (gaussian)"},
+    [AT_MECHANISM] = {"mechanism", "KIND",
+                      "gaussian; tree: noise correlated over a round's steps, nothing sampled; or "
+                      "none: no clipping, no noise (gaussian)"},
+    [AT_SEPARATION] = {"separation", "N",
+                       "mechanism tree alone: a unit enters one step in N of a round (all steps: "
+                       "each unit once)"},
     [AT_CLIP] = {"clip", "C", "L2 bound of one unit's gradient; unit device: of its delta (1)"},
     [AT_QUANTILE] = {"quantile", "G",
                      "adapts the clip, which starts at C, to this quantile of the units' gradient "
@@ -169,18 +177,18 @@ done:
 
 static tacit_status fill_mechanism(starting *s, tacit_error *err)
 {
-    static const char *const kinds[] = {"none", "gaussian", NULL}, *const units[] = {
-                                                                       "record", "subject",
-                                                                       "device", NULL};
+    static const char *const kinds[] = {"none", "gaussian", "tree", NULL}, *const units[] = {
+                                                                               "record", "subject",
+                                                                               "device", NULL};
     size_t kind = 1, unit = 1;
     double q;
-    uint64_t steps, examples;
+    uint64_t steps, examples, separation;
     tacit_status status;
     TACIT_TRY(choose(s, AT_MECHANISM, kinds, &kind, err), done);
     TACIT_TRY(choose(s, AT_UNIT, units, &unit, err), done);
-    bool whole = unit == 2;
+    bool whole = unit == 2, tree = kind == 2;
     TACIT_TRY(U64(AT_STEPS, whole ? 1 : 20, 1, TACIT_STEPS_MAX, &steps), done);
-    TACIT_TRY(F64(AT_Q, whole ? 1 : 0.05, 1e-9, 1, &q), done);
+    TACIT_TRY(F64(AT_Q, whole || tree ? 1 : 0.05, 1e-9, 1, &q), done);
     TACIT_TRY(F64(AT_DIVISOR, whole ? 1 : 32, TACIT_DIVISOR_MIN, TACIT_DIVISOR_MAX,
                   &s->mechanism.divisor),
               done);
@@ -190,8 +198,13 @@ static tacit_status fill_mechanism(starting *s, tacit_error *err)
     s->mechanism.neighbours = TACIT__NEIGHBOURS__NEIGHBOURS_ADD_REMOVE;
     s->mechanism.steps = (uint32_t)steps;
     s->mechanism.unit_examples = (uint32_t)examples;
-    s->mechanism.kind = kind ? TACIT__MECHANISM_KIND__MECHANISM_SUBSAMPLED_GAUSSIAN
-                             : TACIT__MECHANISM_KIND__MECHANISM_NONE;
+    TACIT_TRY(U64(AT_SEPARATION, tree ? steps : 0, tree, tree ? steps : 0, &separation), done);
+    s->mechanism.minimum_separation = (uint32_t)separation;
+    s->mechanism.kind = (Tacit__MechanismKind[]){
+        TACIT__MECHANISM_KIND__MECHANISM_NONE,
+        TACIT__MECHANISM_KIND__MECHANISM_SUBSAMPLED_GAUSSIAN,
+        TACIT__MECHANISM_KIND__MECHANISM_TREE_GAUSSIAN,
+    }[kind];
     status = fill_noise(s, err);
 done:
     return status;
@@ -270,6 +283,9 @@ static double derive_norm_bound(const starting *s, const tacit_mechanism *m, siz
         return steps * rate * root;
     double clip = fmax(s->mechanism.clip_norm, s->mechanism.clip_max);
     double noise = tacit_noise_multiplier(s->mechanism.b) * clip * root;
+    if (s->mechanism
+            .minimum_separation) /* a step's has as many nodes as the tree is high at most */
+        noise *= sqrt(1 + log2(steps));
     double step = 4 * clip + 1.2 * noise / s->mechanism.divisor;
     if (s->mechanism.kind == TACIT__MECHANISM_KIND__MECHANISM_NONE)
         step = root;

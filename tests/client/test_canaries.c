@@ -244,7 +244,7 @@ static void coins_are_fair_and_secret(void **state)
 
 static void impossible_sets_are_refused(void **state)
 {
-    tacit_mechanism m = steps_of(1, 1, 1), none = m, device = m, adaptive = m;
+    tacit_mechanism m = steps_of(1, 1, 1), none = m, device = m, adaptive = m, tree = m;
     canary_set *set;
     tacit_error err;
     (void)state;
@@ -266,6 +266,12 @@ static void impossible_sets_are_refused(void **state)
     assert_non_null(strstr(err.message, "trainable value of its own"));
     assert_int_equal(canary_set_new(&set, 100001, &m, 200000, 1e-5, NULL, &err), TACIT_USAGE);
     assert_int_equal(canary_set_new(&set, 1, &none, values, 1e-5, NULL, &err), TACIT_USAGE);
+    tree.kind = TACIT_MECHANISM_TREE_GAUSSIAN;
+    tree.q_num = TACIT_Q_ONE;
+    tree.minimum_separation = tree.steps;
+    OK(tacit_mechanism_validate(&tree, &err));
+    assert_int_equal(canary_set_new(&set, 1, &tree, values, 1e-5, NULL, &err), TACIT_USAGE);
+    assert_non_null(strstr(err.message, "tree noise"));
     assert_null(set);
 }
 

@@ -174,16 +174,19 @@ typedef struct made_plan {
     checked_plan checked;
 } made_plan;
 
+static uint32_t tree_separation; /* of the plans that are made; 0: no tree noise */
+
 static void make_plan(fake_device *d, made_plan *p, double epsilon)
 {
     static const char *const targets[] = {"attn_output"};
     local_plan_request request = {.epsilon = epsilon,
                                   .delta = 1e-5,
                                   .unit = TACIT_UNIT_SUBJECT,
+                                  .separation = tree_separation,
                                   .q = 0.25,
                                   .clip_norm = 1,
                                   .divisor = 4,
-                                  .steps = 2,
+                                  .steps = tree_separation ? 12 : 2,
                                   .unit_examples = 4,
                                   .max_tokens = 256,
                                   .optimizer = {.kind = TACIT_ADAM,
@@ -302,14 +305,17 @@ static void an_epsilon_costs_itself(void **state)
     made_plan p;
     round_state r;
     (void)state;
-    make_device(&d, 2);
-    make_plan(&d, &p, 3);
-    OK(reserve(&d, &p, &r));
-    assert_true(spent(&d) <= 3 && spent(&d) > 3 - 1e-3);
-    assert_true(fake_device_has(&d, "rounds", ".jsonl"));
-    round_state_free(&r);
-    drop_plan(&p);
-    fake_device_drop(&d);
+    for (tree_separation = 0; tree_separation <= 12; tree_separation += 4) {
+        make_device(&d, 2);
+        make_plan(&d, &p, 3);
+        OK(reserve(&d, &p, &r));
+        assert_true(spent(&d) <= 3 && spent(&d) > 3 - 1e-3);
+        assert_true(fake_device_has(&d, "rounds", ".jsonl"));
+        round_state_free(&r);
+        drop_plan(&p);
+        fake_device_drop(&d);
+    }
+    tree_separation = 0;
 }
 
 /* Until it is refused, and then for ever: no small plan slips through an exhausted account. */

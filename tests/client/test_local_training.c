@@ -614,6 +614,111 @@ static void a_whole_device_restarts_bit_exact(void **state)
     run_end(&cut);
 }
 
+/* --- tree noise: each unit in its own steps --- */
+
+static tacit_mechanism tree_steps(uint32_t steps, uint32_t separation)
+{
+    tacit_mechanism m = private_steps(steps);
+    m.kind = TACIT_MECHANISM_TREE_GAUSSIAN;
+    m.q_num = TACIT_Q_ONE;
+    m.minimum_separation = separation;
+    return m;
+}
+
+static void run_tree(run *r, uint32_t stop_after)
+{
+    run_begin(r, tiny.model, tree_steps(6, 3));
+    r->job.test_seed = seed;
+    r->stop_after = stop_after;
+    run_go(r);
+}
+
+/* A restart anywhere, the noise of whole subtrees before it: the same bits. */
+static void tree_noise_restarts_bit_exact(void **state)
+{
+    run whole, cut;
+    (void)state;
+    write_records(7);
+    run_tree(&whole, 0);
+    OK(whole.status);
+    run_tree(&cut, 3);
+    assert_int_equal(cut.status, TACIT_AGAIN);
+    cut.stop = 0;
+    cut.stop_after = 5;
+    run_go(&cut);
+    assert_int_equal(cut.status, TACIT_AGAIN);
+    cut.stop = 0;
+    cut.stop_after = 0;
+    run_go(&cut);
+    OK(cut.status);
+    assert_int_equal(cut.steps_seen, 6);
+    assert_memory_equal(whole.result.trained, cut.result.trained, whole.job.values * sizeof(float));
+    run_end(&whole);
+    run_end(&cut);
+}
+
+/* The seed is the round's own and lies in the checkpoint: without a test seed, a restart goes on
+ * with it, which another run does not have. */
+static void tree_noise_keeps_its_seed(void **state)
+{
+    run first, other;
+    (void)state;
+    write_text("");
+    run_begin(&first, tiny.model, tree_steps(4, 4));
+    run_go(&first);
+    OK(first.status);
+    run_begin(&other, tiny.model, tree_steps(4, 4));
+    run_go(&other);
+    OK(other.status);
+    assert_memory_not_equal(first.result.trained, other.result.trained,
+                            first.job.values * sizeof(float));
+    run_end(&first);
+    run_end(&other);
+}
+
+/* A unit's slot is its own: another record changes nothing of the steps that it is not in. So with
+ * every unit in one step of six, a unit more moves one step, seen in the local log. */
+static void slots_follow_from_who_a_unit_is(void **state)
+{
+    static const uint8_t key[32] = {7}, other_key[32] = {8};
+    static const tacit_privacy_unit kinds[] = {TACIT_UNIT_RECORD, TACIT_UNIT_SUBJECT};
+    (void)state;
+    for (size_t k = 0; k < 2; k++) {
+        uint64_t tags[2][4] = {{0}};
+        size_t other = 0;
+        for (size_t with = 0; with < 2; with++) {
+            client_snapshot *s;
+            tacit_error err;
+            snapshot_setup setup = {.path = data_path,
+                                    .media_folder = folder,
+                                    .model = tiny.model,
+                                    .unit = kinds[k],
+                                    .max_rows = 256};
+            FILE *f = fopen(data_path, "w");
+            if (with)
+                add_record(f, "a", "a", "first in every order");
+            add_record(f, "m", "m", "how many?");
+            add_record(f, "z", "z", "how many?");
+            fputs("{\"id\":\"n\",\"messages\":[{\"role\":\"user\",\"content\":\"q\"},"
+                  "{\"role\":\"assistant\",\"content\":\"a\"}]}\n",
+                  f);
+            fclose(f);
+            OK(snapshot_open(&s, &setup, &err));
+            assert_int_equal(snapshot_units(s), 3 + with);
+            for (size_t i = 0; i < 3 + with; i++) {
+                tags[with][i] = snapshot_unit_tag(s, i, key);
+                assert_true(tags[with][i] != snapshot_unit_tag(s, i, other_key));
+            }
+            snapshot_close(s);
+        }
+        for (size_t i = 0; i < 4; i++) { /* all but one of the larger store, in its order */
+            bool known = tags[1][i] == tags[0][i - other];
+            other += !known;
+        }
+        assert_int_equal(other, 1);
+    }
+}
+
 /* --- interruption --- */
 
 static void restart_is_bit_exact(void **state)
@@ -978,6 +1083,9 @@ int main(void)
         cmocka_unit_test(a_whole_device_is_blind),
         cmocka_unit_test(a_local_step_is_spoilt_alone),
         cmocka_unit_test(a_whole_device_restarts_bit_exact),
+        cmocka_unit_test(tree_noise_restarts_bit_exact),
+        cmocka_unit_test(tree_noise_keeps_its_seed),
+        cmocka_unit_test(slots_follow_from_who_a_unit_is),
         cmocka_unit_test(restart_is_bit_exact),
         cmocka_unit_test(finished_training_is_only_read),
         cmocka_unit_test(checkpoints_hold_every_bit),

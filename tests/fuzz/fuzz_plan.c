@@ -62,7 +62,11 @@ static void check_promises(const checked_plan *p)
     const Tacit__Plan *m = p->plan;
     double noise = (double)m->mechanism->b, count = (double)m->mechanism->quantile_b;
     noise = (count > 0 ? noise * count / hypot(noise, count) : noise) / sqrt(2 * log(2)) / 65536;
-    FUZZ_CHECK(m->mechanism->kind == TACIT__MECHANISM_KIND__MECHANISM_SUBSAMPLED_GAUSSIAN);
+    bool tree = m->mechanism->kind == TACIT__MECHANISM_KIND__MECHANISM_TREE_GAUSSIAN;
+    FUZZ_CHECK(tree || m->mechanism->kind == TACIT__MECHANISM_KIND__MECHANISM_SUBSAMPLED_GAUSSIAN);
+    FUZZ_CHECK(tree == (m->mechanism->minimum_separation > 0));
+    FUZZ_CHECK(m->mechanism->minimum_separation <= m->mechanism->steps);
+    FUZZ_CHECK(!tree || count == 0);
     FUZZ_CHECK(noise >= policy.minimum_noise_multiplier * (1 - 1e-12));
     FUZZ_CHECK(m->mechanism->unit >= TACIT__UNIT__UNIT_RECORD);
     FUZZ_CHECK(isfinite(m->mechanism->clip_norm) && m->mechanism->clip_norm > 0);

@@ -39,7 +39,8 @@ def message(fields):
 def mechanism(**change):
     f = {"kind": 2, "unit": 1, "neighbours": 1, "clip": 0.5, "b": 100000, "q": 2**32 // 20, "steps": 10,
          "divisor": 16.0, "examples": 1, **change}
-    return message(dict(zip(range(1, 15), f.values())))
+    separation = f.pop("separation", 0)
+    return message({**dict(zip(range(1, 15), f.values())), 20: separation})
 
 
 def adapter(targets=("attn_output", "ffn_down"), rank=8, alpha=16.0, seed=bytes([9]) + bytes(31)):
@@ -76,6 +77,7 @@ SGD = message({1: 1, 2: 0.5, 3: 0.9})
 WEAK, SUBJECT = mechanism(b=50000), mechanism(unit=2, examples=4)
 NONE = mechanism(kind=1, clip=0.0, b=0)
 WHOLE = mechanism(unit=3, q=2**32, steps=1, divisor=1.0, examples=4)
+TREE = mechanism(kind=3, q=2**32, separation=5)
 GRID = 65536 / 0.5  # one unit of the grid of clip norm 0.5
 PLANS = {
     "good": {
@@ -86,6 +88,7 @@ PLANS = {
         "one_target": offer(a=adapter(targets=("attn_q",), rank=1)),
         "every_unit": offer(m=mechanism(q=2**32)),
         "adaptive": offer(m=mechanism(**ADAPTIVE)),
+        "tree": offer(m=TREE),
         "device": offer(plan(m=WHOLE, f16=GRID, f24=100, f25=1), schedule(m=WHOLE)),
     },
     "bad": {
@@ -118,6 +121,11 @@ PLANS = {
         "many_targets": offer(a=adapter(targets=["attn_q"] * 40)),
         "two_plans": offer(plan() + plan()),
         "unknown_field": offer(plan() + field(99, 1)),
+        "tree_adaptive": offer(m=mechanism(kind=3, q=2**32, separation=5, **ADAPTIVE)),
+        "tree_sampled": offer(m=mechanism(kind=3, separation=5)),
+        "tree_without_separation": offer(m=mechanism(kind=3, q=2**32)),
+        "tree_beyond_its_steps": offer(m=mechanism(kind=3, q=2**32, separation=11)),
+        "separation_of_no_tree": offer(m=mechanism(separation=5)),
         "device_without_local_steps": offer(plan(m=WHOLE, f16=GRID), schedule(m=WHOLE)),
         "device_long": offer(plan(m=WHOLE, f16=GRID, f24=101), schedule(m=WHOLE)),
         "device_off_grid": offer(plan(m=WHOLE, f24=5), schedule(m=WHOLE)),

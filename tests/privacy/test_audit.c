@@ -871,6 +871,29 @@ static void summed_records(world *w, Tacit__AdapterManifest *m, int round)
     state_summed(m, 100000, 2, round);
 }
 
+/* --- tree noise --- */
+
+static void tree_mechanism(Tacit__Mechanism *m)
+{
+    m->kind = TACIT__MECHANISM_KIND__MECHANISM_TREE_GAUSSIAN;
+    m->b = 700000;
+    m->q_num = TACIT_Q_ONE;
+    m->minimum_separation = 5;
+}
+static void tree_schedule(Tacit__Schedule *s)
+{
+    for (size_t i = 0; i < s->n_rounds; i++)
+        tree_mechanism(s->rounds[i]->mechanism);
+}
+static void tree_plan(Tacit__Plan *p, int round)
+{
+    (void)round;
+    tree_mechanism(p->mechanism);
+}
+SPOIL(other_separation, RESERVE, 1, 2, e->reserve->minimum_separation = 10)
+LOCAL(local_tree, r->kind = TACIT_MECHANISM_TREE_GAUSSIAN; r->b = 700000; r->q_num = TACIT_Q_ONE;
+      r->minimum_separation = 2)
+
 #define ANY_UNIT TACIT_UNIT_RECORD
 
 /* `kind` must be found; every other finding must be among `also`. NULL: the log is fine. */
@@ -1050,6 +1073,10 @@ static const struct fault {
     {"other quorum stated", "aggregate_mismatch", "", quorum_stated, NULL, NULL, NULL, 3, false,
      ANY_UNIT},
     {"below quorum", "below_quorum", "", one_accepted, NULL, NULL, NULL, 3, false, ANY_UNIT},
+    {"tree noise", NULL, "", NULL, tree_plan, NULL, tree_schedule, 3, false, ANY_UNIT},
+    {"tree noise, another separation", "reserve_off_plan", "epsilon_mismatch", other_separation,
+     tree_plan, NULL, tree_schedule, 3, false, ANY_UNIT},
+    {"local tree noise", NULL, "", local_tree, NULL, NULL, NULL, 3, false, ANY_UNIT},
     {"whole devices", NULL, "", NULL, whole_plan, whole_manifest, whole_schedule, 3, false,
      TACIT_UNIT_DEVICE},
     {"whole devices at the server's number", NULL, "", NULL, whole_plan_at_small_bound, NULL,

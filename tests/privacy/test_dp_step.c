@@ -208,6 +208,115 @@ static void test_sensitivity_is_reached_and_zero_is_zero(void **state)
     free(without);
 }
 
+/* --- Tree noise: who takes part when, and what a unit more moves. --- */
+
+enum { SEPARATION = 4 };
+
+static tacit_mechanism tree_mechanism(void)
+{
+    tacit_mechanism m = mechanism();
+    m.kind = TACIT_MECHANISM_TREE_GAUSSIAN;
+    m.q_num = TACIT_Q_ONE;
+    m.minimum_separation = SEPARATION;
+    return m;
+}
+
+static trace *run_tree(size_t n, gradient_of *last, uint32_t from)
+{
+    static const uint64_t tags[UNITS] = {0, 1, 2, 3, 5, 10, 23, 41, 1ull << 63, 7, 99, 0};
+    trace *t = calloc(1, sizeof *t);
+    tacit_error err;
+    assert_non_null(t);
+    tacit_dp *dp = dp_of(tree_mechanism());
+    assert_int_equal(tacit_dp_set_tree(dp, seed, from, tags, n, &err), TACIT_OK);
+    for (size_t s = from; s < STEPS; s++) {
+        run_step(dp, t, s, n, last);
+        for (size_t i = 0; i < t->n_drawn[s]; i++)
+            assert_int_equal(tags[t->drawn[s][i]] % SEPARATION, s % SEPARATION);
+    }
+    const size_t *drawn;
+    size_t count;
+    assert_int_equal(tacit_dp_begin_step(dp, n, &drawn, &count, &err), TACIT_REFUSED);
+    tacit_dp_free(dp);
+    return t;
+}
+
+/* The sum over a node's steps of what the unit more moved. */
+static double node_moved(const trace *with, const trace *without, size_t first, size_t last)
+{
+    double square = 0;
+    for (size_t i = 0; i < VALUES; i++) {
+        double d = 0;
+        for (size_t s = first; s <= last; s++)
+            d += (double)(with->sum[s - 1][i] - without->sum[s - 1][i]);
+        square += d * d;
+    }
+    return square / TACIT_GRID_NORM / TACIT_GRID_NORM;
+}
+
+/* Over all nodes, squared and in clip norms, a unit moves at most what is accounted; one that has
+ * the same long gradient at every step of its own reaches it at the worst offset. Steps that it is
+ * not in are not moved at all. */
+static void test_a_unit_moves_tree_nodes_as_accounted(void **state)
+{
+    gradient_of *const lasts[] = {ordinary, huge, one_axis, all_nan};
+    (void)state;
+    for (size_t k = 0; k < 4; k++) {
+        trace *without = run_tree(UNITS - 1, ordinary, 0), *with = run_tree(UNITS, lasts[k], 0);
+        double moved = 0;
+        for (size_t size = 1; size <= STEPS; size *= 2)
+            for (size_t first = 1; first + size - 1 <= STEPS; first += 2 * size)
+                moved += node_moved(with, without, first, first + size - 1);
+        double most = (double)tacit_tree_runs(STEPS, SEPARATION);
+        assert_true(moved <= most * (1 + 1e-12));
+        assert_true(lasts[k] != one_axis || moved > most * (1 - 1e-12));
+        assert_true((moved == 0) == (lasts[k] == all_nan));
+        for (size_t s = 0; s < STEPS; s++)
+            assert_true(s % SEPARATION == 0 ||
+                        squared_distance(with->sum[s], without->sum[s]) == 0);
+        free(with);
+        free(without);
+    }
+}
+
+/* A restart at any step goes on with the same noise and the same units. */
+static void test_tree_steps_go_on_after_a_restart(void **state)
+{
+    (void)state;
+    trace *whole = run_tree(UNITS, ordinary, 0), *rest = run_tree(UNITS, ordinary, 13);
+    for (size_t s = 13; s < STEPS; s++) {
+        assert_int_equal(whole->n_drawn[s], rest->n_drawn[s]);
+        assert_memory_equal(whole->sum[s], rest->sum[s], sizeof whole->sum[s]);
+        assert_memory_equal(whole->mean[s], rest->mean[s], sizeof whole->mean[s]);
+    }
+    free(whole);
+    free(rest);
+}
+
+static void test_tree_noise_is_set_once_and_first(void **state)
+{
+    static const uint64_t tags[2] = {1, 2};
+    const size_t *drawn;
+    size_t n;
+    tacit_error err;
+    uint8_t a[32], b[32];
+    (void)state;
+    tacit_dp *dp = dp_of(tree_mechanism());
+    assert_int_equal(tacit_dp_begin_step(dp, 2, &drawn, &n, &err), TACIT_CONFLICT);
+    tacit_dp_free(dp);
+    dp = dp_of(tree_mechanism());
+    assert_int_equal(tacit_dp_set_tree(dp, seed, 0, tags, 2, &err), TACIT_OK);
+    assert_int_equal(tacit_dp_set_tree(dp, seed, 0, tags, 2, &err), TACIT_USAGE);
+    assert_int_equal(tacit_dp_begin_step(dp, 3, &drawn, &n, &err), TACIT_CONFLICT);
+    tacit_dp_free(dp);
+    dp = dp_of(mechanism());
+    assert_int_equal(tacit_dp_set_tree(dp, seed, 0, tags, 2, &err), TACIT_USAGE);
+    tacit_dp_free(dp);
+    assert_int_equal(tacit_dp_tree_seed(a, nonce, NULL, &err), TACIT_OK);
+    assert_int_equal(tacit_dp_tree_seed(b, nonce, NULL, &err), TACIT_OK);
+    assert_memory_not_equal(a, b, sizeof a);
+}
+
 /* --- The step. --- */
 
 /* The sum starts as the noise of the whole vector, drawn before the sample: the same stream drawn
@@ -475,6 +584,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sensitivity_of_neighbouring_data),
         cmocka_unit_test(test_sensitivity_is_reached_and_zero_is_zero),
+        cmocka_unit_test(test_a_unit_moves_tree_nodes_as_accounted),
+        cmocka_unit_test(test_tree_steps_go_on_after_a_restart),
+        cmocka_unit_test(test_tree_noise_is_set_once_and_first),
         cmocka_unit_test(test_noise_comes_first_and_is_fresh),
         cmocka_unit_test(test_sampling_has_its_own_stream),
         cmocka_unit_test(test_real_seeds_differ),

@@ -56,7 +56,7 @@ static void spoil(Tacit__Reserve *r, Tacit__Entry *e, size_t row)
         r->round_id.len = 8;
         break;
     case 3:
-        r->kind = 3;
+        r->kind = 4;
         break;
     case 4:
         r->kind = 0;
@@ -155,11 +155,26 @@ static void spoil(Tacit__Reserve *r, Tacit__Entry *e, size_t row)
         r->epsilon_after = INFINITY;
         r->quantile_b = TACIT_B_MIN;
         break; /* a count with noise, of nothing that is clipped */
+    case 35:
+        r->minimum_separation = 1;
+        break; /* of no tree */
+    case 36:
+        r->kind = TACIT_MECHANISM_TREE_GAUSSIAN;
+        break; /* without one */
+    case 37:
+        r->kind = TACIT_MECHANISM_TREE_GAUSSIAN;
+        r->minimum_separation = r->steps + 1;
+        break;
+    case 38:
+        r->kind = TACIT_MECHANISM_TREE_GAUSSIAN;
+        r->minimum_separation = r->steps;
+        r->quantile_b = TACIT_B_MIN;
+        break; /* a clip norm that would change within a node */
     default:
         break;
     }
 }
-enum { SPOILS = 35 };
+enum { SPOILS = 39 };
 
 static void test_every_field_is_validated(void **state)
 {

@@ -6,6 +6,7 @@
 
 #include "privacy/event.h"
 #include "privacy/mechanism.h"
+#include "privacy/tree_noise.h"
 
 #include <math.h>
 #include <string.h>
@@ -63,7 +64,9 @@ static void test_every_field_is_checked(void **state)
 {
     (void)state;
     REFUSED(kind, TACIT__MECHANISM_KIND__MECHANISM_UNSPECIFIED, "kind");
-    REFUSED(kind, (Tacit__MechanismKind)3, "kind");
+    REFUSED(kind, (Tacit__MechanismKind)4, "kind");
+    REFUSED(minimum_separation, 1, "minimum_separation");
+    REFUSED(kind, TACIT__MECHANISM_KIND__MECHANISM_TREE_GAUSSIAN, "samples nothing");
     REFUSED(kind, (Tacit__MechanismKind)-1, "kind");
     REFUSED(unit, TACIT__UNIT__UNIT_UNSPECIFIED, "unit");
     REFUSED(unit, (Tacit__Unit)4, "unit");
@@ -133,6 +136,84 @@ static void test_none_and_device_unit(void **state)
     m.clip_norm = 0;
     assert_int_equal(tacit_mechanism_from_message(&out, &m, &err), TACIT_OK);
     assert_int_equal(tacit_event_from_mechanism(&event, &out, 1, &err), TACIT_REFUSED);
+}
+
+static void test_tree(void **state)
+{
+    (void)state;
+    Tacit__Mechanism good = good_message();
+    tacit_mechanism out;
+    tacit_event event;
+    tacit_error err;
+    good.kind = TACIT__MECHANISM_KIND__MECHANISM_TREE_GAUSSIAN;
+    good.q_num = TACIT_Q_ONE;
+    good.steps = 8;
+    good.minimum_separation = 4;
+    assert_int_equal(tacit_mechanism_from_message(&out, &good, &err), TACIT_OK);
+    assert_string_equal(tacit_mechanism_kind_name(out.kind), "tree_gaussian");
+    assert_int_equal(tacit_event_from_mechanism(&event, &out, 3, &err), TACIT_OK);
+    /* Steps 1 and 5 of 8: five nodes of one of them, one of both. */
+    assert_true(event.q == 1 && event.count == 3 * 9);
+    for (int i = 0; i < 6; i++) {
+        Tacit__Mechanism m = good;
+        m.q_num -= i == 0;
+        m.minimum_separation = i == 1 ? 0 : i == 2 ? 9 : 4;
+        m.steps = i == 3 ? TACIT_TREE_STEPS_MAX + 1 : 8;
+        if (i == 4)
+            m.unit = TACIT__UNIT__UNIT_DEVICE;
+        if (i == 5)
+            m.neighbours = TACIT__NEIGHBOURS__NEIGHBOURS_REPLACE_ONE;
+        assert_int_equal(tacit_mechanism_from_message(&out, &m, &err), TACIT_BAD_INPUT);
+    }
+}
+
+/* A node adds up steps, so that all of them must have one grid. */
+static void test_a_tree_has_one_clip_norm(void **state)
+{
+    (void)state;
+    Tacit__Mechanism m = good_message();
+    tacit_mechanism out;
+    tacit_error err;
+    m.q_num = TACIT_Q_ONE;
+    m.quantile_b = 400000;
+    m.quantile_target = 0.5;
+    m.clip_rate = 0.2;
+    m.clip_min = m.clip_norm / 2;
+    m.clip_max = m.clip_norm * 2;
+    assert_int_equal(tacit_mechanism_from_message(&out, &m, &err), TACIT_OK);
+    m.kind = TACIT__MECHANISM_KIND__MECHANISM_TREE_GAUSSIAN;
+    m.minimum_separation = 2;
+    assert_int_equal(tacit_mechanism_from_message(&out, &m, &err), TACIT_BAD_INPUT);
+    assert_non_null(strstr(err.message, "one clip norm"));
+    m.quantile_b = 0;
+    m.quantile_target = m.clip_rate = m.clip_min = m.clip_max = 0;
+    assert_int_equal(tacit_mechanism_from_message(&out, &m, &err), TACIT_OK);
+}
+
+/* What nobody may run is priced all the same where the price says something, and never below it. */
+static void test_prices_need_no_plan(void **state)
+{
+    (void)state;
+    tacit_mechanism m;
+    tacit_event event;
+    tacit_error err;
+    Tacit__Mechanism good = good_message();
+    assert_int_equal(tacit_mechanism_from_message(&m, &good, &err), TACIT_OK);
+    m.unit = TACIT_UNIT_DEVICE; /* of several steps, sampled: not a mechanism */
+    assert_int_equal(tacit_event_from_mechanism(&event, &m, 2, &err), TACIT_BAD_INPUT);
+    assert_int_equal(tacit_event_price(&event, &m, 2, &err), TACIT_OK);
+    assert_true(event.count == 2 * m.steps && event.q == tacit_sampling_rate(m.q_num));
+    m.unit = TACIT_UNIT_RECORD;
+    m.kind = TACIT_MECHANISM_TREE_GAUSSIAN;
+    m.minimum_separation = 1;
+    assert_true(m.q_num < TACIT_Q_ONE);
+    assert_int_equal(tacit_event_price(&event, &m, 2, &err), TACIT_BAD_INPUT);
+    m.q_num = TACIT_Q_ONE;
+    assert_int_equal(tacit_event_price(&event, &m, 2, &err), TACIT_OK);
+    assert_true(event.q == 1 && event.count == 2 * tacit_tree_runs(m.steps, 1));
+    m.kind = TACIT_MECHANISM_NONE;
+    m.b = 0;
+    assert_int_equal(tacit_event_price(&event, &m, 2, &err), TACIT_BAD_INPUT);
 }
 
 static void test_event_from_mechanism(void **state)
@@ -399,6 +480,9 @@ int main(void)
         cmocka_unit_test(test_every_field_is_carried),
         cmocka_unit_test(test_every_field_is_checked),
         cmocka_unit_test(test_none_and_device_unit),
+        cmocka_unit_test(test_tree),
+        cmocka_unit_test(test_a_tree_has_one_clip_norm),
+        cmocka_unit_test(test_prices_need_no_plan),
         cmocka_unit_test(test_event_from_mechanism),
         cmocka_unit_test(test_a_fixed_clip_has_the_same_bytes),
         cmocka_unit_test(test_fields_of_the_quantile_are_carried),

@@ -554,6 +554,8 @@ static void test_the_longest_statement_is_whole(void **state)
         s.audit.round_list[d].local_steps = 20;
         s.audit.round_list[d].mechanism.steps += (uint32_t)d;
     }
+    s.audit.round_list[0].mechanism.kind = TACIT_MECHANISM_TREE_GAUSSIAN;
+    s.audit.round_list[0].mechanism.minimum_separation = 7;
     s.audit.round_list[1].mechanism.unit = TACIT_UNIT_DEVICE;
     s.audit.round_list[2].mechanism.quantile_b = 1000000;
     s.audit.round_list[2].mechanism.quantile_target = 0.75;
@@ -576,6 +578,10 @@ static void test_the_longest_statement_is_whole(void **state)
     assert_int_equal(times(page, ">0.5, then 0.25 to 2 by the 0.75 quantile<"), 1);
     assert_non_null(strstr(field_of(fields, n, "mechanism"), "In 1 rounds the clip norm follows"));
     assert_int_equal(times(page, " after 20 local, 0 colluders assumed"), 3);
+    assert_int_equal(times(page, ", a unit in one of every 7<"), 1);
+    assert_non_null(
+        strstr(field_of(fields, n, "mechanism"), "Rounds with tree noise (1): no samp"));
+    assert_non_null(strstr(field_of(fields, n, "composition"), "A round with tree noise counts"));
     free(page);
     assert_non_null(strstr(fields[0].text, "This log has "));
     assert_non_null(strstr(fields[0].text, "Of 3 devices this does not hold"));

@@ -322,6 +322,7 @@ static inline void world_reserve(world *w, int round, int d)
     r.q_num = p->mechanism->q_num;
     r.steps = p->mechanism->steps;
     r.clip_norm = p->mechanism->clip_norm;
+    r.minimum_separation = p->mechanism->minimum_separation;
     r.values = p->trainable_values;
     r.quantile_b = p->mechanism->quantile_b;
     r.delta = w->policy.delta;

@@ -10,6 +10,7 @@
 #include "fleet.h"
 
 #include "privacy/audit.h"
+#include "privacy/gaussian.h"
 #include "privacy/published.h"
 
 #define START                                                                                      \
@@ -632,6 +633,42 @@ static void test_none(void **state)
     expect_clean_audit(true);
 }
 
+/* --- tree noise --- */
+
+/* What a round costs is what its device is charged, and recipients' number is the same. */
+static void test_tree_noise(void **state)
+{
+    (void)state;
+    fleet_task kept;
+    tacit_error err;
+    assert_int_equal(FLEET_VERB(&f, NULL, &err, START, "separation", "2"), TACIT_USAGE);
+    assert_int_equal(
+        FLEET_VERB(&f, NULL, &err, START, "mechanism", "tree", "q", "1", "separation", "5"),
+        TACIT_USAGE);
+    assert_int_equal(FLEET_VERB(&f, NULL, &err, START, "mechanism", "tree"), TACIT_BAD_INPUT);
+    assert_non_null(strstr(err.message, "samples nothing")); /* START has q 0.5 */
+    json_t *started = FLEET_ASK(&f, START, "mechanism", "tree", "q", "1", "separation", "2",
+                                "rounds", "1", "noise-multiplier", "9");
+    double first =
+        json_real_value(json_array_get(json_object_get(started, "epsilon_after_round"), 0));
+    json_decref(started);
+    fleet_work(&f);
+    serve_both(0.5, 0.5, &kept);
+    assert_int_equal(kept.plan->mechanism->minimum_separation, 2);
+    fleet_work(&f);
+    json_t *list = adapter_list(), *row = json_array_get(list, 0);
+    double published = json_real_value(json_object_get(row, "epsilon_published"));
+    assert_true(fabs(first - published) <= 1e-9 * first);
+    assert_string_equal(json_string_value(json_object_get(row, "epsilon_rule")), "post-processing");
+    json_decref(list);
+    /* Steps 1 and 3 of 4: nodes 1, 3, 1-2, once each, and 1-4 with both: seven Gaussians. */
+    double exact =
+        tacit_gaussian_epsilon(1e-5, sqrt(7) / tacit_noise_multiplier(kept.plan->mechanism->b));
+    assert_true(first >= exact && first < 1.3 * exact);
+    fleet_task_free(&kept);
+    expect_clean_audit(false);
+}
+
 /* --- the device unit --- */
 
 #define WHOLE                                                                                      \
@@ -888,6 +925,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_damaged_update, setup, teardown),
         cmocka_unit_test_setup_teardown(test_costs_of_a_long_lineage, setup, teardown),
         cmocka_unit_test_setup_teardown(test_none, setup_plain, teardown),
+        cmocka_unit_test_setup_teardown(test_tree_noise, setup, teardown),
         cmocka_unit_test_setup_teardown(test_whole_devices, setup, teardown),
         cmocka_unit_test_setup_teardown(test_whole_devices_without_the_rule, setup, teardown),
         cmocka_unit_test_setup_teardown(test_whole_devices_are_released_once, setup, teardown),

@@ -228,7 +228,7 @@ tacit_status tacit_dp_set_tree(tacit_dp *dp, const uint8_t seed[TACIT_TREE_SEED_
                                uint32_t steps_done, const uint64_t *tags, size_t n_units,
                                tacit_error *err)
 {
-    if (dp->rule != &tree_rule || dp->tree || steps_done > dp->mechanism.steps ||
+    if (dp->rule != &tree_rule || dp->slot || steps_done > dp->mechanism.steps ||
         n_units > UNITS_MAX)
         return tacit_fail(err, TACIT_USAGE,
                           "private step: tree noise is set once, before the first step of a plan "

@@ -283,8 +283,8 @@ static double derive_norm_bound(const starting *s, const tacit_mechanism *m, siz
         return steps * rate * root;
     double clip = fmax(s->mechanism.clip_norm, s->mechanism.clip_max);
     double noise = tacit_noise_multiplier(s->mechanism.b) * clip * root;
-    if (s->mechanism
-            .minimum_separation) /* a step's has as many nodes as the tree is high at most */
+    bool tree = s->mechanism.kind == TACIT__MECHANISM_KIND__MECHANISM_TREE_GAUSSIAN;
+    if (tree) /* a step's has as many nodes as the tree is high at most */
         noise *= sqrt(1 + log2(steps));
     double step = 4 * clip + 1.2 * noise / s->mechanism.divisor;
     if (s->mechanism.kind == TACIT__MECHANISM_KIND__MECHANISM_NONE)

@@ -22,7 +22,7 @@ expect 2 'event is missing' epsilon --delta 1e-5
 expect 2 'expected SIGMA:Q:STEPS' epsilon --event 1:0.1 --delta 1e-5
 expect 2 'expected one of pld, rdp' epsilon --event 1:0.1:1 --delta 1e-5 --accountant moments
 expect 2 'delta' epsilon --event 1:0.1:1 --delta 1,5
-expect 2 'needs --accountant pld' epsilon --event 1:0.1:1 --delta 1e-5 --pld-interval 1e-4
+expect 2 'has no interval; leave it out, or take pld' epsilon --event 1:0.1:1 --delta 1e-5 --pld-interval 1e-4
 expect 3 'between 0 and 1' epsilon --event 1:0.1:1 --delta 0
 expect 4 'replace-one' epsilon --event 1:0.5:1 --delta 1e-5 --neighbours replace-one
 expect 4 'exact for q = 1 only' epsilon --event 1:0.5:1 --delta 1e-5 --accountant analytic

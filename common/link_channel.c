@@ -3,7 +3,7 @@
 #include <openssl/err.h>
 #include <string.h>
 
-enum { REQ = 0x30, REP = 0x31, GREETING_BYTES = 8 };
+enum { REQ = 0x30, REP = 0x31, GREETING_BYTES = 8, HELLO_MAX_BYTES = 16384 };
 
 #define REQUEST_BIT 0x80000000u
 
@@ -64,6 +64,7 @@ static bool encrypt(link_channel *ch, const void *data, size_t size)
         return true;
     ERR_clear_error();
     ch->state = CHANNEL_BROKEN;
+    ch->unsent = (tacit_span){NULL, 0};
     return false;
 }
 
@@ -71,7 +72,7 @@ static bool encrypt(link_channel *ch, const void *data, size_t size)
 static bool shake_hands(link_channel *ch)
 {
     uint8_t greeting[GREETING_BYTES];
-    if (SSL_is_init_finished(ch->ssl))
+    if (ch->greeted)
         return true;
     ERR_clear_error();
     int result = SSL_do_handshake(ch->ssl);
@@ -80,7 +81,8 @@ static bool shake_hands(link_channel *ch)
         return false;
     }
     store_greeting(greeting, ch->server);
-    return encrypt(ch, greeting, sizeof greeting);
+    ch->greeted = encrypt(ch, greeting, sizeof greeting);
+    return ch->greeted;
 }
 
 /* The peer's greeting, or the size of a message. */
@@ -147,10 +149,29 @@ static channel_state go_on(link_channel *ch)
     return ch->state;
 }
 
+/* OpenSSL allocates what a hello announces before it came. A record of 5 bytes goes before it: type
+ * (22), version, size; then its type (1) and 24 bits of size. False: it announces too much. */
+static bool hello_is_small(link_channel *ch, const uint8_t *data, size_t size)
+{
+    if (!ch->server || ch->hello_seen)
+        return true;
+    size_t left = sizeof ch->head - ch->head_size, n = left < size ? left : size;
+    memcpy(ch->head + ch->head_size, data, n);
+    ch->head_size += n;
+    ch->hello_seen = ch->head_size == sizeof ch->head;
+    if (!ch->hello_seen)
+        return true;
+    ch->head_size = 0;
+    size_t upper = (size_t)ch->head[6] << 8 | ch->head[7]; /* of the 24 bits, the upper 16 */
+    return ch->head[0] != 22 || upper < HELLO_MAX_BYTES >> 8;
+}
+
 channel_state channel_input(link_channel *ch, const void *data, size_t size)
 {
     if (ch->state != CHANNEL_MORE)
         return ch->state;
+    if (size > 0 && !hello_is_small(ch, data, size))
+        return ch->state = CHANNEL_BROKEN;
     if (size > 0 && BIO_write(SSL_get_rbio(ch->ssl), data, (int)size) != (int)size)
         return ch->state = CHANNEL_BROKEN;
     return go_on(ch);
@@ -190,6 +211,8 @@ void channel_write(link_channel *ch, uint32_t id, const void *body, size_t size)
 size_t channel_output(link_channel *ch, uint8_t out[CHANNEL_WIRE_BYTES])
 {
     BIO *bio = SSL_get_wbio(ch->ssl);
+    if (ch->state == CHANNEL_BROKEN)
+        return 0;
     if (ch->unsent.size > 0 && BIO_ctrl_pending(bio) <= BESIDE_BYTES) {
         size_t n = ch->unsent.size < PIECE_BYTES ? ch->unsent.size : PIECE_BYTES;
         if (!encrypt(ch, ch->unsent.data, n))

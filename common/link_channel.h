@@ -28,7 +28,9 @@ typedef struct link_channel {
     tacit_tls *tls;
     SSL *ssl;
     bool server;
-    bool ready;          /* handshake done, both sides greeted */
+    bool greeted;        /* handshake done, our greeting is on its way */
+    bool ready;          /* and the peer's came */
+    bool hello_seen;     /* a server's: the size of the peer's first message is fine */
     bool in_message;     /* the size was read */
     channel_state state; /* REFUSED and BROKEN are final */
     uint8_t head[8];     /* greeting, then size of a message, as far as it came */

@@ -16,6 +16,7 @@
 #include "common/link_address.h"
 #include "common/link_channel.h"
 #include "common/link_local.h"
+#include "common/log.h"
 
 #include <nng/nng.h>
 #include <pthread.h>
@@ -41,6 +42,7 @@ typedef struct connection {
     bool answering; /* `reply` is being sent */
     tacit_buffer reply;
     uint8_t wire[CHANNEL_WIRE_BYTES];
+    size_t arrived;              /* bytes of the peer since its time was last taken */
     size_t wire_size, wire_sent; /* of a piece that is being sent; 0: reading */
     struct connection *next;     /* queue of requests, then list of those that are over */
 
@@ -64,7 +66,8 @@ struct tacit_listener {
     local_server *local; /* ipc: everything below is unused then */
     nng_stream_listener *nng;
     nng_aio *accepting;
-    bool pauses; /* `accepting` sleeps */
+    bool pauses;  /* `accepting` sleeps */
+    bool failing; /* the last connection could not be accepted */
     tacit_tls *tls;
     uint32_t handshake_ms, idle_ms;
     size_t max_request, max_per_address;
@@ -228,7 +231,7 @@ static bool enqueue(tacit_listener *l, connection *c)
  * may follow. */
 static bool finish_answer(connection *c)
 {
-    if (!c->answering)
+    if (!c->answering || c->channel.state == CHANNEL_BROKEN)
         return false;
     c->answering = false;
     tacit_buffer_free(&c->reply);
@@ -272,6 +275,11 @@ static void on_moved(void *arg)
         return;
     }
     bool wrote = c->wire_size > 0;
+    c->arrived += wrote ? 0 : n;
+    if (c->arrived >= sizeof c->wire && c->ready) { /* a slow sender, but it goes on */
+        c->arrived = 0;
+        mark(c, c->busy);
+    }
     c->wire_sent += wrote ? n : 0;
     if (c->wire_sent < c->wire_size) {
         begin(c);
@@ -307,6 +315,8 @@ static bool has_room(tacit_listener *l, uint64_t from)
     pthread_mutex_lock(&l->table_lock);
     for (size_t i = 0; i < l->open; i++)
         same += l->table[i]->from == from;
+    for (const connection *c = l->over; c; c = c->next)
+        same += c->from == from;
     bool room = l->open < l->most && same < l->max_per_address;
     l->counts.turned_away += !room;
     pthread_mutex_unlock(&l->table_lock);
@@ -335,10 +345,14 @@ static void on_accepted(void *arg)
     if (rv == NNG_ECLOSED || rv == NNG_ECANCELED)
         return; /* the listener stops */
     if (rv != 0) {
-        l->pauses = true;
+        if (!l->failing)
+            tacit_log_warn("%s: cannot accept connections: %s; it goes on trying", l->address.url,
+                           nng_strerror(rv));
+        l->failing = l->pauses = true;
         nng_sleep_aio(ACCEPT_PAUSE_MS, l->accepting);
         return;
     }
+    l->failing = l->failing && l->pauses;
     if (!l->pauses)
         take_in(l, nng_aio_get_output(l->accepting, 0));
     l->pauses = false;

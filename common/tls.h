@@ -1,7 +1,7 @@
 /* TLS 1.3 (RFC 8446) by OpenSSL 3, between bytes and bytes: what is sent and received is the
- * caller's (common/link_channel.h). Suites, groups and signature algorithms are OpenSSL's defaults
- * for TLS 1.3; older versions are never negotiated; there are no tickets, no resumption and no
- * early data, so that each connection checks certificates anew.
+ * caller's (common/link_channel.h). Suites and signature algorithms are OpenSSL's defaults for TLS
+ * 1.3, groups X25519 and P-256; older versions are never negotiated; there are no tickets, no
+ * resumption and no early data, so that each connection checks certificates anew.
  *
  * TLS here keeps strangers out; who sent a request is decided by its signature
  * (common/envelope.h).

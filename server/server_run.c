@@ -14,6 +14,21 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+
+/* Two listeners full of connections, and what else a server opens. */
+static void raise_file_limit(const server *s)
+{
+    struct rlimit files;
+    rlim_t needed = (rlim_t)(2 * s->config.max_connections + 512);
+    if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur >= needed)
+        return;
+    files.rlim_cur = needed < files.rlim_max ? needed : files.rlim_max;
+    if (setrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur < needed)
+        tacit_log_warn("listen.max_connections: %llu would need %llu open files, the limit is %llu",
+                       (unsigned long long)s->config.max_connections, (unsigned long long)needed,
+                       (unsigned long long)files.rlim_cur);
+}
 
 /* Bytes of a request where anybody may knock: hello, enrolment and renewal are far smaller. */
 enum { ENROLMENT_MAX = 16384 };
@@ -130,6 +145,7 @@ static tacit_status start(server *s, serving *v, tacit_error *err)
 {
     tacit_status status;
     TACIT_TRY(certify(s, v, err), done);
+    raise_file_limit(s);
     TACIT_TRY(listen_to_newcomers(s, v, err), done);
     TACIT_TRY(round_machine_start(&s->rounds, s, err), done);
     TACIT_TRY(listen_to_devices(s, v, err), done);

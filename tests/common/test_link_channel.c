@@ -311,6 +311,34 @@ static void asked_key_updates_stay_bounded(void **state)
     close_hostile(&h);
 }
 
+/* A record's head and a hello's, which say that much more comes: nothing is kept for it. */
+static void announced_hellos_are_small(void **state)
+{
+    link_channel ch;
+    (void)state;
+    assert_int_equal(channel_open(&ch, server_tls, true, TACIT_MESSAGE_MAX), TACIT_OK);
+    assert_int_equal(channel_input(&ch, "\x16\3\1\x3f\xff\1\1\xff", 8), CHANNEL_BROKEN);
+    channel_close(&ch);
+    assert_int_equal(channel_open(&ch, server_tls, true, TACIT_MESSAGE_MAX), TACIT_OK);
+    assert_int_equal(channel_input(&ch, "\x16\3\1\x02\0\1", 6), CHANNEL_MORE);
+    assert_int_equal(channel_input(&ch, "\0\x40\0", 3), CHANNEL_BROKEN);
+    channel_close(&ch);
+}
+
+/* Groups whose arithmetic is costly are not spoken: a peer that offers nothing else is refused. */
+static void costly_groups_are_refused(void **state)
+{
+    hostile h;
+    (void)state;
+    assert_int_equal(channel_open(&h.server, server_tls, true, TACIT_MESSAGE_MAX), TACIT_OK);
+    h.ssl = tacit_tls_connect(client_tls);
+    assert_int_equal(SSL_set1_groups_list(h.ssl, "ffdhe2048:ffdhe8192"), 1);
+    SSL_do_handshake(h.ssl);
+    move_hostile(&h);
+    assert_int_equal(h.server.state, CHANNEL_REFUSED);
+    close_hostile(&h);
+}
+
 static void the_refused_peer_is_told_why(void **state)
 {
     pair p;
@@ -353,6 +381,8 @@ int main(void)
         cmocka_unit_test(ids_carry_the_request_bit),
         cmocka_unit_test(requests_wait_behind_one_another),
         cmocka_unit_test(asked_key_updates_stay_bounded),
+        cmocka_unit_test(announced_hellos_are_small),
+        cmocka_unit_test(costly_groups_are_refused),
         cmocka_unit_test(the_refused_peer_is_told_why),
         cmocka_unit_test(the_end_of_the_stream_is_seen),
     };

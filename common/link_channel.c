@@ -149,8 +149,9 @@ static channel_state go_on(link_channel *ch)
     return ch->state;
 }
 
-/* OpenSSL allocates what a hello announces before it came. A record of 5 bytes goes before it: type
- * (22), version, size; then its type (1) and 24 bits of size. False: it announces too much. */
+/* OpenSSL allocates what a hello announces before it came. 5 bytes of a record go before it: type
+ * (22), version, size; then its own type (1) and 24 bits of size, all in that record. False: it
+ * announces too much, or cuts its head in two. */
 static bool hello_is_small(link_channel *ch, const uint8_t *data, size_t size)
 {
     if (!ch->server || ch->hello_seen)
@@ -162,8 +163,9 @@ static bool hello_is_small(link_channel *ch, const uint8_t *data, size_t size)
     if (!ch->hello_seen)
         return true;
     ch->head_size = 0;
+    size_t record = (size_t)ch->head[3] << 8 | ch->head[4];
     size_t upper = (size_t)ch->head[6] << 8 | ch->head[7]; /* of the 24 bits, the upper 16 */
-    return ch->head[0] != 22 || upper < HELLO_MAX_BYTES >> 8;
+    return ch->head[0] != 22 || (record >= 4 && upper < HELLO_MAX_BYTES >> 8);
 }
 
 channel_state channel_input(link_channel *ch, const void *data, size_t size)

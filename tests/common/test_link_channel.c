@@ -323,6 +323,11 @@ static void announced_hellos_are_small(void **state)
     assert_int_equal(channel_input(&ch, "\x16\3\1\x02\0\1", 6), CHANNEL_MORE);
     assert_int_equal(channel_input(&ch, "\0\x40\0", 3), CHANNEL_BROKEN);
     channel_close(&ch);
+    /* Two bytes of the head in a record, the others in the next. */
+    assert_int_equal(channel_open(&ch, server_tls, true, TACIT_MESSAGE_MAX), TACIT_OK);
+    assert_int_equal(channel_input(&ch, "\x16\3\1\0\2\1\0\x16\3\1\0\2\xff\xff", 14),
+                     CHANNEL_BROKEN);
+    channel_close(&ch);
 }
 
 /* Groups whose arithmetic is costly are not spoken: a peer that offers nothing else is refused. */

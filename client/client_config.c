@@ -144,7 +144,7 @@ tacit_status client_config_load(client_config *out, const char *dir, tacit_error
     c->policy.minimum_cohort = (uint32_t)file.cohort;
     c->policy.minimum_quorum = (uint32_t)file.quorum;
     c->policy.devices_per_subject = (uint32_t)file.devices;
-    c->policy.minimum_unit = unit_values[c->unit];
+    c->policy.unit = unit_values[c->unit];
     if (file.witness)
         snprintf(c->policy.witness, sizeof c->policy.witness, "%s", file.witness);
     free(file.witness);
@@ -231,7 +231,7 @@ static const char policy_text[] =
     "policy:           # what this device demands of every plan, and the most it ever spends\n"
     "  epsilon: 8                      # for life, over all servers and local training\n"
     "  delta: 1e-5                     # cannot be changed later\n"
-    "  unit: subject                   # least unit protected: record, subject or device\n"
+    "  unit: subject                   # what is protected, for life: record, subject or device\n"
     "  minimum_noise_multiplier: 0.5\n"
     "  minimum_cohort: 2               # devices asked in a round\n"
     "  minimum_quorum: 2               # updates summed before anything is published\n"

@@ -209,7 +209,7 @@ static tacit_status fill_request(local_plan_request *r, const train_words *w,
                           w->epsilon, policy->epsilon_cap);
     if (!(r->noise_multiplier > 0))
         r->noise_multiplier = least > 1 ? least : 1;
-    tacit_status status = unit_of(w->unit, policy->minimum_unit, &r->unit, err);
+    tacit_status status = unit_of(w->unit, policy->unit, &r->unit, err);
     bool whole = r->unit == TACIT_UNIT_DEVICE;
     r->q = w->q > 0 ? w->q : whole ? 1 : 0.05;
     r->divisor = w->divisor > 0 ? w->divisor : whole ? 1 : 32;

@@ -76,7 +76,7 @@ static tacit_status add_account(json_t *root, client *c, tacit_error *err)
         return status;
     json_object_set_new(root, "policy",
                         json_pack("{s:s, s:o, s:I, s:I, s:I, s:I, s:b, s:I, s:o, s:I, s:o}", "unit",
-                                  tacit_privacy_unit_name(a.policy.minimum_unit),
+                                  tacit_privacy_unit_name(a.policy.unit),
                                   "minimum_noise_multiplier",
                                   number(a.policy.minimum_noise_multiplier), "minimum_cohort",
                                   (json_int_t)a.policy.minimum_cohort, "minimum_quorum",

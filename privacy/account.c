@@ -307,6 +307,12 @@ tacit_status tacit_account_set_policy(tacit_account *account, const tacit_policy
         status = tacit_fail(err, TACIT_REFUSED,
                             "account: its delta is %.6g for life, the policy says %.6g",
                             terms.policy.delta, policy->delta);
+    if (status == TACIT_OK && terms.budget.noise_values && policy->unit != terms.policy.unit)
+        status = tacit_fail(err, TACIT_REFUSED,
+                            "account: its unit is %s for life, the policy says %s; set it back, or "
+                            "purge the store for a new account",
+                            tacit_privacy_unit_name(terms.policy.unit),
+                            tacit_privacy_unit_name(policy->unit));
     if (status == TACIT_OK) {
         terms.policy = *policy;
         status = account_terms_write(account->db, &terms, err);

@@ -53,7 +53,8 @@ typedef struct tacit_account_status {
 tacit_status tacit_account_status_get(tacit_account *account, tacit_account_status *out,
                                       tacit_error *err) TACIT_MUST_CHECK;
 
-/* The policy in force changes by a local act of the device's owner. Delta cannot change.
+/* The policy in force changes by a local act of the device's owner. Delta cannot change,
+ * nor the unit once something private was reserved: epsilons for different units do not add up.
  * Raising the cap does not bring a lost account back. */
 tacit_status tacit_account_set_policy(tacit_account *account, const tacit_policy *policy,
                                       tacit_error *err) TACIT_MUST_CHECK;

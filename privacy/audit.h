@@ -44,7 +44,7 @@ typedef struct tacit_audit_device {
     double epsilon, cap, delta;
     double epsilon_subject;  /* of devices_per_subject such devices together; +inf when lost and
                               * they are several */
-    tacit_privacy_unit unit; /* the least of its private reserves; before one, of the policy */
+    tacit_privacy_unit unit; /* of its private reserves; before one, of the policy */
     uint32_t devices_per_subject;
     uint64_t reserves, spends, accepted;
     bool non_private, insecure, revoked, frozen, lost;

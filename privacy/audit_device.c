@@ -83,7 +83,7 @@ static tacit_status take_policy(audit_work *w, size_t device, const Tacit__Enrol
                           d->policy.delta, policy.delta);
     if (fresh) {
         d->widest = policy;
-        d->unit = policy.minimum_unit;
+        d->unit = policy.unit;
         tacit_budget_open(&d->budget, policy.epsilon_cap, policy.delta);
     }
     if (fresh || first_time || !tacit_policy_weakens(&d->policy, &policy))
@@ -579,10 +579,15 @@ static size_t find_plan(const audit_work *w, const Tacit__Reserve *r)
     return found ? plan : AUDIT_NONE;
 }
 
-static void note_unit(audit_device *d, tacit_privacy_unit unit)
+/* Epsilons for different units do not add up (policy.h): an account is of its first one. */
+static tacit_status note_unit(audit_work *w, audit_device *d, tacit_privacy_unit unit)
 {
-    d->unit = d->private_reserve && d->unit < unit ? d->unit : unit;
+    if (d->private_reserve && d->unit != unit)
+        return audit_note(w, "under_policy", "its unit is %s, that of the account so far is %s",
+                          tacit_privacy_unit_name(unit), tacit_privacy_unit_name(d->unit));
+    d->unit = unit;
     d->private_reserve = true;
+    return TACIT_OK;
 }
 
 static tacit_status audit_reserve_entry(audit_work *w, const tacit_entry *e, size_t device)
@@ -608,7 +613,9 @@ static tacit_status audit_reserve_entry(audit_work *w, const tacit_entry *e, siz
         return status;
     if (r->kind == TACIT_MECHANISM_NONE)
         return take_unprotected(w, r, device);
-    note_unit(d, (tacit_privacy_unit)r->unit);
+    status = note_unit(w, d, (tacit_privacy_unit)r->unit);
+    if (status != TACIT_OK)
+        return status;
     return charge(w, e, device, plan, fmin(r->epsilon_cap, terms.epsilon_cap));
 }
 

@@ -30,7 +30,7 @@ static void tell_terms(const tacit_policy *policy, char *out, size_t size)
                  policy->window_reserves);
     snprintf(
         out, size, "cap %.6g%s, delta %.6g, unit %s, noise at least %.6g, cohort %u, quorum %u%s",
-        policy->epsilon_cap, window, policy->delta, tacit_privacy_unit_name(policy->minimum_unit),
+        policy->epsilon_cap, window, policy->delta, tacit_privacy_unit_name(policy->unit),
         policy->minimum_noise_multiplier, policy->minimum_cohort, policy->minimum_quorum,
         policy->allow_non_private ? ", without noise allowed" : "");
 }

@@ -27,8 +27,7 @@ tacit_status tacit_policy_validate(const tacit_policy *p, tacit_error *err)
         {"epsilon", isfinite(p->epsilon_cap) && p->epsilon_cap > 0 && p->epsilon_cap <= 1e6,
          p->epsilon_cap},
         {"delta", p->delta >= 1e-300 && p->delta < 1, p->delta},
-        {"unit", p->minimum_unit >= TACIT_UNIT_RECORD && p->minimum_unit <= TACIT_UNIT_DEVICE,
-         (double)p->minimum_unit},
+        {"unit", p->unit >= TACIT_UNIT_RECORD && p->unit <= TACIT_UNIT_DEVICE, (double)p->unit},
         {"minimum_noise_multiplier",
          isfinite(p->minimum_noise_multiplier) && p->minimum_noise_multiplier >= 0,
          p->minimum_noise_multiplier},
@@ -62,7 +61,7 @@ tacit_status tacit_policy_pack(const tacit_policy *policy, uint8_t **bytes, size
     m.format = POLICY_FORMAT;
     m.epsilon_cap = policy->epsilon_cap;
     m.delta = policy->delta;
-    m.minimum_unit = policy->minimum_unit;
+    m.unit = policy->unit;
     m.minimum_noise_multiplier = policy->minimum_noise_multiplier;
     m.minimum_cohort = policy->minimum_cohort;
     m.minimum_quorum = policy->minimum_quorum;
@@ -86,7 +85,7 @@ tacit_status tacit_policy_unpack(tacit_policy *out, const void *bytes, size_t si
     *out = (tacit_policy){
         .epsilon_cap = m->epsilon_cap,
         .delta = m->delta,
-        .minimum_unit = (tacit_privacy_unit)m->minimum_unit,
+        .unit = (tacit_privacy_unit)m->unit,
         .minimum_noise_multiplier = m->minimum_noise_multiplier,
         .minimum_cohort = m->minimum_cohort,
         .minimum_quorum = m->minimum_quorum,
@@ -169,13 +168,16 @@ static bool window_weakens(const tacit_policy *from, const tacit_policy *to)
 bool tacit_policy_weakens(const tacit_policy *from, const tacit_policy *to)
 {
     return to->epsilon_cap > from->epsilon_cap || to->delta != from->delta ||
-           to->minimum_unit < from->minimum_unit ||
+           to->unit != from->unit ||
            to->minimum_noise_multiplier < from->minimum_noise_multiplier ||
            to->minimum_cohort < from->minimum_cohort || to->minimum_quorum < from->minimum_quorum ||
            to->allow_non_private > from->allow_non_private ||
            to->devices_per_subject < from->devices_per_subject || window_weakens(from, to) ||
            (from->witness[0] && strcmp(from->witness, to->witness) != 0);
 }
+
+/* In the widest policy of a device that had several. */
+#define ANY_UNIT ((tacit_privacy_unit)0)
 
 /* No window is the widest of all. */
 static void widen_window(tacit_policy *widest, const tacit_policy *p)
@@ -189,8 +191,8 @@ static void widen_window(tacit_policy *widest, const tacit_policy *p)
 void tacit_policy_widen(tacit_policy *widest, const tacit_policy *p)
 {
     widest->epsilon_cap = fmax(widest->epsilon_cap, p->epsilon_cap);
-    if (p->minimum_unit < widest->minimum_unit)
-        widest->minimum_unit = p->minimum_unit;
+    if (p->unit != widest->unit)
+        widest->unit = ANY_UNIT;
     widest->minimum_noise_multiplier =
         fmin(widest->minimum_noise_multiplier, p->minimum_noise_multiplier);
     if (p->minimum_cohort < widest->minimum_cohort)
@@ -218,10 +220,11 @@ static tacit_status check_protection(const tacit_policy *policy, const tacit_mec
                           "allow_non_private in its policy if nothing on it is private");
     }
     double z = tacit_mechanism_noise_multiplier(m);
-    if (m->unit < policy->minimum_unit)
-        return tacit_fail(err, TACIT_REFUSED, "plan's unit %s is below this device's minimum %s",
-                          tacit_privacy_unit_name(m->unit),
-                          tacit_privacy_unit_name(policy->minimum_unit));
+    if (policy->unit != ANY_UNIT && m->unit != policy->unit)
+        return tacit_fail(err, TACIT_REFUSED,
+                          "plan's unit is %s, this device's is %s: an epsilon for one is none for "
+                          "the other; ask for plans of its unit",
+                          tacit_privacy_unit_name(m->unit), tacit_privacy_unit_name(policy->unit));
     if (z < policy->minimum_noise_multiplier)
         return tacit_fail(err, TACIT_REFUSED,
                           "plan's noise multiplier %.6g is below this device's minimum %.6g", z,

@@ -17,7 +17,10 @@
 typedef struct tacit_policy {
     double epsilon_cap; /* lifetime, over all lineages, servers and local training; > 0 */
     double delta;       /* the account's one delta, in (0, 1) */
-    tacit_privacy_unit minimum_unit;
+    /* Of every plan that is taken, not the least of them: a release of a whole device moves by up
+     * to 2 C when one subject goes, by C when everything does; and a subject's clipped gradient
+     * moves by up to 2 C when one of its records goes. */
+    tacit_privacy_unit unit;
     double minimum_noise_multiplier;
     uint32_t minimum_cohort;
     uint32_t minimum_quorum;

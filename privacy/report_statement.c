@@ -165,8 +165,9 @@ static void unit(const report *r, const facts *f, char *out)
     char epsilon[MARKUP_NUMBER];
     (void)r;
     say(out,
-        "By the least unit that a device's rounds protected (before its first round, that its "
-        "policy demands): one record, which is one training example: %llu devices; one subject, "
+        "By the unit that a device's rounds protect (before its first round, that its policy "
+        "demands; no device has two): one record, which is one training example: %llu devices; one "
+        "subject, "
         "all examples of a patient, driver or trip on the device: %llu; the device, everything on "
         "it: %llu. A guarantee for records says nothing of a person with many of them.",
         (unsigned long long)f->by_unit[TACIT_UNIT_RECORD],

@@ -49,7 +49,7 @@ static void the_written_configuration_has_the_defaults(void **state)
     assert_string_equal(c.data, d.data);
     assert_null(c.server);
     assert_true(c.policy.epsilon_cap == 8 && c.policy.delta == 1e-5);
-    assert_int_equal(c.policy.minimum_unit, TACIT_UNIT_SUBJECT);
+    assert_int_equal(c.policy.unit, TACIT_UNIT_SUBJECT);
     assert_true(c.policy.minimum_noise_multiplier == 0.5);
     assert_int_equal(c.policy.minimum_cohort, 2);
     assert_int_equal(c.policy.minimum_quorum, 2);

@@ -171,6 +171,7 @@ static void whole_devices_have_local_steps(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         offered o;
         make_offer(&o, cases[i].plan, cases[i].schedule);
+        o.policy.unit = cases[i].schedule ? TACIT_UNIT_DEVICE : TACIT_UNIT_RECORD;
         o.terms.maximum_steps = cases[i].maximum;
         expect_status(&o, cases[i].expected, cases[i].words);
         drop_offer(&o);
@@ -210,7 +211,7 @@ static void want_noise(tacit_policy *p)
 }
 static void want_unit(tacit_policy *p)
 {
-    p->minimum_unit = TACIT_UNIT_SUBJECT;
+    p->unit = TACIT_UNIT_SUBJECT;
 }
 static void want_cohort(tacit_policy *p)
 {
@@ -233,7 +234,7 @@ static void plans_below_the_policy_are_refused(void **state)
 {
     static const policy_case cases[] = {
         {want_noise, NULL, "noise multiplier"},
-        {want_unit, NULL, "unit record"},
+        {want_unit, NULL, "unit is record, this device's is subject"},
         {want_cohort, NULL, "cohort 3"},
         {want_quorum, NULL, "quorum 2"},
         {want_delta, NULL, "delta"},
@@ -256,7 +257,7 @@ static void the_limits_of_the_policy_pass(void **state)
     (void)state;
     make_offer(&o, NULL, NULL);
     o.policy.minimum_noise_multiplier = tacit_noise_multiplier(100000);
-    o.policy.minimum_unit = TACIT_UNIT_RECORD;
+    o.policy.unit = TACIT_UNIT_RECORD;
     o.policy.minimum_cohort = WORLD_DEVICES;
     o.policy.minimum_quorum = 2;
     expect_status(&o, TACIT_OK, "");

@@ -67,6 +67,7 @@ static void enrol(const char *url)
 {
     Tacit__EnrolReply *reply = NULL;
     tacit_proof none = {0};
+    f.unit = TACIT_UNIT_SUBJECT; /* as the other devices have it */
     fleet_device_new(&device, &f, "hostile");
     fleet_device_open_account(&device);
     f.link[GATE_DEVICES] = f.link[GATE_ENROLMENT];

@@ -10,6 +10,8 @@ start_server
 for name in cart van empty; do
     make_data "$work/$name.jsonl" 1
     enrol "$name" "$(token)" >/dev/null
+    sed -i 's/^  unit:.*/  unit: device/' "$work/$name/client.yaml"
+    "$bin/tacit-client" budget --dir "$work/$name" --declare >/dev/null
 done
 : >"$work/empty.jsonl"
 
@@ -63,14 +65,13 @@ expect 0 '3 steps, noise multiplier 30' "$bin/tacit-client" train --dir "$work/c
 expect 3 'released once and whole' "$bin/tacit-client" train --dir "$work/cart" \
     --data "$work/cart.jsonl" --out "$work/own.gguf" --unit device --q 0.5
 
-# The owner asks for this unit and no less.
-stop_device van
-sed -i 's/^  unit:.*/  unit: device/' "$work/van/client.yaml"
-start_device van
+# A device takes plans of its own unit alone, and keeps its unit for life.
 lineage --cohort 2 --target 2 --deadline-seconds 8
-until_true 60 grep -q "unit subject is below this device's minimum device" "$work/van.log" ||
-    fail "the van takes a smaller unit"
+until_true 60 grep -q 'the next round asks for 2 devices; 0 are active and take its plan, 3 refuse it' "$work/server.log" ||
+    fail "a plan of subjects is not refused by three devices of the device unit"
 verb round cancel >/dev/null
 for name in van empty; do stop_device "$name"; done
+sed -i 's/^  unit:.*/  unit: subject/' "$work/van/client.yaml"
+expect 4 'its unit is device for life' "$bin/tacit-client" budget --dir "$work/van" --declare
 stop_server
 echo "whole devices hold"

@@ -15,7 +15,7 @@ bool fuzz_accepted;
 static const uint8_t base[TACIT_DIGEST_BYTES] = {0xba, 0xba};
 static const tacit_policy policy = {.epsilon_cap = 3,
                                     .delta = 1e-5,
-                                    .minimum_unit = TACIT_UNIT_RECORD,
+                                    .unit = TACIT_UNIT_RECORD,
                                     .minimum_noise_multiplier = 1.0,
                                     .minimum_cohort = 2,
                                     .minimum_quorum = 2,
@@ -90,24 +90,32 @@ static void check_promises(const checked_plan *p)
     FUZZ_CHECK(p->spec.n_targets <= TACIT_TRAINABLE_TARGETS_MAX);
 }
 
+/* A device of each unit is offered it; one of them at most takes it. */
 static void check_offer(const plan_offer *offer)
 {
     tacit_note_key log;
     tacit_error err = {0};
-    checked_plan checked;
-    const plan_terms terms = {
-        .log = &log, .policy = &policy, .maximum_steps = 100, .base_digest = base};
     FUZZ_CHECK(tacit_note_key_make(&log, "tacit.example/log", tacit_identity_sign_key(server()),
                                    &err) == TACIT_OK);
-    tacit_status status = plan_check(&checked, offer, &terms, &err);
-    fuzz_accepted = status == TACIT_OK;
-    if (fuzz_accepted) {
-        check_promises(&checked);
-        checked_plan_free(&checked);
-        return;
+    fuzz_accepted = false;
+    for (int unit = TACIT_UNIT_RECORD; unit <= TACIT_UNIT_DEVICE; unit++) {
+        checked_plan checked;
+        tacit_policy own = policy;
+        own.unit = (tacit_privacy_unit)unit;
+        const plan_terms terms = {
+            .log = &log, .policy = &own, .maximum_steps = 100, .base_digest = base};
+        tacit_status status = plan_check(&checked, offer, &terms, &err);
+        if (status == TACIT_OK) {
+            FUZZ_CHECK((int)checked.plan->mechanism->unit == unit && !fuzz_accepted);
+            fuzz_accepted = true;
+            check_promises(&checked);
+            checked_plan_free(&checked);
+        } else {
+            FUZZ_CHECK(status == TACIT_BAD_INPUT || status == TACIT_INTEGRITY ||
+                       status == TACIT_REFUSED);
+            FUZZ_CHECK(err.message[0] && !checked.plan && !checked.schedule);
+        }
     }
-    FUZZ_CHECK(status == TACIT_BAD_INPUT || status == TACIT_INTEGRITY || status == TACIT_REFUSED);
-    FUZZ_CHECK(err.message[0] && !checked.plan && !checked.schedule);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

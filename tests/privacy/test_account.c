@@ -430,7 +430,11 @@ static void set_noise(tacit_policy *p)
 }
 static void set_unit(tacit_policy *p)
 {
-    p->minimum_unit = TACIT_UNIT_SUBJECT;
+    p->unit = TACIT_UNIT_SUBJECT;
+}
+static void set_smaller_unit(tacit_policy *p)
+{
+    p->unit = TACIT_UNIT_DEVICE;
 }
 static void set_cohort(tacit_policy *p)
 {
@@ -451,7 +455,12 @@ static const struct {
     const char *says;
 } policy_rows[] = {
     {set_noise, false, "plan's noise multiplier 1.29596 is below this device's minimum 1.5"},
-    {set_unit, false, "plan's unit record is below this device's minimum subject"},
+    {set_unit, false,
+     "plan's unit is record, this device's is subject: an epsilon for one is none for the other; "
+     "ask for plans of its unit"},
+    {set_smaller_unit, false,
+     "plan's unit is record, this device's is device: an epsilon for one is none for the other; "
+     "ask for plans of its unit"},
     {set_cohort, false, "plan's cohort 3 is below this device's minimum 10"},
     {set_quorum, false, "plan's quorum 2 is below this device's minimum 3"},
     {set_delta, false, "plan's delta 1e-05 is above this device's 1e-06"},

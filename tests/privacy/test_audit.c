@@ -991,7 +991,7 @@ static const struct fault {
     {"other rate", "reserve_off_plan", "epsilon_mismatch", rate, NULL, NULL, NULL, 3, false,
      ANY_UNIT},
     {"other clip norm", "reserve_off_plan", "", clip, NULL, NULL, NULL, 3, false, ANY_UNIT},
-    {"other unit", "reserve_off_plan", "", unit, NULL, NULL, NULL, 3, false, ANY_UNIT},
+    {"other unit", "reserve_off_plan", "under_policy", unit, NULL, NULL, NULL, 3, false, ANY_UNIT},
     {"other values", "reserve_off_plan", "epsilon_mismatch", values, NULL, NULL, NULL, 3, false,
      ANY_UNIT},
     {"reserved twice", "duplicate_reserve", "", reserved_twice, NULL, NULL, NULL, 3, false,
@@ -1015,8 +1015,8 @@ static const struct fault {
      false, TACIT_UNIT_SUBJECT},
     {"local, no noise", "non_private", "under_policy", local_none, NULL, NULL, NULL, 3, false,
      ANY_UNIT},
-    {"local, sampled device", "local_mechanism", "", local_whole_device, NULL, NULL, NULL, 3, false,
-     ANY_UNIT},
+    {"local, sampled device", "local_mechanism", "under_policy", local_whole_device, NULL, NULL,
+     NULL, 3, false, ANY_UNIT},
     {"local, other delta", "cap_mismatch", "", local_delta, NULL, NULL, NULL, 3, false, ANY_UNIT},
     {"local, higher cap", "cap_mismatch", "", local_cap, NULL, NULL, NULL, 3, false, ANY_UNIT},
     {"local, test seed", "insecure_seed", "", local_seed, NULL, NULL, NULL, 3, false, ANY_UNIT},
@@ -1082,16 +1082,16 @@ static const struct fault {
     {"whole devices at the server's number", NULL, "", NULL, whole_plan_at_small_bound, NULL,
      whole_schedule, 3, false, TACIT_UNIT_DEVICE},
     {"whole devices, no colluders counted", "manifest_epsilon", "", NULL, whole_plan_with_colluder,
-     whole_manifest, whole_schedule, 3, false, ANY_UNIT},
+     whole_manifest, whole_schedule, 3, false, TACIT_UNIT_DEVICE},
     {"whole devices, scaled down", "manifest_epsilon", "", NULL, whole_plan_at_small_bound,
-     whole_manifest, whole_schedule, 3, false, ANY_UNIT},
+     whole_manifest, whole_schedule, 3, false, TACIT_UNIT_DEVICE},
     {"whole devices, recipient's noise counted", "manifest_epsilon", "", NULL, whole_plan,
-     whole_manifest_of_all, whole_schedule, 3, false, ANY_UNIT},
+     whole_manifest_of_all, whole_schedule, 3, false, TACIT_UNIT_DEVICE},
     {"records by the rule of sums", "manifest_epsilon", "", NULL, NULL, summed_records, NULL, 3,
      false, ANY_UNIT},
     {"whole devices without local steps", "bad_plan",
      "reserve_without_plan decision_mismatch aggregate_without_plan manifest_without_aggregate",
-     NULL, whole_plan_without_steps, whole_manifest, whole_schedule, 3, false, ANY_UNIT},
+     NULL, whole_plan_without_steps, whole_manifest, whole_schedule, 3, false, TACIT_UNIT_DEVICE},
     {"manifest signature", "bad_manifest", "round_state", manifest_signature, NULL, NULL, NULL, 3,
      false, ANY_UNIT},
     {"manifest of another base", "bad_manifest", "round_state", NULL, NULL, manifest_base, NULL, 3,
@@ -1155,7 +1155,7 @@ static bool fault_is_caught(const struct fault *f)
     w.edit_manifest = f->edit_manifest;
     w.edit_schedule = f->edit_schedule;
     w.policy.epsilon_cap = f->cap;
-    w.policy.minimum_unit = f->unit;
+    w.policy.unit = f->unit;
     w.none = f->none;
     world_plan_all(&w);
     world_log(&w);
@@ -1202,25 +1202,43 @@ static void test_every_kind_has_a_fault(void **state)
     }
 }
 
-/* An account whose rounds protect subjects and whose local training only records protects records.
- */
-static void test_the_unit_reported_is_the_least(void **state)
+/* Device 1 signs a policy of another unit, then trains alone under it. */
+static bool another_unit(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (!AT(PLAN, 2, -1))
+        return true;
+    w->policy.unit = TACIT_UNIT_RECORD;
+    push_policy(w, 1, w->policy.epsilon_cap, w->policy.delta, w->device[1].id);
+    w->policy.unit = TACIT_UNIT_SUBJECT;
+    return local_fine(w, e, round, device);
+}
+
+/* Epsilons for different units do not add up: an account has the unit of its first reserve, and a
+ * policy that changes afterwards changes nothing about that. */
+static void test_an_account_has_one_unit(void **state)
 {
     (void)state;
     world w;
     exported x;
     tacit_audit audit;
     world_init(&w);
+    w.policy.unit = TACIT_UNIT_SUBJECT;
     w.edit_schedule = subject_schedule;
     w.edit_plan = subject_plan;
-    w.hook = local_fine;
+    w.hook = another_unit;
     world_plan_all(&w);
     world_log(&w);
     export_of(&w, &x);
     run(&x, NULL, &audit);
-    assert_int_equal(audit.violation_count, 0);
+    if (audit.violation_count != 2)
+        print_all("another unit", &audit);
+    assert_int_equal(audit.violation_count, 2);
+    assert_string_equal(audit.violations[1].kind, "outdated_accepted"); /* of a subject's plan */
+    assert_string_equal(audit.violations[0].kind, "under_policy");
+    assert_non_null(strstr(audit.violations[0].detail,
+                           "unit is record, that of the account so far is subject"));
     assert_int_equal(find_device(&audit, &w, 0).unit, TACIT_UNIT_SUBJECT);
-    assert_int_equal(find_device(&audit, &w, 1).unit, TACIT_UNIT_RECORD);
+    assert_int_equal(find_device(&audit, &w, 1).unit, TACIT_UNIT_SUBJECT);
     tacit_audit_free(&audit);
     export_done(&x);
     world_free(&w);
@@ -1232,7 +1250,7 @@ int main(void)
         cmocka_unit_test(test_a_clean_log_passes),
         cmocka_unit_test(test_every_fault_is_caught_as_what_it_is),
         cmocka_unit_test(test_every_kind_has_a_fault),
-        cmocka_unit_test(test_the_unit_reported_is_the_least),
+        cmocka_unit_test(test_an_account_has_one_unit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

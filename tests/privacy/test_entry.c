@@ -255,31 +255,32 @@ static void test_policies_weaken_in_every_field(void **state)
     (void)state;
     const tacit_policy from = {.epsilon_cap = 8,
                                .delta = 1e-5,
-                               .minimum_unit = TACIT_UNIT_SUBJECT,
+                               .unit = TACIT_UNIT_SUBJECT,
                                .minimum_noise_multiplier = 1,
                                .minimum_cohort = 10,
                                .minimum_quorum = 5,
                                .devices_per_subject = 2};
-    tacit_policy to[8], stricter = {.epsilon_cap = 4,
+    tacit_policy to[9], stricter = {.epsilon_cap = 4,
                                     .delta = 1e-5,
-                                    .minimum_unit = TACIT_UNIT_DEVICE,
+                                    .unit = TACIT_UNIT_SUBJECT,
                                     .minimum_noise_multiplier = 2,
                                     .minimum_cohort = 20,
                                     .minimum_quorum = 6,
                                     .devices_per_subject = 3};
-    for (int i = 0; i < 8; i++)
+    for (int i = 0; i < 9; i++)
         to[i] = stricter;
     to[0].epsilon_cap = 8.1;
     to[1].delta = 1e-6;
-    to[2].minimum_unit = TACIT_UNIT_RECORD;
+    to[2].unit = TACIT_UNIT_RECORD;
     to[3].minimum_noise_multiplier = 0.9;
     to[4].minimum_cohort = 9;
     to[5].minimum_quorum = 4;
     to[6].allow_non_private = true;
     to[7].devices_per_subject = 1;
+    to[8].unit = TACIT_UNIT_DEVICE; /* no unit holds another */
     assert_false(tacit_policy_weakens(&from, &from));
     assert_false(tacit_policy_weakens(&from, &stricter));
-    for (int i = 0; i < 8; i++)
+    for (int i = 0; i < 9; i++)
         assert_true(tacit_policy_weakens(&from, &to[i]));
 }
 
@@ -291,7 +292,7 @@ static void test_policies_round_trip(void **state)
     size_t size;
     tacit_policy policy = {.epsilon_cap = 8,
                            .delta = 1e-5,
-                           .minimum_unit = TACIT_UNIT_SUBJECT,
+                           .unit = TACIT_UNIT_SUBJECT,
                            .minimum_noise_multiplier = 0.5,
                            .minimum_cohort = 2,
                            .minimum_quorum = 2,
@@ -301,7 +302,7 @@ static void test_policies_round_trip(void **state)
     assert_int_equal(tacit_policy_pack(&policy, &bytes, &size, &err), TACIT_OK);
     assert_int_equal(tacit_policy_unpack(&back, bytes, size, &err), TACIT_OK);
     assert_true(back.epsilon_cap == 8 && back.delta == 1e-5 && back.allow_non_private &&
-                back.minimum_unit == TACIT_UNIT_SUBJECT && back.minimum_quorum == 2);
+                back.unit == TACIT_UNIT_SUBJECT && back.minimum_quorum == 2);
     free(bytes);
     policy.delta = 0;
     assert_int_equal(tacit_policy_pack(&policy, &bytes, &size, &err), TACIT_BAD_INPUT);

@@ -57,7 +57,7 @@ static tacit_policy with_window(double epsilon, uint32_t reserves)
 {
     return (tacit_policy){.epsilon_cap = 8,
                           .delta = 1e-5,
-                          .minimum_unit = TACIT_UNIT_RECORD,
+                          .unit = TACIT_UNIT_RECORD,
                           .devices_per_subject = 1,
                           .window_epsilon = epsilon,
                           .window_reserves = reserves};

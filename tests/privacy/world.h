@@ -212,7 +212,7 @@ static inline void world_init(world *w)
     OK(tacit_identity_ephemeral(&w->stranger, &w->err));
     w->policy = (tacit_policy){.epsilon_cap = 3,
                                .delta = 1e-5,
-                               .minimum_unit = TACIT_UNIT_RECORD,
+                               .unit = TACIT_UNIT_RECORD,
                                .minimum_noise_multiplier = 1.0,
                                .minimum_cohort = 2,
                                .minimum_quorum = 2,

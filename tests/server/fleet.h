@@ -45,9 +45,10 @@ typedef struct fleet {
     uint8_t server_key[TACIT_SIGN_KEY_BYTES];
     char origin[TACIT_NOTE_NAME_MAX + 1]; /* of the log */
     const tacit_model *model;
-    tacit_link *link[3]; /* by gate_listener, when there is no server here */
-    bool has_gate;       /* gate.data is configured */
-    bool non_private;    /* new devices take plans without noise */
+    tacit_link *link[3];     /* by gate_listener, when there is no server here */
+    bool has_gate;           /* gate.data is configured */
+    tacit_privacy_unit unit; /* of the policies of its devices; 0: record */
+    bool non_private;        /* new devices take plans without noise */
 } fleet;
 
 typedef struct fleet_device {
@@ -284,7 +285,7 @@ static inline void fleet_device_new(fleet_device *d, fleet *f, const char *name)
     *d = (fleet_device){.fleet = f,
                         .policy = {.epsilon_cap = 8,
                                    .delta = 1e-5,
-                                   .minimum_unit = TACIT_UNIT_RECORD,
+                                   .unit = f->unit ? f->unit : TACIT_UNIT_RECORD,
                                    .minimum_noise_multiplier = 0.5,
                                    .minimum_cohort = 1,
                                    .minimum_quorum = 1,

@@ -591,6 +591,16 @@ static void test_damaged_update(void **state)
 
 /* --- without noise, without a gate --- */
 
+static int setup_whole(void **state)
+{
+    (void)state;
+    fleet_start(&f, true);
+    f.unit = TACIT_UNIT_DEVICE;
+    fleet_join(&one, &f, "one");
+    fleet_join(&two, &f, "two");
+    return 0;
+}
+
 static int setup_plain(void **state)
 {
     (void)state;
@@ -926,8 +936,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_costs_of_a_long_lineage, setup, teardown),
         cmocka_unit_test_setup_teardown(test_none, setup_plain, teardown),
         cmocka_unit_test_setup_teardown(test_tree_noise, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_whole_devices, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_whole_devices_without_the_rule, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_whole_devices, setup_whole, teardown),
+        cmocka_unit_test_setup_teardown(test_whole_devices_without_the_rule, setup_whole, teardown),
         cmocka_unit_test_setup_teardown(test_whole_devices_are_released_once, setup, teardown),
         cmocka_unit_test_setup_teardown(test_rollback_and_publish, setup, teardown),
         cmocka_unit_test_setup_teardown(test_restart_in_every_state, setup, teardown),

@@ -361,7 +361,7 @@ static void test_no_room_any_more(void **state)
     tacit_error err;
     bool worked, stop = false;
     json_decref(FLEET_ASK(&f, "round cancel"));
-    json_decref(FLEET_ASK(&f, "round start", "cohort", "2"));
+    json_decref(FLEET_ASK(&f, "round start", "cohort", "2", "unit", "record"));
     uint64_t kept = f.server->config.uploads_max_mib;
     f.server->config.uploads_max_mib = 0;
     assert_int_equal(round_machine_step(f.server, &stop, &worked, &err), TACIT_USAGE);

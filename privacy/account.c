@@ -74,9 +74,7 @@ static tacit_status replay_reserve(tacit_database *db, const tacit_entry *e, rep
     if (status == TACIT_OK)
         status = tacit_budget_event(&event, reserve, err);
     if (status == TACIT_OK)
-        status = tacit_budget_add(&r->budget, &event,
-                                  tacit_step_noise_values(reserve->values, reserve->quantile_b),
-                                  !seen, err);
+        status = tacit_budget_add(&r->budget, &event, tacit_budget_values(reserve), !seen, err);
     if (status == TACIT_OK &&
         !tacit_budget_same(tacit_budget_epsilon(&r->budget), reserve->epsilon_after))
         status = tacit_fail(err, TACIT_INTEGRITY, "a reserve states another epsilon");
@@ -543,7 +541,8 @@ static tacit_status push_schedule(tacit_window *w, const Tacit__Schedule *schedu
             continue;
         status = tacit_event_from_mechanism(&event, &m, 1, err);
         if (status == TACIT_OK)
-            status = tacit_window_push(w, &event, values, err);
+            status =
+                tacit_window_push(w, &event, tacit_step_noise_values(values, m.quantile_b), err);
     }
     return status;
 }
@@ -566,7 +565,8 @@ static tacit_status window_allows(tacit_account *account, const account_terms *t
     else if (status == TACIT_OK)
         status = tacit_event_from_mechanism(&event, &w->mechanism, 1, err);
     if (status == TACIT_OK && !whole)
-        status = tacit_window_push(&window, &event, values, err);
+        status = tacit_window_push(&window, &event,
+                                   tacit_step_noise_values(values, w->mechanism.quantile_b), err);
     if (status == TACIT_OK)
         status = tacit_window_check(policy, &window, from, whole ? "plan's schedule" : "plan", err);
     tacit_window_free(&window);

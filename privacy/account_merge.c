@@ -16,7 +16,8 @@ static tacit_status merge_price(const tacit_entry *e, const account_work *w, tac
     if (r->kind == TACIT_MECHANISM_NONE)
         return TACIT_OK;
     tacit_status status = tacit_budget_event(&event, r, err);
-    return status == TACIT_OK ? tacit_budget_add(alone, &event, r->values, true, err) : status;
+    return status == TACIT_OK ? tacit_budget_add(alone, &event, tacit_budget_values(r), true, err)
+                              : status;
 }
 
 /* The lineage as its first reserve admitted it. */
@@ -58,7 +59,7 @@ static tacit_status merge_charge(tacit_account *account, account_terms *terms, c
     if (status == TACIT_OK)
         status = tacit_budget_event(&event, r, err);
     if (status == TACIT_OK)
-        status = tacit_budget_add(&terms->budget, &event, r->values, !seen, err);
+        status = tacit_budget_add(&terms->budget, &event, tacit_budget_values(r), !seen, err);
     if (status == TACIT_OK &&
         !tacit_budget_same(tacit_budget_epsilon(&terms->budget), r->epsilon_after))
         status = tacit_fail(err, TACIT_INTEGRITY,

@@ -257,7 +257,7 @@ static tacit_status window_allowed(const audit_device *d, const tacit_policy *po
 /* A reserve whose event is malformed is found elsewhere, and no window can count it. */
 static tacit_status remember_run(audit_work *w, audit_device *d, const Tacit__Reserve *r)
 {
-    tacit_window_item item = {.values = r->values};
+    tacit_window_item item = {.values = tacit_budget_values(r)};
     tacit_error malformed;
     if (r->kind == TACIT_MECHANISM_NONE ||
         tacit_budget_event(&item.event, r, &malformed) != TACIT_OK)
@@ -346,7 +346,7 @@ static tacit_status add_event(audit_work *w, tacit_budget *b, const Tacit__Reser
     tacit_status status = tacit_budget_event(&event, r, reason);
     if (status != TACIT_OK)
         return status;
-    uint64_t values = tacit_step_noise_values(r->values, r->quantile_b);
+    uint64_t values = tacit_budget_values(r);
     size_t i = 0;
     while (i < w->price_count && i < AUDIT_PRICES && !same_price(&w->prices[i], &event, values))
         i++;

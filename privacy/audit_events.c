@@ -28,11 +28,11 @@ static void tell_terms(const tacit_policy *policy, char *out, size_t size)
     if (policy->window_reserves)
         snprintf(window, sizeof window, ", %.6g for %u reserves in a row", policy->window_epsilon,
                  policy->window_reserves);
-    snprintf(
-        out, size, "cap %.6g%s, delta %.6g, unit %s, noise at least %.6g, cohort %u, quorum %u%s",
-        policy->epsilon_cap, window, policy->delta, tacit_privacy_unit_name(policy->unit),
-        policy->minimum_noise_multiplier, policy->minimum_cohort, policy->minimum_quorum,
-        policy->allow_non_private ? ", without noise allowed" : "");
+    snprintf(out, size,
+             "cap %.6g%s, delta %.6g, unit %s, noise at least %.6g, cohort %u, quorum %u%s",
+             policy->epsilon_cap, window, policy->delta, tacit_privacy_unit_name(policy->unit),
+             policy->minimum_noise_multiplier, policy->minimum_cohort, policy->minimum_quorum,
+             policy->allow_non_private ? ", without noise allowed" : "");
 }
 
 static void tell_policy(const Tacit__PolicyChanged *p, char out[EVENT_TEXT])

@@ -88,6 +88,11 @@ tacit_status tacit_budget_event(tacit_event *out, const Tacit__Reserve *reserve,
     return tacit_event_price(out, &m, 1, err);
 }
 
+uint64_t tacit_budget_values(const Tacit__Reserve *reserve)
+{
+    return tacit_step_noise_values(reserve->values, reserve->quantile_b);
+}
+
 tacit_status tacit_budget_join(tacit_budget *b, const tacit_budget *other, tacit_error *err)
 {
     if (!tacit_add_u64(b->noise_values, other->noise_values, &b->noise_values))

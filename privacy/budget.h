@@ -70,9 +70,10 @@ double tacit_budget_filter_epsilon(const tacit_budget *b);
  * devices. */
 double tacit_budget_epsilon_times(const tacit_budget *b, uint32_t times);
 
-/* The event of a reserve (kind must not be none). */
+/* The event of a reserve (kind must not be none), and the noise values that a step of it draws. */
 tacit_status tacit_budget_event(tacit_event *out, const Tacit__Reserve *reserve,
                                 tacit_error *err) TACIT_MUST_CHECK;
+uint64_t tacit_budget_values(const Tacit__Reserve *reserve);
 
 /* What a lineage's rounds 0 .. rounds - 1 cost any device that took each once: the manifest's
  * epsilon_server. +inf when one of them is of mechanism none. `delta` is the schedule's. */

@@ -61,17 +61,18 @@ tacit_status tacit_ledger_price_make(tacit_ledger_price *out, const Tacit__Sched
 {
     tacit_mechanism m;
     bool unprotected;
-    *out = (tacit_ledger_price){.values = values};
+    *out = (tacit_ledger_price){.values = 0};
     memcpy(out->lineage, schedule->lineage.data, sizeof out->lineage);
     tacit_status status = tacit_mechanism_from_message(&m, schedule->rounds[index]->mechanism, err);
     if (status == TACIT_OK)
         status = tacit_budget_add_schedule(&out->whole, schedule, schedule->n_rounds, values,
                                            &unprotected, err);
+    out->values = status == TACIT_OK ? tacit_step_noise_values(values, m.quantile_b) : 0;
     out->unprotected = status == TACIT_OK && m.kind == TACIT_MECHANISM_NONE;
     if (status != TACIT_OK || out->unprotected)
         return status;
     status = tacit_event_from_mechanism(&out->event, &m, 1, err);
-    return status == TACIT_OK ? tacit_budget_add(&out->round, &out->event, values, false, err)
+    return status == TACIT_OK ? tacit_budget_add(&out->round, &out->event, out->values, false, err)
                               : status;
 }
 
@@ -91,7 +92,8 @@ static tacit_status price_reserve(tacit_ledger *ledger, uint64_t index, tacit_bu
     if (status == TACIT_OK && e.entry->reserve->kind != TACIT_MECHANISM_NONE) {
         status = tacit_budget_event(&event, e.entry->reserve, err);
         if (status == TACIT_OK)
-            status = tacit_budget_add(whole, &event, e.entry->reserve->values, true, err);
+            status =
+                tacit_budget_add(whole, &event, tacit_budget_values(e.entry->reserve), true, err);
     }
     tacit_entry_close(&e);
     free(bytes);

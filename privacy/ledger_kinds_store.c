@@ -605,9 +605,9 @@ static tacit_status terms_allow(tacit_ledger *ledger, const ledger_account *a,
     if (status != TACIT_OK || r->kind == TACIT_MECHANISM_NONE)
         return status;
     status = tacit_budget_event(&event, r, err);
-    return status == TACIT_OK
-               ? ledger_window_allowed(ledger, a->identity_key, policy, &event, r->values, err)
-               : status;
+    return status == TACIT_OK ? ledger_window_allowed(ledger, a->identity_key, policy, &event,
+                                                      tacit_budget_values(r), err)
+                              : status;
 }
 
 /* A device signs a reserve before it asks. What the policy in force refuses was signed in good
@@ -730,8 +730,7 @@ static tacit_status reserve_charge(tacit_ledger *ledger, const Tacit__Reserve *r
     if (status == TACIT_OK)
         status = tacit_budget_event(&event, r, err);
     if (status == TACIT_OK)
-        status = tacit_budget_add(&a->budget, &event,
-                                  tacit_step_noise_values(r->values, r->quantile_b), !seen, err);
+        status = tacit_budget_add(&a->budget, &event, tacit_budget_values(r), !seen, err);
     if (status != TACIT_OK)
         return status;
     double epsilon = tacit_budget_epsilon(&a->budget);

@@ -12,8 +12,8 @@
  *
  * Noise is drawn anew in every round. Correlating it over rounds (a matrix factorisation A = B C of
  * the prefix sums, tree aggregation among them) gains nothing for this unit: a device that takes
- * part p times moves C times the vector of ones, so the sensitivity is ||C 1||, and the error of the
- * p-th sum, ||B_p|| ||C 1|| >= B_p C 1 = p, is at least p times the noise of one release, which
+ * part p times moves C times the vector of ones, so the sensitivity is ||C 1||, and the error of
+ * the p-th sum, ||B_p|| ||C 1|| >= B_p C 1 = p, is at least p times the noise of one release, which
  * independent noise has exactly: sqrt(p) sqrt(p). It helps where a unit is in few of many steps.
  *
  * Pure functions, any thread. */

@@ -34,7 +34,8 @@ tacit_status tacit_window_push_reserve(tacit_window *w, const Tacit__Reserve *re
     if (reserve->kind == TACIT_MECHANISM_NONE)
         return TACIT_OK;
     tacit_status status = tacit_budget_event(&event, reserve, err);
-    return status == TACIT_OK ? tacit_window_push(w, &event, reserve->values, err) : status;
+    return status == TACIT_OK ? tacit_window_push(w, &event, tacit_budget_values(reserve), err)
+                              : status;
 }
 
 tacit_status tacit_window_push_entry(tacit_window *w, const void *bytes, size_t size,

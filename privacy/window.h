@@ -17,7 +17,7 @@
 /* One private reserve as a window sees it. */
 typedef struct tacit_window_item {
     tacit_event event;
-    uint64_t values; /* trainable values: noise values drawn in a step */
+    uint64_t values; /* noise values drawn in a step (tacit_step_noise_values) */
 } tacit_window_item;
 
 /* Reserves in the account's order, growing; free with tacit_window_free. */

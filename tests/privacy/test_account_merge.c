@@ -41,13 +41,15 @@ static void store_close(store *s)
     *s = (store){0};
 }
 
-static int set_up(void **state)
+static int set_up_as(void **state, bool adaptive)
 {
     fixture *f = calloc(1, sizeof *f);
     snprintf(f->dir, sizeof f->dir, "/tmp/tacit-merge-XXXXXX");
     assert_non_null(mkdtemp(f->dir));
     world_init(&f->w);
     f->w.policy.epsilon_cap = 8;
+    f->w.edit_schedule = adaptive ? world_adapt_schedule : NULL;
+    f->w.edit_plan = adaptive ? world_adapt_plan : NULL;
     world_plan_all(&f->w);
     snprintf(f->device.path, sizeof f->device.path, "%s/device.db", f->dir);
     OK(tacit_database_open(&f->device.db, f->device.path, &f->err));
@@ -55,6 +57,16 @@ static int set_up(void **state)
     OK(tacit_account_open(&f->device.account, f->device.db, f->w.device[0].id, &f->err));
     *state = f;
     return 0;
+}
+
+static int set_up(void **state)
+{
+    return set_up_as(state, false);
+}
+
+static int set_up_adaptive(void **state)
+{
+    return set_up_as(state, true);
 }
 
 static int tear_down(void **state)
@@ -186,6 +198,20 @@ static void test_local_training_is_part_of_the_union(void **state)
     expect_same(f, 1);
 }
 
+/* The count of a clip that adapts is a noise value of each step; what is stored must say so, too.
+ */
+static void test_adaptive_clips_are_charged_as_signed(void **state)
+{
+    fixture *f = *state;
+    take_copy(f);
+    reserve(f, 0, false);
+    spend(f, 0);
+    reserve(f, 1, false);
+    spend(f, 2);
+    OK(merge(f));
+    expect_same(f, 0);
+}
+
 /* The union is what was signed, whatever the caps of the copy say. */
 static void test_the_union_may_stand_above_a_lowered_cap(void **state)
 {
@@ -252,6 +278,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_an_older_copy_takes_the_union, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_an_empty_copy_takes_everything, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_local_training_is_part_of_the_union, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_adaptive_clips_are_charged_as_signed, set_up_adaptive,
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_the_union_may_stand_above_a_lowered_cap, set_up,
                                         tear_down),

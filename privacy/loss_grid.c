@@ -18,7 +18,9 @@ static double mixture_log(const pair *p, double z)
         return z;
     if (z > 30)
         return p->log_q + z + log1p(exp(p->log_rest - p->log_q - z));
-    return z > -1 ? log1p(p->q * expm1(z)) : log(1 - p->q + p->q * exp(z));
+    if (p->q <= 0.5 || z > -1) /* 1 - q is not rounded: with a tiny q and many runs that shows */
+        return log1p(p->q * expm1(z));
+    return log(1 - p->q + p->q * exp(z));
 }
 
 /* z with mixture_log(z) = loss; -inf where the loss is never that small. */

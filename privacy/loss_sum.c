@@ -459,7 +459,7 @@ static double read_answer(const loss_sum *s, const double *law, size_t size, con
         double mass = fmax(0, law[(uint64_t)index & (size - 1)]) + noise;
         reading_pass(&r, mass * exp(s->log_scale - s->tilt * y));
     }
-    return q->for_epsilon ? fmax(0, y) : fmin(1, base + r.above); /* both from above */
+    return q->for_epsilon ? fmax(0, y) : fmin(1, (base + r.above) * high); /* from above */
 }
 
 tacit_status loss_sum_solve(const loss_sum *s, const loss_sum *other, double points,

@@ -6,9 +6,9 @@
  * TACIT_B_MIN and more (z = 0.01, sigma above 655 units) sum and integral differ by a factor within
  * 1 +- e^-129. Accounts are kept in Renyi divergences. Delta at one epsilon, which pld and analytic
  * report, has a kink that falls between integers: one run's may differ either way by a relative
- * t^2 / (12 sigma^2), t the deviations out at which the loss is epsilon: under 2.1e-9 at z = 1 for
- * delta down to 1e-30. Integers only, so the floating-point attacks (Mironov 2012, Haney et al.
- * 2022) do not apply.
+ * t^2 / (12 sigma^2), t the deviations of the lower distribution out at which the loss is epsilon:
+ * under 2.8e-9 at z = 1 for delta down to 1e-30. Integers only, so the floating-point attacks
+ * (Mironov 2012, Haney et al. 2022) do not apply.
  *
  * Sampling (the form of Ducas et al. 2013 without its inner exponentials): y with
  * P(y) ~ 2^(-y^2) from a table, u uniform in [0, b), x = b y + u, accepted with probability

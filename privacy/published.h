@@ -5,7 +5,7 @@
  * is below it where a round sums one clipped and noised vector per device (release.h) and nothing
  * is done per device after the noise. Then who sees the sum sees x_1 + ... + x_n plus noise of
  * sigma sqrt(h), h = n - 1 - t: the recipient may be a device that knows its own noise, and so may
- * t others that it colludes with (the plan's assumed_colluders). Four things make that exact:
+ * t others that it colludes with (the plan's assumed_colluders). Five things make that exact:
  *   - updates are integers of the grid, summed as integers: nothing is rounded in between;
  *   - the plan's norm bound is at least tacit_release_norm_bound, so neither the device's scaling
  *     nor the server's norm check touches a release but with probability 2^-64 a device, which is
@@ -14,8 +14,10 @@
  *     1 +- 10 h e^(-pi^2 sigma^2) a value (Kairouz, Liu and Steinke 2021; sigma is 655 grid units
  * at least, so the last is e^-4000000);
  *   - who is in the sum does not depend on data: a round is blind, and its uploads leave by the
- *     clock.
- * The sampler's inexactness is charged for the noise of all h devices.
+ *     clock;
+ *   - nor on what earlier rounds gave out: h is taken as if it had been fixed with the schedule.
+ *     Networks and clocks decide it; a server that chose members by earlier adapters would break
+ * it. The sampler's inexactness is charged for the noise of all h devices.
  *
  * Everywhere else the rule is post-processing and both views are the server's number: with several
  * local noised steps a device's later gradients are functions of its earlier noise, and no noise of

@@ -259,6 +259,24 @@ static void test_replace_one(void **state)
 }
 
 /* Ends of the ranges: a clear error one step beyond. */
+/* Rates that differ in the ninth digit, a hundred million runs: what is lost in one loss adds up.
+ */
+static void test_close_tiny_rates_keep_their_order(void **state)
+{
+    static const double close[] = {1e-9, 1.0000000272e-9, 1.0000003603e-9, 1.000001e-9};
+    double before = 0;
+    (void)state;
+    for (size_t i = 0; i < sizeof close / sizeof close[0]; i++) {
+        const tacit_event event = {TACIT_ADD_REMOVE, 1, close[i], 100000000};
+        double epsilon;
+        tacit_error err;
+        assert_int_equal(
+            tacit_accountant_epsilon(find("pld"), &event, 1, 1e-9, &epsilon, NULL, &err), TACIT_OK);
+        assert_true(epsilon > before);
+        before = epsilon;
+    }
+}
+
 static void test_beyond_the_edges(void **state)
 {
     (void)state;
@@ -288,6 +306,7 @@ int main(void)
         cmocka_unit_test(test_analytic),
         cmocka_unit_test(test_pld),
         cmocka_unit_test(test_replace_one),
+        cmocka_unit_test(test_close_tiny_rates_keep_their_order),
         cmocka_unit_test(test_beyond_the_edges),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

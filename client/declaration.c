@@ -26,6 +26,12 @@ static tacit_status make(declaring *d, tacit_error *err)
                             "%s/client.yaml: the account's delta is %.6g for life, the policy says "
                             "%.6g; write it back",
                             c->dir, now.policy.delta, d->policy.delta);
+    if (status == TACIT_OK && d->policy.unit != now.policy.unit && now.reserves)
+        status = tacit_fail(err, TACIT_REFUSED,
+                            "%s/client.yaml: the account's unit is %s for life, the policy says "
+                            "%s; write it back",
+                            c->dir, tacit_privacy_unit_name(now.policy.unit),
+                            tacit_privacy_unit_name(d->policy.unit));
     if (status == TACIT_OK)
         status = client_policy_serial_next(c->db, &d->policy.serial, err);
     return status == TACIT_OK ? tacit_policy_pack(&d->policy, &d->bytes, &d->size, err) : status;

@@ -210,6 +210,21 @@ static tacit_status policy_is_new(tacit_ledger *ledger, const ledger_account *a,
     return status;
 }
 
+/* What no policy of an account changes. */
+static tacit_status keeps_for_life(const ledger_account *a, const tacit_policy *to,
+                                   tacit_error *err)
+{
+    if (to->delta != a->policy.delta)
+        return tacit_fail(err, TACIT_REFUSED, "ledger: an account's delta cannot change");
+    if (to->unit != a->policy.unit && a->budget.noise_values)
+        return tacit_fail(err, TACIT_REFUSED,
+                          "ledger: this account has reserved for the unit %s; it cannot change to "
+                          "%s",
+                          tacit_privacy_unit_name(a->policy.unit),
+                          tacit_privacy_unit_name(to->unit));
+    return TACIT_OK;
+}
+
 /* A new account opens under the declared policy; a known one goes on under its own unless the
  * declared one is new or stricter. */
 static tacit_status declare_policy(tacit_ledger *ledger, ledger_account *a,
@@ -219,8 +234,8 @@ static tacit_status declare_policy(tacit_ledger *ledger, ledger_account *a,
     bool fresh, opened = a->policy.delta != 0;
     tacit_status status =
         tacit_policy_unpack(&declared, enrol->policy.data, enrol->policy.len, err);
-    if (status == TACIT_OK && opened && declared.delta != a->policy.delta)
-        status = tacit_fail(err, TACIT_REFUSED, "ledger: an account's delta cannot change");
+    if (status == TACIT_OK && opened)
+        status = keeps_for_life(a, &declared, err);
     if (status == TACIT_OK)
         status = policy_is_new(ledger, a, enrol->policy, &fresh, err);
     if (status != TACIT_OK)
@@ -430,8 +445,9 @@ static tacit_status apply_policy_changed(tacit_ledger *ledger, const tacit_entry
         status = policy_is_new(ledger, &a, change->policy, &fresh, err);
     if (status != TACIT_OK)
         return status;
-    if (to.delta != a.policy.delta)
-        return tacit_fail(err, TACIT_REFUSED, "ledger: an account's delta cannot change");
+    status = keeps_for_life(&a, &to, err);
+    if (status != TACIT_OK)
+        return status;
     if (tacit_policy_weakens(&a.policy, &to) &&
         !policy_signed(&a, change->policy, change->signature))
         return tacit_fail(err, TACIT_REFUSED,

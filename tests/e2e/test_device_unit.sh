@@ -72,6 +72,6 @@ until_true 60 grep -q 'the next round asks for 2 devices; 0 are active and take 
 verb round cancel >/dev/null
 for name in van empty; do stop_device "$name"; done
 sed -i 's/^  unit:.*/  unit: subject/' "$work/van/client.yaml"
-expect 4 'its unit is device for life' "$bin/tacit-client" budget --dir "$work/van" --declare
+expect 4 "the account's unit is device for life, the policy says subject" "$bin/tacit-client" budget --dir "$work/van" --declare
 stop_server
 echo "whole devices hold"

@@ -514,6 +514,23 @@ static void test_mechanism_none_is_counted_apart(void **state)
     tacit_reservation_free(&r);
 }
 
+static void test_the_unit_is_for_life_from_the_first_reserve(void **state)
+{
+    fixture *f = *state;
+    tacit_reservation r;
+    tacit_policy policy;
+    start(f);
+    policy = f->w.policy;
+    policy.unit = TACIT_UNIT_DEVICE;
+    OK(tacit_account_set_policy(f->account, &policy, &f->err));
+    OK(tacit_account_set_policy(f->account, &f->w.policy, &f->err));
+    OK(reserve(f, 0, &r));
+    tacit_reservation_free(&r);
+    assert_int_equal(tacit_account_set_policy(f->account, &policy, &f->err), TACIT_REFUSED);
+    assert_non_null(strstr(f->err.message, "its unit is record for life, the policy says device"));
+    assert_true(status_of(f).policy.unit == TACIT_UNIT_RECORD);
+}
+
 static void test_delta_is_for_life(void **state)
 {
     fixture *f = *state;
@@ -1096,6 +1113,7 @@ int main(void)
         WITH(test_a_round_is_reserved_under_one_plan),
         WITH(test_the_policy_refuses_with_one_clear_line),
         WITH(test_mechanism_none_is_counted_apart),
+        WITH(test_the_unit_is_for_life_from_the_first_reserve),
         WITH(test_delta_is_for_life),
         WITH(test_only_one_set_of_bytes_is_ever_sent),
         WITH(test_abandoning_gives_nothing_back),

@@ -560,6 +560,40 @@ static bool lowered_alone(world *w, Tacit__Entry *e, int round, int device)
     return lowered_then_accepted(w, e, round, device);
 }
 
+/* Signed by the device, before and after its first reserve. */
+static void another_unit(world *w)
+{
+    tacit_privacy_unit unit = w->policy.unit;
+    w->policy.unit = TACIT_UNIT_DEVICE;
+    push_policy(w, 0, 3, 1e-5, w->device[0].id);
+    w->policy.unit = unit;
+}
+
+static bool unit_changed_early(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (AT(SCHEDULE, -1, -1)) {
+        another_unit(w);
+        w->policy.serial = 7;
+        push_policy(w, 0, 3, 1e-5, w->device[0].id); /* and back */
+        w->policy.serial = 0;
+    }
+    return true;
+}
+
+static bool unit_changed_late(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (AT(PLAN, 1, -1))
+        another_unit(w);
+    return true;
+}
+
+static bool delta_changed(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (AT(PLAN, 1, -1))
+        push_policy(w, 0, 3, 1e-6, w->device[0].id);
+    return true;
+}
+
 /* What the device signed once is logged again after the cap was lowered. */
 static bool old_policy_again(world *w, Tacit__Entry *e, int round, int device)
 {
@@ -686,6 +720,10 @@ static const struct {
     {"revoked device", revoked, NULL, 3, false, TACIT_REFUSED, "revoked"},
     {"frozen device", frozen, NULL, 3, false, TACIT_REFUSED, "clone"},
     {"accepted though revoked", accepted_though_revoked, NULL, 3, false, TACIT_REFUSED, "revoked"},
+    {"unit changed before anything was reserved", unit_changed_early, NULL, 3, false, TACIT_OK, ""},
+    {"unit changed", unit_changed_late, NULL, 3, false, TACIT_REFUSED,
+     "reserved for the unit record; it cannot change to device"},
+    {"delta changed", delta_changed, NULL, 3, false, TACIT_REFUSED, "delta cannot change"},
     {"an old policy again", old_policy_again, NULL, 3, false, TACIT_REFUSED, "logged before"},
     {"another policy key", policy_key_swapped, NULL, 3, false, TACIT_INTEGRITY,
      "did not sign its policy"},

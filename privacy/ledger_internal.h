@@ -1,6 +1,6 @@
 /* Shared by the files of the ledger alone: ledger_store.c keeps the tree, ledger_kinds_store.c the
- * state that entries of each kind leave behind, ledger_afford_store.c answers what an account
- * holds. */
+ * state that entries of each kind leave behind, ledger_signed_store.c what policy keys signed,
+ * ledger_afford_store.c answers what an account holds. */
 #ifndef TACIT_PRIVACY_LEDGER_INTERNAL_H
 #define TACIT_PRIVACY_LEDGER_INTERNAL_H
 
@@ -34,6 +34,15 @@ tacit_status ledger_window_allowed(tacit_ledger *ledger,
                                    const uint8_t identity_key[TACIT_SIGN_KEY_BYTES],
                                    const tacit_policy *policy, const tacit_event *event,
                                    uint64_t values, tacit_error *err) TACIT_MUST_CHECK;
+
+/* The newest policy that the policy key of this account signed; serial 0: none. */
+tacit_status ledger_signed_get(tacit_ledger *ledger,
+                               const uint8_t identity_key[TACIT_SIGN_KEY_BYTES],
+                               tacit_ledger_signed *out, tacit_error *err) TACIT_MUST_CHECK;
+tacit_status ledger_signed_put(tacit_ledger *ledger,
+                               const uint8_t identity_key[TACIT_SIGN_KEY_BYTES],
+                               const tacit_ledger_signed *signed_policy,
+                               tacit_error *err) TACIT_MUST_CHECK;
 
 /* The SQL scripts of the component "ledger". */
 extern const tacit_migrations ledger_migrations;

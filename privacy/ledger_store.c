@@ -38,6 +38,9 @@ static const char *const ledger_sql[] = {
     "ALTER TABLE ledger_reserve ADD COLUMN outdated INTEGER NOT NULL DEFAULT 0;",
     "CREATE TABLE ledger_cosigned (size INTEGER PRIMARY KEY"
     " REFERENCES ledger_checkpoint (size)) STRICT;",
+    "CREATE TABLE ledger_signed_policy (identity_key BLOB PRIMARY KEY"
+    " REFERENCES ledger_account (identity_key), serial INTEGER NOT NULL, idx INTEGER NOT NULL)"
+    " STRICT;",
 };
 const tacit_migrations ledger_migrations = {"ledger", ledger_sql,
                                             sizeof ledger_sql / sizeof ledger_sql[0]};

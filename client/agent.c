@@ -4,6 +4,7 @@
 #include "client/agent_events.h"
 #include "client/checkin.h"
 #include "client/enroll.h"
+#include "client/pinned_policy.h"
 #include "client/receipts.h"
 #include "client/reservation.h"
 #include "client/round_training.h"
@@ -248,10 +249,18 @@ static tacit_status sync_entries(agent *a, tacit_error *err)
     return refused ? TACIT_OK : status;
 }
 
+/* A policy that came by file goes into the log before anything else of this device does. */
+static tacit_status bring_policy(agent *a, bool *brought, tacit_error *err)
+{
+    tacit_status status = pinned_policy_is_pending(a->client, brought, err);
+    return status == TACIT_OK && *brought ? pinned_policy_bring(a->client, a->session, err)
+                                          : status;
+}
+
 static tacit_status check_in(agent *a, agent_outcome *outcome, tacit_error *err)
 {
     client_checkin in;
-    bool switched = false;
+    bool switched = false, brought = false;
     tacit_status status = client_check_in(&in, a->client, a->session, err);
     if (status != TACIT_OK)
         return status;
@@ -259,6 +268,12 @@ static tacit_status check_in(agent *a, agent_outcome *outcome, tacit_error *err)
                     in.has_plan ? "a plan" : "no plan");
     a->met = true;
     take_poll(a, in.reply->poll_after_ms);
+    status = bring_policy(a, &brought, err);
+    if (status != TACIT_OK || brought) { /* what was answered is of the policy before */
+        *outcome = AGENT_WORKED;
+        client_checkin_free(&in);
+        return status;
+    }
     status = sync_entries(a, err);
     if (status == TACIT_OK)
         status = follow_adapter(a, &in, &switched, err);
@@ -466,6 +481,9 @@ static tacit_status turn_connected(agent *a, round_state *r, agent_outcome *outc
         status = open_session(a, err);
     if (status == TACIT_OK && r)
         status = meet(a, err);
+    bool brought = false;
+    if (status == TACIT_OK && r)
+        status = bring_policy(a, &brought, err);
     if (status == TACIT_UNREACHABLE && r && is_past_deadline(r))
         status = TACIT_OK; /* given up by the clock alone */
     if (status != TACIT_OK)

@@ -21,7 +21,10 @@ typedef struct checkin {
     size_t plan_entry_size;
     uint8_t *manifest_entry;
     size_t manifest_entry_size;
-    double epsilon_cap; /* in force for the device, as the log has it */
+    double epsilon_cap;    /* in force for the device, as the log has it */
+    uint8_t *policy_entry; /* of its policy key, when the device has not taken it yet */
+    size_t policy_entry_size;
+    uint64_t policy_index;
     bool has_newest, has_parent;
     adapter_row newest, parent;
 } checkin;
@@ -129,6 +132,19 @@ static tacit_status note_visit(gate_call *call, uint64_t active_version, tacit_e
     return device_seen(call->server->db, d->device, call->now_ms, active_version, err);
 }
 
+static tacit_status find_policy(gate_call *call, checkin *c, tacit_error *err)
+{
+    tacit_ledger *ledger = call->server->ledger;
+    tacit_ledger_signed newest;
+    if (!c->request->pinned_policy_key)
+        return TACIT_OK;
+    tacit_status status = tacit_ledger_signed_policy(ledger, call->device.device, &newest, err);
+    if (status != TACIT_OK || newest.serial <= c->request->policy_serial)
+        return status;
+    c->policy_index = newest.index;
+    return tacit_ledger_entry(ledger, newest.index, &c->policy_entry, &c->policy_entry_size, err);
+}
+
 tacit_status method_checkin_act(gate_call *call, tacit_error *err)
 {
     checkin *c = call->own;
@@ -136,6 +152,8 @@ tacit_status method_checkin_act(gate_call *call, tacit_error *err)
     tacit_status status = note_visit(call, c->request->active_version, err);
     if (status == TACIT_OK)
         status = tacit_ledger_device_get(call->server->ledger, call->device.device, &logged, err);
+    if (status == TACIT_OK)
+        status = find_policy(call, c, err);
     if (status == TACIT_OK)
         status = find_round(call, c, err);
     if (status == TACIT_OK)
@@ -149,7 +167,7 @@ tacit_status method_checkin_act(gate_call *call, tacit_error *err)
 
 /* Everything of the reply that the proofs cover; they live as long as it. */
 typedef struct checkin_proofs {
-    log_proof consistency, plan, manifest, cosigned;
+    log_proof consistency, plan, manifest, cosigned, policy;
     char note[TACIT_CHECKPOINT_MAX]; /* cosigned */
 } checkin_proofs;
 
@@ -209,6 +227,19 @@ static tacit_status add_manifest(gate_call *call, const checkin *c, const writer
     return TACIT_OK;
 }
 
+static tacit_status add_policy(gate_call *call, const checkin *c, const writer_point *point,
+                               Tacit__CheckInReply *reply, log_proof *proof, tacit_error *err)
+{
+    tacit_status status = log_proof_inclusion(proof, call->server, c->policy_index, point, err);
+    if (status != TACIT_OK)
+        return status;
+    reply->policy_entry = tacit_field_of(c->policy_entry, c->policy_entry_size);
+    reply->policy_index = c->policy_index;
+    reply->policy_proof = proof->fields;
+    reply->n_policy_proof = proof->proof.count;
+    return TACIT_OK;
+}
+
 tacit_status method_checkin_finish(gate_call *call, const writer_point *point, tacit_error *err)
 {
     checkin *c = call->own;
@@ -222,6 +253,8 @@ tacit_status method_checkin_finish(gate_call *call, const writer_point *point, t
         status = add_cosigned(call, point, &reply, &proofs, err);
     if (status == TACIT_OK && c->has_newest)
         status = add_manifest(call, c, point, &reply, &proofs.manifest, err);
+    if (status == TACIT_OK && c->policy_entry)
+        status = add_policy(call, c, point, &reply, &proofs.policy, err);
     if (status != TACIT_OK)
         return status;
     reply.checkpoint = tacit_field_of(point->checkpoint, strlen(point->checkpoint));
@@ -244,5 +277,6 @@ void method_checkin_release(gate_call *call)
     registry_row_free(&c->parent);
     free(c->plan_entry);
     free(c->manifest_entry);
+    free(c->policy_entry);
     free(c);
 }

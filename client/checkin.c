@@ -17,7 +17,7 @@ static tacit_status add_policy_serial(client *c, Tacit__CheckInRequest *request,
     tacit_status status = client_signed_policy_get(c->db, &taken, err);
     request->pinned_policy_key = true;
     request->policy_serial = taken.serial;
-    return status == TACIT_NOT_FOUND ? TACIT_OK : status;
+    return status;
 }
 
 static tacit_status ask(client *c, client_session *s, Tacit__CheckInReply **reply, tacit_error *err)

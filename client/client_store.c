@@ -234,13 +234,14 @@ tacit_status client_signed_policy_get(tacit_database *db, client_signed_policy *
                                       tacit_error *err)
 {
     tacit_statement *s;
+    bool row = false;
     memset(out, 0, sizeof *out);
     tacit_status status = tacit_statement_begin(
         db, &s, "SELECT bytes, serial, over, pending FROM client_signed_policy", err);
     if (status != TACIT_OK)
         return status;
-    status = step_one(s, "signed policy", err);
-    if (status == TACIT_OK)
+    status = tacit_statement_step(s, &row, err);
+    if (status == TACIT_OK && row)
         status = take_signed_policy(s, out, err);
     return end_one(s, status, err);
 }

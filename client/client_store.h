@@ -66,7 +66,7 @@ typedef struct client_signed_policy {
     bool pending; /* not known to be in the log */
 } client_signed_policy;
 
-/* TACIT_NOT_FOUND before the first; *out is all zeros then. */
+/* All zeros before the first. */
 tacit_status client_signed_policy_get(tacit_database *db, client_signed_policy *out,
                                       tacit_error *err) TACIT_MUST_CHECK;
 tacit_status client_signed_policy_put(tacit_database *db, const client_signed_policy *p,

@@ -200,8 +200,8 @@ static tacit_status add_signed_policy(json_t *root, client *c, tacit_error *err)
     tacit_signed_policy p;
     json_object_set_new(root, "signed_policy", json_null());
     tacit_status status = client_signed_policy_get(c->db, &stored, err);
-    if (status != TACIT_OK)
-        return status == TACIT_NOT_FOUND ? TACIT_OK : status;
+    if (status != TACIT_OK || stored.size == 0)
+        return status;
     status = tacit_signed_policy_open(&p, stored.bytes, stored.size, err);
     if (status != TACIT_OK)
         return status;

@@ -118,8 +118,8 @@ static tacit_status end_stand_in(client *c, tacit_error *err)
 {
     client_signed_policy p;
     tacit_status status = client_signed_policy_get(c->db, &p, err);
-    if (status != TACIT_OK)
-        return status == TACIT_NOT_FOUND ? TACIT_OK : status;
+    if (status != TACIT_OK || p.size == 0)
+        return status;
     p.over_size = 0;
     return client_signed_policy_put(c->db, &p, err);
 }

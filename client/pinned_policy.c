@@ -11,13 +11,6 @@
 
 /* --- what is stored --- */
 
-/* TACIT_NOT_FOUND is an answer here: all zeros. */
-static tacit_status stored_policy(client *c, client_signed_policy *out, tacit_error *err)
-{
-    tacit_status status = client_signed_policy_get(c->db, out, err);
-    return status == TACIT_NOT_FOUND ? TACIT_OK : status;
-}
-
 static tacit_status is_as_it_was(const client *c, const client_signed_policy *stored, bool *same,
                                  tacit_error *err)
 {
@@ -36,7 +29,7 @@ tacit_status pinned_policy_stand_in(client *c, tacit_error *err)
     client_signed_policy stored;
     tacit_signed_policy opened;
     bool same = false;
-    tacit_status status = stored_policy(c, &stored, err);
+    tacit_status status = client_signed_policy_get(c->db, &stored, err);
     if (status == TACIT_OK && stored.over_size)
         status = is_as_it_was(c, &stored, &same, err);
     if (status != TACIT_OK || !same)
@@ -52,7 +45,7 @@ tacit_status pinned_policy_stand_in(client *c, tacit_error *err)
 tacit_status pinned_policy_is_pending(client *c, bool *pending, tacit_error *err)
 {
     client_signed_policy stored;
-    tacit_status status = stored_policy(c, &stored, err);
+    tacit_status status = client_signed_policy_get(c->db, &stored, err);
     *pending = stored.pending;
     return status;
 }
@@ -133,7 +126,7 @@ static tacit_status take(client *c, tacit_span bytes, bool pending, tacit_error 
     if (status != TACIT_OK)
         return status;
     TACIT_TRY(check_signature(c, &p, err), done);
-    TACIT_TRY(stored_policy(c, &stored, err), done);
+    TACIT_TRY(client_signed_policy_get(c->db, &stored, err), done);
     if (stored.size == bytes.size && memcmp(stored.bytes, bytes.data, bytes.size) == 0)
         goto done; /* taken before */
     if (p.policy.serial <= stored.serial) {
@@ -255,7 +248,7 @@ tacit_status pinned_policy_bring(client *c, client_session *s, tacit_error *err)
     client_signed_policy stored;
     tacit_signed_policy p = {0};
     uint64_t index = 0;
-    tacit_status status = stored_policy(c, &stored, err);
+    tacit_status status = client_signed_policy_get(c->db, &stored, err);
     if (status != TACIT_OK || !stored.pending)
         return status;
     status = tacit_signed_policy_open(&p, stored.bytes, stored.size, err);

@@ -20,7 +20,8 @@ static tacit_status add_policy_serial(client *c, Tacit__CheckInRequest *request,
     return status;
 }
 
-static tacit_status ask(client *c, client_session *s, Tacit__CheckInReply **reply, tacit_error *err)
+static tacit_status ask(client *c, client_session *s, const uint8_t *declined,
+                        Tacit__CheckInReply **reply, tacit_error *err)
 {
     Tacit__CheckInRequest request = TACIT__CHECK_IN_REQUEST__INIT;
     tacit_account_status account;
@@ -44,6 +45,8 @@ static tacit_status ask(client *c, client_session *s, Tacit__CheckInReply **repl
     request.base_digests = bases;
     request.n_base_digests = 1;
     request.wants_cosigned = c->config.policy.witness[0] != '\0';
+    if (declined)
+        request.declined_plan = tacit_field_of(declined, TACIT_DIGEST_BYTES);
     TACIT_TRY(add_policy_serial(c, &request, err), done);
     status = client_session_call(s, TACIT__METHOD__METHOD_CHECK_IN, &request,
                                  &tacit__check_in_reply__descriptor, reply, err);
@@ -134,10 +137,11 @@ static tacit_status take_offer(client_checkin *in, const client *c, tacit_error 
                : status;
 }
 
-tacit_status client_check_in(client_checkin *out, client *c, client_session *s, tacit_error *err)
+tacit_status client_check_in(client_checkin *out, client *c, client_session *s,
+                             const uint8_t *declined, tacit_error *err)
 {
     *out = (client_checkin){0};
-    tacit_status status = ask(c, s, &out->reply, err);
+    tacit_status status = ask(c, s, declined, &out->reply, err);
     if (status == TACIT_CONFLICT)
         status = tacit_fail(err, TACIT_REFUSED,
                             "server: it has served later requests of this device than %s knows: "

@@ -2,10 +2,12 @@
  * the device is asked. */
 #include "server/methods.h"
 
+#include "common/log.h"
 #include "common/message.h"
 #include "proto/plan.pb-c.h"
 #include "server/log_proof.h"
 #include "server/registry_store.h"
+#include "server/round_machine.h"
 #include "server/round_store.h"
 
 #include <stdlib.h>
@@ -21,6 +23,7 @@ typedef struct checkin {
     size_t plan_entry_size;
     uint8_t *manifest_entry;
     size_t manifest_entry_size;
+    bool declined;         /* it was not known before that the device declines the lineage */
     double epsilon_cap;    /* in force for the device, as the log has it */
     uint8_t *policy_entry; /* of its policy key, when the device has not taken it yet */
     size_t policy_entry_size;
@@ -132,6 +135,25 @@ static tacit_status note_visit(gate_call *call, uint64_t active_version, tacit_e
     return device_seen(call->server->db, d->device, call->now_ms, active_version, err);
 }
 
+/* What the device declines, or does no more. A hash that is none of the running round's says
+ * nothing new. */
+static tacit_status note_declined(gate_call *call, checkin *c, tacit_error *err)
+{
+    const device_row *d = &call->device;
+    const ProtobufCBinaryData plan = c->request->declined_plan;
+    tacit_database *db = call->server->db;
+    if (plan.len == 0)
+        return d->has_declined ? device_set_declined(db, d->device, NULL, err) : TACIT_OK;
+    if (!c->asked || !tacit_bytes_are(plan, TACIT_DIGEST_BYTES) ||
+        memcmp(plan.data, c->round.plan_hash, TACIT_DIGEST_BYTES) != 0 ||
+        (d->has_declined && memcmp(d->declined, c->round.lineage, LINEAGE_BYTES) == 0))
+        return TACIT_OK;
+    c->declined = true;
+    tacit_log_info("device %s declines the plan by its own policy or account",
+                   device_called(d).text);
+    return device_set_declined(db, d->device, c->round.lineage, err);
+}
+
 static tacit_status find_policy(gate_call *call, checkin *c, tacit_error *err)
 {
     tacit_ledger *ledger = call->server->ledger;
@@ -156,6 +178,8 @@ tacit_status method_checkin_act(gate_call *call, tacit_error *err)
         status = find_policy(call, c, err);
     if (status == TACIT_OK)
         status = find_round(call, c, err);
+    if (status == TACIT_OK)
+        status = note_declined(call, c, err);
     if (status == TACIT_OK)
         status = find_newest(call, c, err);
     if (status == TACIT_OK && c->asked)
@@ -262,6 +286,8 @@ tacit_status method_checkin_finish(gate_call *call, const writer_point *point, t
     reply.n_consistency = proofs.consistency.proof.count;
     reply.poll_after_ms = (uint32_t)call->server->config.poll_ms;
     reply.epsilon_cap = c->epsilon_cap;
+    if (c->declined)
+        round_machine_wake(call->server->rounds); /* it may have waited for this device */
     return gate_reply_with(call, &reply, err);
 }
 

@@ -165,6 +165,13 @@ static tacit_status is_exhausted(reading *r, const device_row *d, const tacit_le
     return status;
 }
 
+/* Its own policy or account, sub-caps included, refuses the lineage that runs; it said so. */
+static bool declines(const reading *r, const device_row *d)
+{
+    return d->has_declined && r->has_price &&
+           memcmp(d->declined, r->price.lineage, sizeof d->declined) == 0;
+}
+
 static tacit_status state_of(reading *r, const device_row *d, const tacit_ledger_device *logged,
                              const char **state, tacit_error *err)
 {
@@ -173,6 +180,7 @@ static tacit_status state_of(reading *r, const device_row *d, const tacit_ledger
     *state = d->revoked || logged->revoked ? "revoked"
              : d->frozen || logged->frozen ? "frozen"
              : exhausted                   ? "exhausted"
+             : declines(r, d)              ? "declined"
                                            : "active";
     return status;
 }

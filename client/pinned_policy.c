@@ -127,8 +127,10 @@ static tacit_status take(client *c, tacit_span bytes, bool pending, tacit_error 
         return status;
     TACIT_TRY(check_signature(c, &p, err), done);
     TACIT_TRY(client_signed_policy_get(c->db, &stored, err), done);
-    if (stored.size == bytes.size && memcmp(stored.bytes, bytes.data, bytes.size) == 0)
-        goto done; /* taken before */
+    if (stored.size == bytes.size && memcmp(stored.bytes, bytes.data, bytes.size) == 0) {
+        tacit_log_info("this signed policy was taken before; nothing changes");
+        goto done;
+    }
     if (p.policy.serial <= stored.serial) {
         status = tacit_fail(err, TACIT_REFUSED,
                             "signed policy: its serial is %llu, this device has taken serial %llu; "

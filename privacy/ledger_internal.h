@@ -35,14 +35,11 @@ tacit_status ledger_window_allowed(tacit_ledger *ledger,
                                    const tacit_policy *policy, const tacit_event *event,
                                    uint64_t values, tacit_error *err) TACIT_MUST_CHECK;
 
-/* The newest policy that the policy key of this account signed; serial 0: none. */
-tacit_status ledger_signed_get(tacit_ledger *ledger,
-                               const uint8_t identity_key[TACIT_SIGN_KEY_BYTES],
-                               tacit_ledger_signed *out, tacit_error *err) TACIT_MUST_CHECK;
-tacit_status ledger_signed_put(tacit_ledger *ledger,
-                               const uint8_t identity_key[TACIT_SIGN_KEY_BYTES],
-                               const tacit_ledger_signed *signed_policy,
-                               tacit_error *err) TACIT_MUST_CHECK;
+/* Takes entry `index` as the newest policy that the policy key of this account signed. It comes
+ * after every one before it, whatever it allows: TACIT_REFUSED. */
+tacit_status ledger_signed_take(tacit_ledger *ledger,
+                                const uint8_t identity_key[TACIT_SIGN_KEY_BYTES], uint64_t serial,
+                                uint64_t index, tacit_error *err) TACIT_MUST_CHECK;
 
 /* The SQL scripts of the component "ledger". */
 extern const tacit_migrations ledger_migrations;

@@ -420,22 +420,6 @@ static tacit_status apply_update(tacit_ledger *ledger, const tacit_entry *e, uin
                      &leaf, 1, err);
 }
 
-/* A policy of the policy key comes after every one that it signed before, whatever it allows. */
-static tacit_status take_serial(tacit_ledger *ledger, const ledger_account *a, uint64_t serial,
-                                uint64_t index, tacit_error *err)
-{
-    tacit_ledger_signed before;
-    tacit_status status = ledger_signed_get(ledger, a->identity_key, &before, err);
-    if (status != TACIT_OK)
-        return status;
-    if (serial <= before.serial)
-        return tacit_fail(err, TACIT_REFUSED,
-                          "ledger: the policy key signed serial %llu, the log has its serial %llu; "
-                          "sign one with a higher serial",
-                          (unsigned long long)serial, (unsigned long long)before.serial);
-    return ledger_signed_put(ledger, a->identity_key, &(tacit_ledger_signed){serial, index}, err);
-}
-
 /* Who may let a device do more: itself, in words that are new, or its policy key. */
 static tacit_status judge_change(const ledger_account *a, const tacit_policy *to,
                                  tacit_policy_signer signer, bool fresh, tacit_error *err)
@@ -469,11 +453,11 @@ static tacit_status apply_policy_changed(tacit_ledger *ledger, const tacit_entry
         status = keeps_for_life(&a, &to, err);
     if (status != TACIT_OK)
         return status;
-    tacit_policy_signer signer = tacit_policy_change_signer(
-        change, to.serial, a.identity_key, a.has_policy_key ? a.policy_key : NULL);
+    tacit_policy_signer signer = tacit_policy_change_signer(change, to.serial, a.identity_key,
+                                                            a.has_policy_key ? a.policy_key : NULL);
     status = judge_change(&a, &to, signer, fresh, err);
     if (status == TACIT_OK && signer == TACIT_POLICY_BY_KEY)
-        status = take_serial(ledger, &a, to.serial, index, err);
+        status = ledger_signed_take(ledger, a.identity_key, to.serial, index, err);
     if (status != TACIT_OK)
         return status;
     a.policy = to;

@@ -2,7 +2,7 @@
  * one must be, and its place in the log, where the device gets it from. */
 #include "privacy/ledger_internal.h"
 
-tacit_status ledger_signed_get(tacit_ledger *ledger,
+static tacit_status signed_get(tacit_ledger *ledger,
                                const uint8_t identity_key[TACIT_SIGN_KEY_BYTES],
                                tacit_ledger_signed *out, tacit_error *err)
 {
@@ -25,7 +25,7 @@ tacit_status ledger_signed_get(tacit_ledger *ledger,
     return status;
 }
 
-tacit_status ledger_signed_put(tacit_ledger *ledger,
+static tacit_status signed_put(tacit_ledger *ledger,
                                const uint8_t identity_key[TACIT_SIGN_KEY_BYTES],
                                const tacit_ledger_signed *signed_policy, tacit_error *err)
 {
@@ -43,11 +43,27 @@ tacit_status ledger_signed_put(tacit_ledger *ledger,
     return tacit_statement_finish(s, err);
 }
 
+tacit_status ledger_signed_take(tacit_ledger *ledger,
+                                const uint8_t identity_key[TACIT_SIGN_KEY_BYTES], uint64_t serial,
+                                uint64_t index, tacit_error *err)
+{
+    tacit_ledger_signed before;
+    tacit_status status = signed_get(ledger, identity_key, &before, err);
+    if (status != TACIT_OK)
+        return status;
+    if (serial <= before.serial)
+        return tacit_fail(err, TACIT_REFUSED,
+                          "ledger: the policy key signed serial %llu, the log has its serial %llu; "
+                          "sign one with a higher serial",
+                          (unsigned long long)serial, (unsigned long long)before.serial);
+    return signed_put(ledger, identity_key, &(tacit_ledger_signed){serial, index}, err);
+}
+
 tacit_status tacit_ledger_signed_policy(tacit_ledger *ledger,
                                         const uint8_t device[TACIT_DEVICE_BYTES],
                                         tacit_ledger_signed *out, tacit_error *err)
 {
     ledger_budget known;
     tacit_status status = ledger_budget_get(ledger, device, &known, err);
-    return status == TACIT_OK ? ledger_signed_get(ledger, known.identity_key, out, err) : status;
+    return status == TACIT_OK ? signed_get(ledger, known.identity_key, out, err) : status;
 }

@@ -246,7 +246,7 @@ static void local_reserve(world *w, const ran *what, double stated)
     r.clip_norm = 1;
     r.values = WORLD_VALUES;
     r.delta = DELTA_OF_ALL;
-    r.accountant = TACIT__ACCOUNTANT_KIND__ACCOUNTANT_RDP;
+    r.accountant = TACIT__ACCOUNTANT_KIND__ACCOUNTANT_PLD;
     r.accountant_version = version;
     r.epsilon_cap = w->policy.epsilon_cap;
     r.epsilon_after = stated;

@@ -1,0 +1,18 @@
+/* Epsilon of a privacy loss distribution, remembered: everybody in a fleet who is at one round of
+ * one schedule asks for the same number, and it takes milliseconds to compute (privacy/pld.h).
+ * Values are the same with and without the memory, which holds the last few and is the process's.
+ * Any thread. */
+#ifndef TACIT_PRIVACY_PLD_MEMO_H
+#define TACIT_PRIVACY_PLD_MEMO_H
+
+#include "privacy/event_list.h"
+
+/* tacit_pld_epsilon of a list at `delta`, by one normative grid: the largest multiple of 1e-4, up
+ * to 5e-3, or part of it that is at most sqrt(12e-4 v), v the mean one-run variance of the loss, so
+ * that epsilon is too large by about a relative 1e-4 (pld.h) and usually costs a few milliseconds.
+ * +inf where it has no value: no finite epsilon, neighbours of two kinds, parameters or grids out
+ * of range, or too many events. TACIT_NO_MEMORY, which alone is not a matter of the arguments. */
+tacit_status tacit_pld_epsilon_of(const tacit_event_list *list, double delta, double *epsilon,
+                                  tacit_error *err) TACIT_MUST_CHECK;
+
+#endif

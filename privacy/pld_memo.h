@@ -7,11 +7,12 @@
 
 #include "privacy/event_list.h"
 
-/* tacit_pld_epsilon of a list at `delta`, by one normative grid: the largest multiple of 1e-4, up
- * to 5e-3, or part of it that is at most sqrt(12e-4 v), v the mean one-run variance of the loss, so
- * that epsilon is too large by about a relative 1e-4 (pld.h) and usually costs a few milliseconds.
- * +inf where it has no value: no finite epsilon, neighbours of two kinds, parameters or grids out
- * of range, or too many events. TACIT_NO_MEMORY, which alone is not a matter of the arguments. */
+/* tacit_pld_epsilon of a list at `delta`, by one normative grid: a multiple or a part of 1e-4 near
+ * sqrt(12 x v), v the mean one-run variance of the loss, so that epsilon is too large by about a
+ * relative x (pld.h). x is 1e-4, up to 1e-2 where runs are very many or losses far apart; the work
+ * is bounded: some milliseconds for a list of one event. +inf where it has no value: no finite
+ * epsilon, neighbours of two kinds, parameters out of range, too many events, or no grid that is
+ * fine and short enough. TACIT_NO_MEMORY, which alone is not a matter of the arguments. */
 tacit_status tacit_pld_epsilon_of(const tacit_event_list *list, double delta, double *epsilon,
                                   tacit_error *err) TACIT_MUST_CHECK;
 

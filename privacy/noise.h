@@ -4,9 +4,8 @@
  * sigma. Under sampling, integer orders agree exactly (every term of the binomial is such a sum,
  * shifted by integers); at other orders the integrand is analytic to pi z^2 2^16 grid units, so for
  * TACIT_B_MIN and more (z = 0.01, sigma above 655 units) sum and integral differ by a factor within
- * 1 +- e^-129. Delta at one epsilon has a kink that falls between integers: see Domination. Integers
- * only, so the floating-point attacks
- * (Mironov 2012, Haney et al. 2022) do not apply.
+ * 1 +- e^-129. Delta at one epsilon has a kink that falls between integers: see Domination.
+ * Integers only, so the floating-point attacks (Mironov 2012, Haney et al. 2022) do not apply.
  *
  * Domination. Noise on Z^d of sigma units, sigma >= 655, moved by an integer vector of length s, at
  * most 2^17: at every epsilon its delta is at most that of a Gaussian of deviation sigma / (1 +

@@ -299,8 +299,8 @@ static const char *adapter_complaint(const Tacit__AdapterSpec *a)
     return a->lineage_seed.len == 32 ? NULL : "adapter lineage_seed has not 32 bytes";
 }
 
-/* Budgets and reserves are kept by one rule (privacy/budget.h): a log that names another accountant would say
- * what nobody enforces. */
+/* Budgets and reserves are kept by one rule (privacy/budget.h): a log that names another accountant
+ * would say what nobody enforces. */
 static const char not_pld[] = "accountant: expected pld, the one that budgets are kept by";
 
 static bool delta_fits(double delta, bool all_none)

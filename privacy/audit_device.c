@@ -1,5 +1,7 @@
 #include "privacy/audit_internal.h"
 
+#include "common/digest.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,6 +59,18 @@ static tacit_status policy_is_new(audit_work *w, size_t device, ProtobufCBinaryD
     return audit_set_add(&w->policies, key, fresh, w->err);
 }
 
+/* The same of a policy together with the key that may raise it: with an enrolment of before, a key
+ * that the device gave up would come back. */
+static tacit_status enrolment_is_new(audit_work *w, size_t device, const Tacit__Enrol *enrol,
+                                     bool *fresh)
+{
+    uint8_t digest[TACIT_HASH_BYTES], key[TACIT_HASH_BYTES];
+    const tacit_span parts[] = {tacit_span_of(enrol->policy_key), tacit_span_of(enrol->policy)};
+    tacit_digest_parts(digest, TACIT_POLICY_KEY_DOMAIN, parts, 2);
+    pair_key(key, device, tacit_field_of(digest, sizeof digest));
+    return audit_set_add(&w->enrolments, key, fresh, w->err);
+}
+
 static void put_in_force(audit_device *d, const tacit_policy *policy)
 {
     if (strcmp(d->policy.witness, policy->witness) != 0)
@@ -72,8 +86,10 @@ static tacit_status take_policy(audit_work *w, size_t device, const Tacit__Enrol
     audit_device *d = &w->devices[device];
     tacit_policy policy;
     tacit_error reason;
-    bool first_time;
+    bool first_time, key_is_new;
     tacit_status status = policy_is_new(w, device, enrol->policy, &first_time);
+    if (status == TACIT_OK)
+        status = enrolment_is_new(w, device, enrol, &key_is_new);
     if (status != TACIT_OK)
         return status;
     if (tacit_policy_unpack(&policy, enrol->policy.data, enrol->policy.len, &reason) != TACIT_OK)
@@ -88,8 +104,9 @@ static tacit_status take_policy(audit_work *w, size_t device, const Tacit__Enrol
     }
     if (fresh || first_time || !tacit_policy_weakens(&d->policy, &policy))
         put_in_force(d, &policy);
-    d->has_policy_key = enrol->policy_key.len == TACIT_SIGN_KEY_BYTES;
-    if (d->has_policy_key)
+    if (key_is_new)
+        d->has_policy_key = enrol->policy_key.len == TACIT_SIGN_KEY_BYTES;
+    if (key_is_new && d->has_policy_key)
         memcpy(d->policy_key, enrol->policy_key.data, TACIT_SIGN_KEY_BYTES);
     if (!tacit_policy_enrol_holds(d->identity_key, enrol->policy, enrol->policy_key,
                                   enrol->policy_signature.data))

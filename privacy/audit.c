@@ -41,7 +41,8 @@ const tacit_audit_kind tacit_audit_kinds[] = {
     {"bad_plan", "a plan is malformed"},
     {"duplicate_plan", "a round has two plans"},
     {"plan_without_schedule", "a plan's schedule is not logged before it"},
-    {"plan_off_schedule", "a plan is not the round that its schedule fixed, or comes behind a later one"},
+    {"plan_off_schedule",
+     "a plan is not the round that its schedule fixed, or comes behind a later one"},
 
     {"reserve_without_plan", "a reserve's plan is not logged before it"},
     {"reserve_off_plan", "a reserve is not what its plan says"},

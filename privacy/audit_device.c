@@ -307,12 +307,12 @@ static tacit_status find_terms(audit_work *w, const Tacit__Reserve *r, const Tac
     tacit_error reason;
     *terms = d->policy;
     *outdated = false;
-    tacit_status now = window_allowed(d, &d->policy, r, &reason),
-                 ever = window_allowed(d, &d->widest, r, &reason);
+    tacit_status now = window_allowed(d, &d->policy, r, &reason), ever = TACIT_REFUSED;
+    if (now == TACIT_REFUSED || !allows(&d->policy, r, plan))
+        ever = window_allowed(d, &d->widest, r, &reason);
     if (now == TACIT_NO_MEMORY || ever == TACIT_NO_MEMORY)
         return tacit_fail(w->err, TACIT_NO_MEMORY, "audit: no memory for a window");
-    *outdated = (now == TACIT_REFUSED || !allows(&d->policy, r, plan)) && ever != TACIT_REFUSED &&
-                allows(&d->widest, r, plan);
+    *outdated = ever != TACIT_REFUSED && allows(&d->widest, r, plan);
     if (!*outdated)
         return TACIT_OK;
     *terms = d->widest;

@@ -7,6 +7,8 @@
 
 #include "world.h"
 
+#include <time.h>
+
 static Tacit__Reserve good_reserve(uint8_t *bytes)
 {
     Tacit__Reserve r = TACIT__RESERVE__INIT;
@@ -381,6 +383,30 @@ static void test_the_sampler_takes_its_share_of_delta(void **state)
     assert_int_equal(tacit_budget_add(&many, &event, UINT64_MAX, false, &err), TACIT_REFUSED);
 }
 
+/* Copies are added up exactly, and a policy that states a million of them takes no time. */
+static void test_copies_of_an_account(void **state)
+{
+    (void)state;
+    static const uint32_t times[] = {1, 2, 3, 7, 64, 1000, 65535};
+    tacit_error err;
+    tacit_budget b, naive;
+    const tacit_event event = {TACIT_ADD_REMOVE, 300, 0.1, 5};
+    tacit_budget_open(&b, 8, 1e-5);
+    assert_int_equal(tacit_budget_add(&b, &event, 1, true, &err), TACIT_OK);
+    uint32_t n = 0;
+    tacit_budget_open(&naive, 8, 1e-5);
+    clock_t begin = clock();
+    for (size_t i = 0; i < sizeof times / sizeof times[0]; i++) {
+        for (; n < times[i]; n++)
+            assert_int_equal(tacit_budget_join(&naive, &b, &err), TACIT_OK);
+        naive.schedules = 1;
+        assert_true(tacit_budget_epsilon_times(&b, times[i]) == tacit_budget_epsilon(&naive));
+    }
+    clock_t joined = clock();
+    assert_true(isfinite(tacit_budget_epsilon_times(&b, 1000000)));
+    assert_true(4 * (clock() - joined) < joined - begin);
+}
+
 static void test_unprotected_events_do_not_touch_the_number(void **state)
 {
     (void)state;
@@ -403,6 +429,7 @@ int main(void)
         cmocka_unit_test(test_policies_round_trip),
         cmocka_unit_test(test_one_schedule_may_choose_its_order_and_two_may_not),
         cmocka_unit_test(test_the_sampler_takes_its_share_of_delta),
+        cmocka_unit_test(test_copies_of_an_account),
         cmocka_unit_test(test_unprotected_events_do_not_touch_the_number),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -319,14 +319,20 @@ static tacit_status check_epsilon(audit_work *w, const Tacit__AdapterManifest *m
                       r->epsilon_server, r->epsilon_published, r->delta, r->rule);
 }
 
+static bool is_initial(const audit_work *w, const audit_plan *p)
+{
+    ProtobufCBinaryData digest = p->plan->parent_digest,
+                        initial = w->schedules[p->schedule].schedule->initial_adapter;
+    return initial.len == TACIT_HASH_BYTES && digest.len == TACIT_HASH_BYTES &&
+           memcmp(initial.data, digest.data, TACIT_HASH_BYTES) == 0;
+}
+
 /* Published before, in the plan's lineage; one of another lineage only as the adapter that the
  * schedule says it starts from. */
 static bool known_adapter(const audit_work *w, uint64_t version, const audit_plan *p)
 {
-    ProtobufCBinaryData digest = p->plan->parent_digest,
-                        initial = w->schedules[p->schedule].schedule->initial_adapter;
-    bool from_outside = initial.len == TACIT_HASH_BYTES && digest.len == TACIT_HASH_BYTES &&
-                        memcmp(initial.data, digest.data, TACIT_HASH_BYTES) == 0;
+    ProtobufCBinaryData digest = p->plan->parent_digest;
+    bool from_outside = is_initial(w, p);
     for (size_t i = w->manifest_count; i > 0; i--) {
         const audit_manifest *m = &w->manifests[i - 1];
         if (m->version == version && digest.len == TACIT_HASH_BYTES &&
@@ -356,6 +362,11 @@ static tacit_status check_version(audit_work *w, const Tacit__AdapterManifest *m
         return audit_note(w, "manifest_chain",
                           "parent %llu with that digest was not published in its lineage",
                           (unsigned long long)m->parent_version);
+    if (m->parent_version && is_initial(w, p))
+        return audit_remark(w, "inherited_adapter",
+                            "version %llu goes on from version %llu of another lineage: what the "
+                            "rounds of that one reveal comes on top of the epsilon stated here",
+                            (unsigned long long)m->version, (unsigned long long)m->parent_version);
     return TACIT_OK;
 }
 

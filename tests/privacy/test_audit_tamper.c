@@ -1,7 +1,8 @@
 /* An export that somebody tampered with: whoever holds its files, a server that signs with its own
  * key whatever suits it, a device that colludes. Each row changes one thing in the files of one
  * realistic log, and names every kind of violation that the auditor must find, and no other.
- * (test_audit.c builds logs that are wrong from the start, for every kind.) */
+ * (test_audit.c and test_audit_rounds.c build logs that are wrong from the start, for every kind.)
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

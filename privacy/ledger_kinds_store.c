@@ -693,7 +693,10 @@ static tacit_status judge_terms(tacit_ledger *ledger, const Tacit__Reserve *r,
     tacit_status found = widest_policy(ledger, a, &widest, &none);
     if (found != TACIT_OK)
         return tacit_fail(err, found, "%s", none.message);
-    *outdated = terms_allow(ledger, a, &widest, r, plan, &none) == TACIT_OK;
+    /* A unit changes only before the first private reserve, so one of another unit than the one in
+     * force would be the first of an account that its policy is not of. */
+    *outdated = (r->kind == TACIT_MECHANISM_NONE || r->unit == (uint32_t)a->policy.unit) &&
+                terms_allow(ledger, a, &widest, r, plan, &none) == TACIT_OK;
     return *outdated ? TACIT_OK : status;
 }
 

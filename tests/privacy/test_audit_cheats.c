@@ -83,19 +83,45 @@ static bool new_key_raises(world *w, Tacit__Entry *e, int round, int device)
     return key_given_up(w, e, round, device, false);
 }
 
+/* --- units --- */
+
+/* Device 1 changes its unit before it reserves anything, then trains alone for the old one, as if
+ * that had been signed before, and for the new one. */
+static bool two_units(world *w, Tacit__Entry *e, int round, int device)
+{
+    uint8_t leaf[TACIT_HASH_BYTES];
+    if (!AT(SCHEDULE, -1, -1))
+        return true;
+    w->policy.unit = TACIT_UNIT_SUBJECT;
+    push_policy(w, 1, w->policy.epsilon_cap, w->policy.delta, w->device[1].id);
+    w->policy.unit = TACIT_UNIT_RECORD;
+    for (uint8_t unit = TACIT_UNIT_RECORD; unit <= TACIT_UNIT_SUBJECT; unit++) {
+        Tacit__Reserve r = TACIT__RESERVE__INIT;
+        world_fill_local(w, &r, (uint8_t)(0x30 + unit));
+        r.unit = unit;
+        world_price_local(w, &r, 1, true);
+        world_push_local(w, 1, &r, leaf);
+    }
+    return true;
+}
+
 static const struct cheat {
     const char *what;
     const char *kind; /* the only one to be found; NULL: the log is fine */
     world_hook *hook;
     void (*edit_plan)(Tacit__Plan *, int);
     void (*edit_manifest)(world *, Tacit__AdapterManifest *, int);
+    bool no_rounds;
     tacit_status refused; /* by an honest server's log; TACIT_OK: it does not look */
 } cheats[] = {
-    {"the last round first", "plan_off_schedule", NULL, last_first, rounds_below, TACIT_CONFLICT},
-    {"a version behind the highest", "manifest_chain", NULL, parent_wraps, version_wraps, TACIT_OK},
-    {"a new policy key raises the cap", NULL, new_key_raises, NULL, NULL, TACIT_OK},
-    {"a policy key that was given up", "policy_weakened", old_key_comes_back, NULL, NULL,
+    {"the last round first", "plan_off_schedule", NULL, last_first, rounds_below, false,
+     TACIT_CONFLICT},
+    {"a version behind the highest", "manifest_chain", NULL, parent_wraps, version_wraps, false,
+     TACIT_OK},
+    {"a new policy key raises the cap", NULL, new_key_raises, NULL, NULL, false, TACIT_OK},
+    {"a policy key that was given up", "policy_weakened", old_key_comes_back, NULL, NULL, false,
      TACIT_REFUSED},
+    {"an account of two units", "under_policy", two_units, NULL, NULL, true, TACIT_REFUSED},
 };
 
 static void world_of(world *w, const struct cheat *c)
@@ -104,6 +130,8 @@ static void world_of(world *w, const struct cheat *c)
     w->hook = c->hook;
     w->edit_plan = c->edit_plan;
     w->edit_manifest = c->edit_manifest;
+    if (c->no_rounds)
+        w->last_round = 0;
     world_plan_all(w);
     world_log(w);
 }

@@ -30,6 +30,7 @@ const tacit_audit_kind tacit_audit_kinds[] = {
     {"duplicate_device", "a pseudonym is enrolled twice"},
     {"bad_policy", "a device's declared policy is not signed by it"},
     {"policy_weakened", "a policy that allows more is not signed by the device or its policy key"},
+    {"policy_replayed", "a policy of the policy key was logged again, or after a newer one"},
     {"after_revocation", "a revoked device went on"},
     {"after_clone", "a device went on after it was frozen as a suspected clone"},
     {"sequence_gap", "a device's chain misses entries"},

@@ -1,4 +1,5 @@
 #include "privacy/audit_internal.h"
+#include "privacy/signed_policy.h"
 
 #include "common/digest.h"
 
@@ -163,15 +164,30 @@ tacit_status audit_clone(audit_work *w, const tacit_entry *e)
     return status;
 }
 
-static bool policy_signed(const audit_device *d, const Tacit__PolicyChanged *p)
+/* Who may let a device do more: itself, in words that are new, or its policy key. */
+static tacit_status judge_change(audit_work *w, const audit_device *d, const tacit_policy *to,
+                                 const Tacit__PolicyChanged *p, tacit_policy_signer signer,
+                                 bool first_time, bool *holds)
 {
-    if (p->signature.len != TACIT_SIGNATURE_BYTES)
-        return false;
-    return tacit_signature_holds(d->identity_key, TACIT_POLICY_DOMAIN, p->policy.data,
-                                 p->policy.len, p->signature.data) ||
-           (d->has_policy_key &&
-            tacit_signature_holds(d->policy_key, TACIT_POLICY_DOMAIN, p->policy.data, p->policy.len,
-                                  p->signature.data));
+    double from = d->policy.epsilon_cap, cap = to->epsilon_cap;
+    *holds = false;
+    if (signer == TACIT_POLICY_BY_KEY && to->serial <= d->policy_serial)
+        return audit_note(w, "policy_replayed",
+                          "cap %.6g to %.6g by '%.60s': the policy key signed serial %llu, the log "
+                          "has its serial %llu",
+                          from, cap, p->who, (unsigned long long)to->serial,
+                          (unsigned long long)d->policy_serial);
+    bool weakens = tacit_policy_weakens(&d->policy, to);
+    if (weakens && signer == TACIT_POLICY_BY_NOBODY)
+        return audit_note(w, "policy_weakened", "cap %.6g to %.6g by '%.60s' without signature",
+                          from, cap, p->who);
+    if (weakens && signer == TACIT_POLICY_BY_DEVICE && !first_time)
+        return audit_note(w, "policy_weakened",
+                          "cap %.6g to %.6g by '%.60s' with a policy that was logged before: its "
+                          "signature may be an old one",
+                          from, cap, p->who);
+    *holds = true;
+    return TACIT_OK;
 }
 
 /* An unsigned weakening is a violation and does not take effect: what follows is held to the
@@ -182,7 +198,7 @@ tacit_status audit_policy_changed(audit_work *w, const tacit_entry *e)
     size_t device;
     tacit_policy to;
     tacit_error reason;
-    bool first_time;
+    bool first_time, holds;
     tacit_status status = audit_find_device(w, e, &device);
     if (status == TACIT_OK && device != AUDIT_NONE)
         status = policy_is_new(w, device, p->policy, &first_time);
@@ -194,14 +210,13 @@ tacit_status audit_policy_changed(audit_work *w, const tacit_entry *e)
     if (to.delta != d->policy.delta)
         return audit_note(w, "bad_policy", "the account's delta changed from %.6g to %.6g",
                           d->policy.delta, to.delta);
-    if (tacit_policy_weakens(&d->policy, &to) && !policy_signed(d, p))
-        return audit_note(w, "policy_weakened", "cap %.6g to %.6g by '%.60s' without signature",
-                          d->policy.epsilon_cap, to.epsilon_cap, p->who);
-    if (tacit_policy_weakens(&d->policy, &to) && !first_time)
-        return audit_note(w, "policy_weakened",
-                          "cap %.6g to %.6g by '%.60s' with a policy that was logged before: its "
-                          "signature may be an old one",
-                          d->policy.epsilon_cap, to.epsilon_cap, p->who);
+    tacit_policy_signer signer = tacit_policy_change_signer(
+        p, to.serial, d->identity_key, d->has_policy_key ? d->policy_key : NULL);
+    status = judge_change(w, d, &to, p, signer, first_time, &holds);
+    if (status != TACIT_OK || !holds)
+        return status;
+    if (signer == TACIT_POLICY_BY_KEY)
+        d->policy_serial = to.serial;
     put_in_force(d, &to);
     return TACIT_OK;
 }

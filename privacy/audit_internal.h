@@ -80,8 +80,9 @@ typedef struct audit_device {
     bool private_reserve;  /* there was one */
     tacit_privacy_unit unit;
     uint64_t sequence, reserves, spends, accepted;
-    uint64_t plans_end; /* the newest plan that it took is the entry before this; 0: none */
-    audit_run *runs;    /* its private reserves in order, equal neighbours together */
+    uint64_t policy_serial; /* newest policy that its policy key signed; 0: none */
+    uint64_t plans_end;     /* the newest plan that it took is the entry before this; 0: none */
+    audit_run *runs;        /* its private reserves in order, equal neighbours together */
     size_t run_count, run_capacity;
     uint8_t head[TACIT_HASH_BYTES];
 } audit_device;

@@ -126,6 +126,16 @@ typedef struct tacit_ledger_device {
 tacit_status tacit_ledger_device_get(tacit_ledger *ledger, const uint8_t device[TACIT_DEVICE_BYTES],
                                      tacit_ledger_device *out, tacit_error *err) TACIT_MUST_CHECK;
 
+/* The newest policy of a device's account that its policy key signed (privacy/signed_policy.h). */
+typedef struct tacit_ledger_signed {
+    uint64_t serial; /* 0: none */
+    uint64_t index;  /* of its PolicyChanged entry */
+} tacit_ledger_signed;
+tacit_status tacit_ledger_signed_policy(tacit_ledger *ledger,
+                                        const uint8_t device[TACIT_DEVICE_BYTES],
+                                        tacit_ledger_signed *out,
+                                        tacit_error *err) TACIT_MUST_CHECK;
+
 /* What a lineage asks of an account next: the next round, or, before a device's first reserve of
  * it, its whole schedule. One price serves many devices; it keeps what it has computed of others.
  */

@@ -2,6 +2,7 @@
 
 #include "common/clock.h"
 #include "common/digest.h"
+#include "privacy/signed_policy.h"
 #include "privacy/window.h"
 
 #include <math.h>
@@ -149,17 +150,6 @@ done:
 }
 
 /* --- the server's kinds --- */
-
-/* A policy by signature: of the identity key, or of the policy key where one is pinned. */
-static bool policy_signed(const ledger_account *a, ProtobufCBinaryData policy,
-                          ProtobufCBinaryData signature)
-{
-    return signature.len == TACIT_SIGNATURE_BYTES &&
-           (tacit_signature_holds(a->identity_key, TACIT_POLICY_DOMAIN, policy.data, policy.len,
-                                  signature.data) ||
-            (a->has_policy_key && tacit_signature_holds(a->policy_key, TACIT_POLICY_DOMAIN,
-                                                        policy.data, policy.len, signature.data)));
-}
 
 static tacit_status account_for_enrol(tacit_ledger *ledger, const Tacit__Enrol *enrol,
                                       ledger_account *out, tacit_error *err)
@@ -482,10 +472,26 @@ static tacit_status apply_update(tacit_ledger *ledger, const tacit_entry *e, uin
                      &leaf, 1, err);
 }
 
+/* Who may let a device do more: itself, in words that are new, or its policy key. */
+static tacit_status judge_change(const ledger_account *a, const tacit_policy *to,
+                                 tacit_policy_signer signer, bool fresh, tacit_error *err)
+{
+    if (signer == TACIT_POLICY_BY_KEY || !tacit_policy_weakens(&a->policy, to))
+        return TACIT_OK;
+    if (signer == TACIT_POLICY_BY_NOBODY)
+        return tacit_fail(err, TACIT_REFUSED,
+                          "ledger: a policy that allows more must be signed by the device or, for "
+                          "this device, by its policy key");
+    if (!fresh)
+        return tacit_fail(err, TACIT_REFUSED,
+                          "ledger: this policy was logged before, so its signature may be an old "
+                          "one; sign one that differs, if only in a digit of its cap");
+    return TACIT_OK;
+}
+
 static tacit_status apply_policy_changed(tacit_ledger *ledger, const tacit_entry *e, uint64_t index,
                                          tacit_error *err)
 {
-    (void)index;
     const Tacit__PolicyChanged *change = e->entry->policy_changed;
     ledger_account a;
     tacit_policy to;
@@ -495,20 +501,17 @@ static tacit_status apply_policy_changed(tacit_ledger *ledger, const tacit_entry
         status = tacit_policy_unpack(&to, change->policy.data, change->policy.len, err);
     if (status == TACIT_OK)
         status = policy_is_new(ledger, &a, change->policy, &fresh, err);
+    if (status == TACIT_OK)
+        status = keeps_for_life(&a, &to, err);
     if (status != TACIT_OK)
         return status;
-    status = keeps_for_life(&a, &to, err);
+    tacit_policy_signer signer = tacit_policy_change_signer(change, to.serial, a.identity_key,
+                                                            a.has_policy_key ? a.policy_key : NULL);
+    status = judge_change(&a, &to, signer, fresh, err);
+    if (status == TACIT_OK && signer == TACIT_POLICY_BY_KEY)
+        status = ledger_signed_take(ledger, a.identity_key, to.serial, index, err);
     if (status != TACIT_OK)
         return status;
-    if (tacit_policy_weakens(&a.policy, &to) &&
-        !policy_signed(&a, change->policy, change->signature))
-        return tacit_fail(err, TACIT_REFUSED,
-                          "ledger: a policy that allows more must be signed by the device or its "
-                          "policy key");
-    if (tacit_policy_weakens(&a.policy, &to) && !fresh)
-        return tacit_fail(err, TACIT_REFUSED,
-                          "ledger: this policy was logged before, so its signature may be an old "
-                          "one; sign one that differs, if only in a digit of its cap");
     a.policy = to;
     return account_write(ledger, &a, err);
 }

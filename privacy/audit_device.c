@@ -1,6 +1,8 @@
 #include "privacy/audit_internal.h"
 #include "privacy/signed_policy.h"
 
+#include "common/digest.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,6 +60,18 @@ static tacit_status policy_is_new(audit_work *w, size_t device, ProtobufCBinaryD
     return audit_set_add(&w->policies, key, fresh, w->err);
 }
 
+/* The same of a policy together with the key that may raise it: with an enrolment of before, a key
+ * that the device gave up would come back. */
+static tacit_status enrolment_is_new(audit_work *w, size_t device, const Tacit__Enrol *enrol,
+                                     bool *fresh)
+{
+    uint8_t digest[TACIT_HASH_BYTES], key[TACIT_HASH_BYTES];
+    const tacit_span parts[] = {tacit_span_of(enrol->policy_key), tacit_span_of(enrol->policy)};
+    tacit_digest_parts(digest, TACIT_POLICY_KEY_DOMAIN, parts, 2);
+    pair_key(key, device, tacit_field_of(digest, sizeof digest));
+    return audit_set_add(&w->enrolments, key, fresh, w->err);
+}
+
 static void put_in_force(audit_device *d, const tacit_policy *policy)
 {
     if (strcmp(d->policy.witness, policy->witness) != 0)
@@ -73,8 +87,10 @@ static tacit_status take_policy(audit_work *w, size_t device, const Tacit__Enrol
     audit_device *d = &w->devices[device];
     tacit_policy policy;
     tacit_error reason;
-    bool first_time;
+    bool first_time, key_is_new;
     tacit_status status = policy_is_new(w, device, enrol->policy, &first_time);
+    if (status == TACIT_OK)
+        status = enrolment_is_new(w, device, enrol, &key_is_new);
     if (status != TACIT_OK)
         return status;
     if (tacit_policy_unpack(&policy, enrol->policy.data, enrol->policy.len, &reason) != TACIT_OK)
@@ -89,8 +105,9 @@ static tacit_status take_policy(audit_work *w, size_t device, const Tacit__Enrol
     }
     if (fresh || first_time || !tacit_policy_weakens(&d->policy, &policy))
         put_in_force(d, &policy);
-    d->has_policy_key = enrol->policy_key.len == TACIT_SIGN_KEY_BYTES;
-    if (d->has_policy_key)
+    if (key_is_new)
+        d->has_policy_key = enrol->policy_key.len == TACIT_SIGN_KEY_BYTES;
+    if (key_is_new && d->has_policy_key)
         memcpy(d->policy_key, enrol->policy_key.data, TACIT_SIGN_KEY_BYTES);
     if (!tacit_policy_enrol_holds(d->identity_key, enrol->policy, enrol->policy_key,
                                   enrol->policy_signature.data))
@@ -305,12 +322,12 @@ static tacit_status find_terms(audit_work *w, const Tacit__Reserve *r, const Tac
     tacit_error reason;
     *terms = d->policy;
     *outdated = false;
-    tacit_status now = window_allowed(d, &d->policy, r, &reason),
-                 ever = window_allowed(d, &d->widest, r, &reason);
+    tacit_status now = window_allowed(d, &d->policy, r, &reason), ever = TACIT_REFUSED;
+    if (now == TACIT_REFUSED || !allows(&d->policy, r, plan))
+        ever = window_allowed(d, &d->widest, r, &reason);
     if (now == TACIT_NO_MEMORY || ever == TACIT_NO_MEMORY)
         return tacit_fail(w->err, TACIT_NO_MEMORY, "audit: no memory for a window");
-    *outdated = (now == TACIT_REFUSED || !allows(&d->policy, r, plan)) && ever != TACIT_REFUSED &&
-                allows(&d->widest, r, plan);
+    *outdated = ever != TACIT_REFUSED && allows(&d->widest, r, plan);
     if (!*outdated)
         return TACIT_OK;
     *terms = d->widest;

@@ -91,7 +91,8 @@ typedef struct audit_schedule {
     uint64_t entry;
     Tacit__Schedule *schedule;
     uint8_t hash[TACIT_HASH_BYTES];
-    uint64_t next_version; /* versions of the lineage published so far are below it */
+    uint64_t last_version; /* newest that the lineage published; 0: none */
+    uint64_t next_round;   /* rounds planned so far are below it */
     tacit_budget *whole;   /* what all its rounds amount to, once a device began it; else NULL */
     uint64_t whole_values; /* trainable values that `whole` is for */
 } audit_schedule;
@@ -204,6 +205,7 @@ typedef struct audit_work {
     audit_set device_lineage;  /* hash of (device, lineage) of a schedule */
     audit_set local_lineage;   /* the same of local training */
     audit_set policies;        /* hash of (device, policy) */
+    audit_set enrolments;      /* hash of (device, policy key and policy) */
     audit_set digests;         /* update digests */
 } audit_work;
 

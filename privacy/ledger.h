@@ -57,7 +57,7 @@ const tacit_note_key *tacit_ledger_key(const tacit_ledger *ledger);
  *                     reserve; a policy that allows more without the right signature
  *   TACIT_CONFLICT    sequence ahead of the chain (earlier entries first); no server_start yet; a
  *                     round's plan, a plan's reserve, a reserve's spend, an update's digest or
- *                     decision exists already
+ *                     decision exists already; a plan is of a round before one that is planned
  *   TACIT_NOT_FOUND   the plan, schedule, reserve or spend that it refers to is not logged */
 tacit_status tacit_ledger_append(tacit_ledger *ledger, const void *bytes, size_t size,
                                  uint64_t *index, uint8_t leaf[TACIT_HASH_BYTES],

@@ -6,7 +6,7 @@
  * fits the cap, what runs is fixed (skipping a round only lowers the cost): epsilon is the least of
  * the privacy loss distribution's (pld.h) and of all orders'. Steps may depend on what earlier ones
  * gave out, since each is dominated by one fixed pair of Gaussians whatever came before (Zhu, Dong
- * and Wang 2022, theorem 10), the discrete ones by continuous ones of a relative 2e-11 less noise
+ * and Wang 2022, theorem 10), the discrete ones by continuous ones of a relative 3e-11 less noise
  * at z = 1 (noise.h). From the second schedule on, what runs may depend on what came out, and only
  * one order, fixed when the account was opened, is a filter (Feldman and Zrnic 2021; Lecuyer 2021):
  * epsilon is read there. The order follows from cap and delta at opening. The switch is sound when

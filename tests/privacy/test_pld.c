@@ -492,6 +492,9 @@ static void test_golden_intervals(void **state)
     assert_true(checked >= 5);
 }
 
+/* 1000 Gaussians: the search meets noise so small that its grid is refused. */
+#define BEGINS_REFUSED "C0008"
+
 /* The least noise for a target epsilon, at the reference's step, to its tolerance of 1e-6 in sigma;
  * by default never more than that. */
 static void test_golden_calibrations(void **state)
@@ -509,7 +512,9 @@ static void test_golden_calibrations(void **state)
     assert_int_equal(tacit_accountant_with(&reference, a, &options, &err), TACIT_OK);
     while (golden_next(file, &row)) {
         double expected = golden_number(&row, SIGMA_PLD), sigma, least;
-        if (strcmp(row.cell[KIND], "calibration") != 0 || index++ % stride != 0)
+        if (strcmp(row.cell[KIND], "calibration") != 0)
+            continue;
+        if (index++ % stride != 0 && strcmp(row.cell[CASE_ID], BEGINS_REFUSED) != 0)
             continue;
         double target = golden_number(&row, TARGET_EPS), delta = golden_number(&row, DELTA);
         tacit_event e[GOLDEN_EVENTS];
@@ -524,7 +529,7 @@ static void test_golden_calibrations(void **state)
     }
     fclose(file);
     print_message("rows: %d\n", checked);
-    assert_true(checked >= 3);
+    assert_true(checked >= 4);
 }
 
 static void test_published_values(void **state)

@@ -515,3 +515,48 @@ tacit_status audit_report_rounds(audit_work *w)
         status = report_round(w, &w->plans[i], &w->out->round_list[i]);
     return status;
 }
+
+/* --- the schedules for the report --- */
+
+static void count_plan(const audit_plan *p, tacit_audit_schedule *s)
+{
+    s->values = p->plan->trainable_values;
+    s->planned++;
+    s->reserved += p->reserved > 0;
+    s->summed += p->aggregated;
+    s->published += p->published;
+    s->failed += p->closed && !p->published;
+    if (s->planned_to <= p->plan->round_index)
+        s->planned_to = p->plan->round_index + UINT64_C(1);
+}
+
+/* +inf where the accountant takes none of it. */
+static double epsilon_of(const tacit_audit_schedule *s, uint64_t rounds)
+{
+    double epsilon;
+    tacit_error reason;
+    tacit_status status =
+        tacit_budget_schedule_epsilon(&epsilon, s->schedule, (size_t)rounds, s->values, &reason);
+    return status == TACIT_OK ? epsilon : INFINITY;
+}
+
+tacit_status audit_report_schedules(audit_work *w)
+{
+    tacit_audit *out = w->out;
+    out->schedules = calloc(w->schedule_count + 1, sizeof *out->schedules);
+    if (!out->schedules)
+        return tacit_fail(w->err, TACIT_NO_MEMORY, "audit: no memory for %zu schedules",
+                          w->schedule_count);
+    for (size_t i = 0; i < w->plan_count; i++)
+        count_plan(&w->plans[i], &out->schedules[w->plans[i].schedule]);
+    for (size_t i = 0; i < w->schedule_count; i++) {
+        tacit_audit_schedule *s = &out->schedules[i];
+        s->entry = w->schedules[i].entry;
+        s->schedule = w->schedules[i].schedule;
+        w->schedules[i].schedule = NULL;
+        s->epsilon = s->planned ? epsilon_of(s, s->schedule->n_rounds) : NAN;
+        s->epsilon_planned = s->planned ? epsilon_of(s, s->planned_to) : 0;
+    }
+    out->schedule_count = w->schedule_count;
+    return TACIT_OK;
+}

@@ -1,6 +1,6 @@
-/* The report of an audit: one page of HTML without scripts that loads nothing, and a table of the
- * devices. The same audit gives the same bytes: no clock is read. Everything in a log is hostile
- * text (markup.h). */
+/* The report of an audit: one page of HTML without scripts that loads nothing, and tables of the
+ * devices, schedules and rounds as CSV. The same audit gives the same bytes: no clock is read.
+ * Everything in a log is hostile text (markup.h). */
 #ifndef TACIT_PRIVACY_REPORT_H
 #define TACIT_PRIVACY_REPORT_H
 
@@ -35,6 +35,19 @@ void report_page(markup *m, const report *r);
  * reserves,spends,accepted,non_private,insecure,revoked,frozen,account_lost */
 void report_csv(markup *m, const report *r);
 
+/* One row for each run of equal rounds of a schedule:
+ * origin,entry,lineage,schedule_rounds,first_round,rounds,mechanism,unit,neighbours,sigma,q,steps,
+ * clip_norm,quantile_target,clip_min,clip_max,minimum_separation,delta,accountant,epsilon,
+ * epsilon_planned,rounds_planned,rounds_reserved,rounds_summed,rounds_published,rounds_failed */
+void report_csv_schedules(markup *m, const report *r);
+
+/* One row for each round, in the order of the plans:
+ * origin,entry,round_id,lineage,index,mechanism,unit,neighbours,sigma,q,steps,clip_norm,
+ * quantile_target,clip_min,clip_max,minimum_separation,delta,local_steps,assumed_colluders,cohort,
+ * quorum,reserved,accepted,rejected,epsilon_server,epsilon_published,epsilon_rule,summed,published,
+ * closed */
+void report_csv_rounds(markup *m, const report *r);
+
 /* --- parts of the page --- */
 
 /* The statement of the guarantee in words, a field at a time, in the order in which NIST SP 800-226
@@ -59,6 +72,7 @@ void report_chart_device(markup *m, const report *r, size_t device);
 
 /* Tables of the page. */
 void report_table_devices(markup *m, const report *r);
+void report_table_schedules(markup *m, const report *r);
 void report_table_rounds(markup *m, const report *r);
 void report_table_publications(markup *m, const report *r);
 void report_table_events(markup *m, const report *r);

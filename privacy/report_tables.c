@@ -2,6 +2,7 @@
 #include "privacy/report.h"
 
 #include "common/text.h"
+#include "privacy/schedule_runs.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -224,6 +225,117 @@ void report_table_devices(markup *m, const report *r)
     left_out(m, shown, r->audit->device_count, "devices", "the CSV and the JSON");
 }
 
+/* --- schedules --- */
+
+static void cell_clip(markup *m, const tacit_mechanism *k)
+{
+    char norm[MARKUP_NUMBER], least[MARKUP_NUMBER], most[MARKUP_NUMBER];
+    markup_format(m, "<td class=\"number\">%s", markup_number(k->clip_norm, norm));
+    if (k->quantile_b)
+        markup_format(m, ", then %s to %s by the %.6g quantile", markup_number(k->clip_min, least),
+                      markup_number(k->clip_max, most), k->quantile_target);
+    markup_raw(m, "</td>");
+}
+
+static void cell_spanning(markup *m, size_t rows, double v)
+{
+    char text[MARKUP_NUMBER];
+    markup_format(m, "<td class=\"number\" rowspan=\"%zu\">%s</td>", rows, markup_number(v, text));
+}
+
+static void cell_progress(markup *m, size_t rows, const tacit_audit_schedule *s)
+{
+    markup_format(m, "<td class=\"words\" rowspan=\"%zu\">", rows);
+    if (!s->planned)
+        markup_raw(m, "no round planned");
+    else
+        markup_format(
+            m, "planned %llu of %zu, reserved %llu, summed %llu, published %llu, failed %llu",
+            (unsigned long long)s->planned, s->schedule->n_rounds, (unsigned long long)s->reserved,
+            (unsigned long long)s->summed, (unsigned long long)s->published,
+            (unsigned long long)s->failed);
+    markup_raw(m, "</td>");
+}
+
+static void run_cells(markup *m, const schedule_run *run)
+{
+    const tacit_mechanism *k = &run->mechanism;
+    if (run->rounds == 1)
+        markup_format(m, "<td class=\"number\">%zu</td>", run->first + 1);
+    else
+        markup_format(m, "<td class=\"number\">%zu to %zu</td>", run->first + 1,
+                      run->first + run->rounds);
+    cell_word(m, tacit_mechanism_kind_name(k->kind));
+    markup_format(m, "<td>%s, %s</td>", tacit_privacy_unit_name(k->unit),
+                  tacit_neighbours_name(k->neighbours));
+    cell_number(m, tacit_mechanism_noise_multiplier(k));
+    cell_number(m, tacit_sampling_rate(k->q_num));
+    markup_format(m, "<td class=\"number\">%u", k->steps);
+    if (k->minimum_separation)
+        markup_format(m, ", a unit in one of every %u", k->minimum_separation);
+    markup_raw(m, "</td>");
+    cell_clip(m, k);
+}
+
+/* At most `most` rows, one a run of equal rounds; the cells of the whole schedule span them. */
+static size_t schedule_rows(markup *m, const tacit_audit_schedule *s, size_t most)
+{
+    size_t rows = at_most(schedule_run_count(s->schedule), most);
+    schedule_run run = {.rounds = 0};
+    char lineage[2 * 4 + 1] = "";
+    tacit_hex(lineage, s->schedule->lineage.data, at_most(s->schedule->lineage.len, 4));
+    for (size_t i = 0; i < rows && schedule_run_next(&run, s->schedule); i++) {
+        markup_raw(m, "<tr>");
+        if (i == 0) {
+            markup_format(m, "<th scope=\"rowgroup\" rowspan=\"%zu\"><code>%s</code></th>", rows,
+                          lineage);
+            markup_format(m, "<td class=\"number\" rowspan=\"%zu\">%llu</td>", rows,
+                          (unsigned long long)s->entry);
+        }
+        run_cells(m, &run);
+        if (i == 0) {
+            cell_spanning(m, rows, s->schedule->delta);
+            markup_format(m, "<td rowspan=\"%zu\">rdp</td>", rows);
+            cell_spanning(m, rows, s->epsilon);
+            cell_spanning(m, rows, s->epsilon_planned);
+            cell_progress(m, rows, s);
+        }
+        markup_raw(m, "</tr>");
+    }
+    return rows;
+}
+
+void report_table_schedules(markup *m, const report *r)
+{
+    static const char *const heads[] = {"Lineage",
+                                        NUMBER "Entry",
+                                        NUMBER "Rounds",
+                                        "Mechanism",
+                                        "Unit, neighbours",
+                                        NUMBER "Sigma",
+                                        NUMBER "q",
+                                        NUMBER "Steps",
+                                        NUMBER "Clip",
+                                        NUMBER "Delta",
+                                        "Accountant",
+                                        NUMBER "Epsilon of the whole",
+                                        NUMBER "Epsilon as far as planned",
+                                        "How far it went"};
+    size_t n = r->audit->schedule_count, shown = 0, rows = 0;
+    if (is_empty(m, n))
+        return;
+    TABLE_BEGIN(m, "Schedules, fixed in the log before their first reserve", heads);
+    for (; shown < n && rows < REPORT_ROUNDS_MAX; shown++)
+        rows += schedule_rows(m, &r->audit->schedules[shown], REPORT_ROUNDS_MAX - rows);
+    table_end(m);
+    left_out(m, shown, n, "schedules", "the JSON and their CSV");
+    markup_raw(
+        m, "<p class=\"note\">A row for each run of equal rounds. The epsilons are what a device "
+           "that takes every round reveals to the server, recomputed at the schedule's delta; a "
+           "device that skips rounds reveals less. Each local training of a device counts as a "
+           "schedule of its own, which its reserve states.</p>\n");
+}
+
 /* --- rounds --- */
 
 static const char *ending_of(const tacit_audit_round *r)
@@ -244,16 +356,6 @@ static void cell_steps(markup *m, const tacit_audit_round *r)
                       r->assumed_colluders);
     if (r->mechanism.minimum_separation)
         markup_format(m, ", a unit in one of every %u", r->mechanism.minimum_separation);
-    markup_raw(m, "</td>");
-}
-
-static void cell_clip(markup *m, const tacit_mechanism *k)
-{
-    char norm[MARKUP_NUMBER], least[MARKUP_NUMBER], most[MARKUP_NUMBER];
-    markup_format(m, "<td class=\"number\">%s", markup_number(k->clip_norm, norm));
-    if (k->quantile_b)
-        markup_format(m, ", then %s to %s by the %.6g quantile", markup_number(k->clip_min, least),
-                      markup_number(k->clip_max, most), k->quantile_target);
     markup_raw(m, "</td>");
 }
 

@@ -11,6 +11,7 @@
 #include "server/aggregate.h"
 #include "server/gate_evaluation.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -220,6 +221,23 @@ static void test_evaluate(void **state)
     assert_non_null(strstr(err.message, "gate.tacit"));
 }
 
+/* A descriptor that does not close itself, as that of a connection just accepted. */
+static void test_nothing_is_inherited(void **state)
+{
+    (void)state;
+    gate_score score;
+    tacit_error err;
+    int fd = fcntl(STDERR_FILENO, F_DUPFD, 57); /* without FD_CLOEXEC */
+    char script[128];
+    assert_true(fd >= 57);
+    snprintf(script, sizeof script,
+             "test -e /proc/$$/fd/%d && exit 9\necho '{\"accuracy\":0.5,\"loss\":1}'", fd);
+    tacit_status status = evaluate(script, 600, false, &score, &err);
+    close(fd);
+    if (status != TACIT_OK)
+        fail_msg("%s", err.message);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -230,6 +248,7 @@ int main(void)
         cmocka_unit_test(test_gate_passes),
         cmocka_unit_test(test_score_parse),
         cmocka_unit_test(test_evaluate),
+        cmocka_unit_test(test_nothing_is_inherited),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

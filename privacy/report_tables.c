@@ -257,24 +257,39 @@ static void cell_progress(markup *m, size_t rows, const tacit_audit_schedule *s)
     markup_raw(m, "</td>");
 }
 
-static void run_cells(markup *m, const schedule_run *run)
+/* Noised steps; with the device unit there is one, after local steps without noise, which the plan
+ * of round `r` states (NULL: no plan says). */
+static void cell_steps(markup *m, const tacit_mechanism *k, const tacit_audit_round *r)
 {
-    const tacit_mechanism *k = &run->mechanism;
-    if (run->rounds == 1)
-        markup_format(m, "<td class=\"number\">%zu</td>", run->first + 1);
-    else
-        markup_format(m, "<td class=\"number\">%zu to %zu</td>", run->first + 1,
-                      run->first + run->rounds);
+    markup_format(m, "<td class=\"number\">%u", k->steps);
+    if (r && r->local_steps)
+        markup_format(m, " after %u local, %u colluders assumed", r->local_steps,
+                      r->assumed_colluders);
+    if (k->minimum_separation)
+        markup_format(m, ", a unit in one of every %u", k->minimum_separation);
+    markup_raw(m, "</td>");
+}
+
+/* From the mechanism's name to its clip norm. */
+static void mechanism_cells(markup *m, const tacit_mechanism *k, const tacit_audit_round *r)
+{
     cell_word(m, tacit_mechanism_kind_name(k->kind));
     markup_format(m, "<td>%s, %s</td>", tacit_privacy_unit_name(k->unit),
                   tacit_neighbours_name(k->neighbours));
     cell_number(m, tacit_mechanism_noise_multiplier(k));
     cell_number(m, tacit_sampling_rate(k->q_num));
-    markup_format(m, "<td class=\"number\">%u", k->steps);
-    if (k->minimum_separation)
-        markup_format(m, ", a unit in one of every %u", k->minimum_separation);
-    markup_raw(m, "</td>");
+    cell_steps(m, k, r);
     cell_clip(m, k);
+}
+
+static void run_cells(markup *m, const schedule_run *run)
+{
+    if (run->rounds == 1)
+        markup_format(m, "<td class=\"number\">%zu</td>", run->first + 1);
+    else
+        markup_format(m, "<td class=\"number\">%zu to %zu</td>", run->first + 1,
+                      run->first + run->rounds);
+    mechanism_cells(m, &run->mechanism, NULL);
 }
 
 /* At most `most` rows, one a run of equal rounds; the cells of the whole schedule span them. */
@@ -347,32 +362,13 @@ static const char *ending_of(const tacit_audit_round *r)
     return r->summed ? "summed" : "open";
 }
 
-/* Noised steps; with the device unit there is one, after local steps without noise. */
-static void cell_steps(markup *m, const tacit_audit_round *r)
-{
-    markup_format(m, "<td class=\"number\">%u", r->mechanism.steps);
-    if (r->local_steps)
-        markup_format(m, " after %u local, %u colluders assumed", r->local_steps,
-                      r->assumed_colluders);
-    if (r->mechanism.minimum_separation)
-        markup_format(m, ", a unit in one of every %u", r->mechanism.minimum_separation);
-    markup_raw(m, "</td>");
-}
-
 static void round_row(markup *m, const tacit_audit_round *r)
 {
-    const tacit_mechanism *k = &r->mechanism;
     char lineage[9];
     tacit_hex(lineage, r->lineage, 4);
     markup_format(m, "<tr><th scope=\"row\">%u of <code>%s</code></th>", r->index + 1, lineage);
     cell_count(m, r->entry);
-    cell_word(m, tacit_mechanism_kind_name(k->kind));
-    markup_format(m, "<td>%s, %s</td>", tacit_privacy_unit_name(k->unit),
-                  tacit_neighbours_name(k->neighbours));
-    cell_number(m, tacit_mechanism_noise_multiplier(k));
-    cell_number(m, tacit_sampling_rate(k->q_num));
-    cell_steps(m, r);
-    cell_clip(m, k);
+    mechanism_cells(m, &r->mechanism, r);
     cell_number(m, r->delta);
     cell_count(m, r->cohort);
     cell_count(m, r->quorum);

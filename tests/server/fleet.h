@@ -482,6 +482,21 @@ static inline void fleet_join(fleet_device *d, fleet *f, const char *name)
 
 /* --- a round, step by step --- */
 
+/* Most tests have two devices. */
+static inline void fleet_join_two(fleet_device *one, fleet_device *two, fleet *f)
+{
+    fleet_join(one, f, "one");
+    fleet_join(two, f, "two");
+}
+
+static inline void fleet_end_two(fleet_device *one, fleet_device *two, fleet *f)
+{
+    fleet_device_free(one);
+    fleet_device_free(two);
+    fleet_end(f);
+    atomic_store(&fleet_now, FLEET_START_MS);
+}
+
 static inline void fleet_follow(fleet_device *d, ProtobufCBinaryData note,
                                 ProtobufCBinaryData *fields, size_t count)
 {

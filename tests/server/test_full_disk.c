@@ -75,8 +75,7 @@ static int setup(void **state)
     (void)state;
     signal(SIGXFSZ, SIG_IGN);
     fleet_start(&f, false);
-    fleet_join(&one, &f, "one");
-    fleet_join(&two, &f, "two");
+    fleet_join_two(&one, &two, &f);
     json_decref(FLEET_ASK(&f, "round start", "steps", "1", "q", "0.25", "noise-multiplier", "8",
                           "unit", "record", "cohort", "2", "quorum", "2", "pad-seconds", "0",
                           "norm-bound", "64"));
@@ -96,9 +95,7 @@ static int teardown(void **state)
     set_room(RLIM_INFINITY);
     fsync_fails = false;
     fleet_task_free(&task);
-    fleet_device_free(&one);
-    fleet_device_free(&two);
-    fleet_end(&f);
+    fleet_end_two(&one, &two, &f);
     return 0;
 }
 

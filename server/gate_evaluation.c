@@ -128,13 +128,13 @@ static tacit_status start(const server_config *c, const char *adapter, pid_t *pi
 }
 
 /* Reads until the end, the time limit or the stop. */
-static tacit_status collect(int fd, uint64_t until_ms, const volatile bool *stop,
-                            tacit_buffer *text, tacit_error *err)
+static tacit_status collect(int fd, uint64_t until_ms, const atomic_bool *stop, tacit_buffer *text,
+                            tacit_error *err)
 {
     for (;;) {
         struct pollfd ready = {.fd = fd, .events = POLLIN};
         char part[4096];
-        if (*stop)
+        if (atomic_load(stop))
             return tacit_fail(err, TACIT_AGAIN, "evaluation: the server stops");
         if (tacit_clock_monotonic_ms() >= until_ms)
             return tacit_fail(err, TACIT_FAILED, "evaluation: it took longer than gate.seconds");
@@ -152,7 +152,7 @@ static tacit_status collect(int fd, uint64_t until_ms, const volatile bool *stop
 }
 
 tacit_status gate_evaluate(gate_score *out, const server_config *config, const char *adapter,
-                           const volatile bool *stop, tacit_error *err)
+                           const atomic_bool *stop, tacit_error *err)
 {
     tacit_buffer text = {.cap = OUTPUT_MAX};
     pid_t pid;

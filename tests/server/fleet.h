@@ -244,7 +244,8 @@ static inline void fleet_expect_clean_audit(fleet *f, bool allow_non_private)
 /* Runs the machine until nothing is due. */
 static inline void fleet_work(fleet *f)
 {
-    bool worked = true, stop = false;
+    bool worked = true;
+    atomic_bool stop = false;
     tacit_error err;
     for (int turn = 0; worked && turn < 20; turn++)
         fleet_must(round_machine_step(f->server, &stop, &worked, &err), &err, "round machine");
@@ -253,7 +254,8 @@ static inline void fleet_work(fleet *f)
 /* One step alone. */
 static inline void fleet_step(fleet *f)
 {
-    bool worked = false, stop = false;
+    bool worked = false;
+    atomic_bool stop = false;
     tacit_error err;
     fleet_must(round_machine_step(f->server, &stop, &worked, &err), &err, "round machine");
     assert_true(worked);

@@ -190,7 +190,7 @@ static tacit_status evaluate(const char *script, uint64_t seconds, bool stop, ga
     close(fd);
     server_config config = {
         .tacit = path, .gate_data = path, .model_text = path, .gate_seconds = seconds};
-    volatile bool stopping = stop;
+    atomic_bool stopping = stop;
     tacit_status status = gate_evaluate(score, &config, NULL, &stopping, err);
     unlink(path);
     return status;
@@ -216,7 +216,7 @@ static void test_evaluate(void **state)
                              .gate_data = (char *)(uintptr_t) "x",
                              .model_text = (char *)(uintptr_t) "x",
                              .gate_seconds = 1};
-    volatile bool stop = false;
+    atomic_bool stop = false;
     assert_int_equal(gate_evaluate(&score, &nowhere, NULL, &stop, &err), TACIT_FAILED);
     assert_non_null(strstr(err.message, "gate.tacit"));
 }

@@ -547,7 +547,8 @@ static void test_gate_that_fails_is_tried_again(void **state)
 {
     (void)state;
     fleet_task kept;
-    bool worked, stop = false;
+    bool worked;
+    atomic_bool stop = false;
     tacit_error err;
     start("target", "2");
     serve_both(0.5, 0.5, &kept);

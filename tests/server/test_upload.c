@@ -355,7 +355,8 @@ static void test_no_room_any_more(void **state)
 {
     (void)state;
     tacit_error err;
-    bool worked, stop = false;
+    bool worked;
+    atomic_bool stop = false;
     json_decref(FLEET_ASK(&f, "round cancel"));
     json_decref(FLEET_ASK(&f, "round start", "cohort", "2", "unit", "record"));
     uint64_t kept = f.server->config.uploads_max_mib;

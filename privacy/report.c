@@ -5,11 +5,22 @@
 #include <math.h>
 #include <stdlib.h>
 
+double report_epsilon(const tacit_audit_device *d)
+{
+    return d->non_private ? INFINITY : d->epsilon;
+}
+
+double report_epsilon_subject(const tacit_audit_device *d)
+{
+    return d->non_private ? INFINITY : d->epsilon_subject;
+}
+
 double report_share(const tacit_audit_device *d)
 {
+    double epsilon = report_epsilon(d);
     if (d->cap > 0)
-        return d->epsilon / d->cap;
-    return d->epsilon > 0 ? INFINITY : 0;
+        return epsilon / d->cap;
+    return epsilon > 0 ? INFINITY : 0;
 }
 
 /* --- which device spent the largest share --- */

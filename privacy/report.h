@@ -24,6 +24,11 @@ tacit_status report_open(report *r, const tacit_audit *audit, const char *date,
                          tacit_error *err) TACIT_MUST_CHECK;
 void report_close(report *r);
 
+/* What an account spent, and as many as one subject may be on: +inf with a round without noise,
+ * which the audit counts apart. */
+double report_epsilon(const tacit_audit_device *d);
+double report_epsilon_subject(const tacit_audit_device *d);
+
 /* What an account spent of its cap: 1 is all of it, +inf where nothing finite is known. */
 double report_share(const tacit_audit_device *d);
 

@@ -22,10 +22,10 @@ void report_csv(markup *m, const report *r)
         markup_cell(m, tacit_privacy_unit_name(d->unit));
         markup_cell_number(m, d->delta);
         markup_cell_number(m, d->cap);
-        markup_cell_number(m, d->epsilon);
-        markup_cell_number(m, fmax(0, d->cap - d->epsilon));
+        markup_cell_number(m, report_epsilon(d));
+        markup_cell_number(m, fmax(0, d->cap - report_epsilon(d)));
         markup_cell_count(m, d->devices_per_subject);
-        markup_cell_number(m, d->epsilon_subject);
+        markup_cell_number(m, report_epsilon_subject(d));
         markup_cell_count(m, d->reserves);
         markup_cell_count(m, d->spends);
         markup_cell_count(m, d->accepted);

@@ -54,7 +54,8 @@ static const char style[] =
     ".outcome{font-weight:600}.pass .outcome{color:#1a7f37}.fail .outcome{color:#b42318}"
     ".skipped .outcome{color:#7a5200}"
     "@media print{body{font-size:10pt}main{max-width:none;padding:0}"
-    ".scroll{overflow:visible}table,.words{min-width:0}table{font-size:7pt}td .long,th "
+    ".scroll{overflow:visible}table,.words{min-width:0}dd{max-width:none}table{font-size:7pt}td "
+    ".long,th "
     ".long{min-width:0;max-width:11em}"
     "tr,figure,.verdict{break-inside:avoid}h2,caption,thead{break-after:avoid}thead{display:table-"
     "header-group}"
@@ -186,7 +187,8 @@ static void spending(markup *m, const report *r)
     report_table_devices(m, r);
     markup_raw(m, "<p class=\"note\">The small curves go from the first entry of the log to the "
                   "last; the dashed line is the cap. Left is what a device may still spend; a "
-                  "device that has not yet reserved counts as zero.</p>\n");
+                  "device that has not yet reserved counts as zero. Rounds without noise, whose "
+                  "epsilon is infinite, are in no curve.</p>\n");
 }
 
 void report_page(markup *m, const report *r)

@@ -27,6 +27,7 @@ static void widen(range *r, double v)
 typedef struct facts {
     range cap, delta, sigma, q, steps;
     double epsilon, epsilon_subject, delta_sum;
+    double epsilon_private; /* of the devices whose every round had noise */
     uint32_t devices_per_subject;
     uint64_t by_unit[TACIT_UNIT_DEVICE + 1];
     bool summed_noise; /* a published epsilon is below that against the server */
@@ -44,8 +45,9 @@ static void gather_devices(facts *f, const tacit_audit *a)
         const tacit_audit_device *d = &a->devices[i];
         widen(&f->cap, d->cap);
         widen(&f->delta, d->delta);
-        f->epsilon = fmax(f->epsilon, d->epsilon);
-        f->epsilon_subject = fmax(f->epsilon_subject, d->epsilon_subject);
+        f->epsilon = fmax(f->epsilon, report_epsilon(d));
+        f->epsilon_private = fmax(f->epsilon_private, d->non_private ? 0 : d->epsilon);
+        f->epsilon_subject = fmax(f->epsilon_subject, report_epsilon_subject(d));
         f->delta_sum += d->delta;
         if (d->devices_per_subject > f->devices_per_subject)
             f->devices_per_subject = d->devices_per_subject;
@@ -143,18 +145,22 @@ static void claim(const report *r, const facts *f, char *out)
         say(out, "No device is enrolled, so nothing is claimed.");
         return;
     }
+    if (f->non_private)
+        say(out,
+            "Of %llu device%s nothing finite can be said: they took part in rounds without noise, "
+            "whose epsilon is infinite. ",
+            (unsigned long long)f->non_private, f->non_private == 1 ? "" : "s");
+    if (f->non_private == r->audit->device_count)
+        return;
     say(out,
         "Over its whole life so far, all lineages, servers and local training together, each of "
-        "the %zu devices revealed about any one unit of its data at most what "
+        "the %s%llu devices revealed about any one unit of its data at most what "
         "(epsilon, delta)-differential privacy with epsilon %s at delta %s allows. The accounts "
         "were recomputed from the logged mechanisms, entry by entry; no stated epsilon was taken "
         "on trust.",
-        r->audit->device_count, markup_number(f->epsilon, epsilon), range_text(f->delta, delta));
-    if (f->non_private)
-        say(out,
-            " Of %llu device%s this does not hold: they took part in rounds without noise, whose "
-            "epsilon is infinite.",
-            (unsigned long long)f->non_private, f->non_private == 1 ? "" : "s");
+        f->non_private ? "other " : "",
+        (unsigned long long)(r->audit->device_count - f->non_private),
+        markup_number(f->epsilon_private, epsilon), range_text(f->delta, delta));
 }
 
 static void parameters(const report *r, const facts *f, char *out)

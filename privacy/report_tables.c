@@ -4,6 +4,7 @@
 #include "common/text.h"
 #include "privacy/schedule_runs.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -162,14 +163,21 @@ static void marks_of(markup *m, const tacit_audit_device *d)
     const struct {
         bool set;
         const char *word;
-    } marks[] = {{d->lost, "account lost"},     {d->insecure, "test seed"},
-                 {d->non_private, "no noise"},  {d->revoked, "revoked"},
-                 {d->frozen, "frozen (clone)"}, {d->epsilon > d->cap, "above its cap"}};
+    } marks[] = {{d->lost, "account lost"},
+                 {d->insecure, "test seed"},
+                 {d->non_private, "rounds without noise"},
+                 {d->revoked, "revoked"},
+                 {d->frozen, "frozen (clone)"},
+                 {d->epsilon > d->cap, "above its cap"}};
     bool any = false;
     for (size_t i = 0; i < sizeof marks / sizeof marks[0]; i++) {
         if (marks[i].set)
             markup_format(m, "%s%s", any ? ", " : "", marks[i].word);
         any = any || marks[i].set;
+    }
+    if (d->non_private) {
+        char text[MARKUP_NUMBER];
+        markup_format(m, "; epsilon of its other rounds: %s", markup_number(d->epsilon, text));
     }
     if (!any)
         markup_raw(m, "none");
@@ -183,17 +191,17 @@ static void device_row(markup *m, const report *r, size_t device)
     markup_format(m, "<tr><th scope=\"row\"><code class=\"long\">%s</code></th><td>", name);
     report_chart_device(m, r, device);
     markup_raw(m, "</td>");
-    cell_number(m, d->epsilon);
+    cell_number(m, report_epsilon(d));
     cell_number(m, d->cap);
-    cell_number(m, d->cap > d->epsilon ? d->cap - d->epsilon : 0);
+    cell_number(m, fmax(0, d->cap - report_epsilon(d)));
     cell_number(m, d->delta);
     cell(m, tacit_privacy_unit_name(d->unit));
     if (d->devices_per_subject > 1) {
         char text[MARKUP_NUMBER];
         markup_format(m, "<td class=\"number\">%s on %u devices</td>",
-                      markup_number(d->epsilon_subject, text), d->devices_per_subject);
+                      markup_number(report_epsilon_subject(d), text), d->devices_per_subject);
     } else {
-        cell_number(m, d->epsilon_subject);
+        cell_number(m, report_epsilon_subject(d));
     }
     cell_count(m, d->reserves);
     cell_count(m, d->accepted);

@@ -59,6 +59,9 @@ holds "$page" '<code>epsilon_mismatch</code>'
 expect 6 'non_private' report "$work/none" --csv "$table"
 expect 0 'violations: 0' report "$work/none" --csv "$table" --html "$page" --allow-non-private
 holds "$page" 'whose epsilon is infinite: 3'
+holds "$page" 'Of 3 devices nothing finite can be said'
+lacks "$page" 'each of the [a-z0-9 ]*devices revealed'
+[ "$(sed -n 2p "$table" | cut -d, -f6,7,9)" = infinite,0,infinite ] || fail "rounds without noise cost a number"
 
 expect 2 'nothing to write; give --html' report "$work/fleet"
 expect 2 'EXPORT' report

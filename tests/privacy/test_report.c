@@ -683,8 +683,34 @@ static void test_the_longest_statement_is_whole(void **state)
     assert_non_null(strstr(field_of(fields, n, "released"), "but in the rounds of mechanism none"));
     assert_non_null(strstr(field_of(fields, n, "verification"), "which anybody can repeat: 3"));
     assert_non_null(strstr(fields[0].text, "This log has "));
-    assert_non_null(strstr(fields[0].text, "Of 3 devices this does not hold"));
+    assert_non_null(strstr(fields[0].text, "Of 3 devices nothing finite can be said"));
     done(&s);
+}
+
+/* A device with a round without noise has no epsilon, however little its other rounds cost. */
+static void test_rounds_without_noise_leave_no_number(void **state)
+{
+    (void)state;
+    tacit_audit a;
+    report r;
+    report_field fields[REPORT_FIELDS_MAX];
+    made_up(&a, &r, 4, 1);
+    report_close(&r);
+    a.devices[0].non_private = true; /* it spent least: 1 of 4 */
+    OK(report_open(&r, &a, NULL, &(tacit_error){0}));
+    assert_int_equal(r.by_share[0], 0);
+    assert_true(isinf(report_share(&a.devices[0])) && isinf(report_epsilon(&a.devices[0])));
+    size_t n = report_statement(&r, fields);
+    assert_non_null(strstr(field_of(fields, n, "claim"), "Of 1 device nothing finite"));
+    assert_non_null(strstr(field_of(fields, n, "claim"), "each of the other 3 devices"));
+    assert_non_null(strstr(field_of(fields, n, "claim"), "epsilon 4 at delta"));
+    assert_non_null(strstr(field_of(fields, n, "privacy_parameters"), "by a device is infinite"));
+    char *page = page_of(&r), *csv = text_of(&r, report_csv);
+    assert_int_equal(times(page, ">rounds without noise; epsilon of its other rounds: 1<"), 1);
+    assert_int_equal(times(csv, ",infinite,0,2,infinite,"), 1);
+    free(page);
+    free(csv);
+    made_up_done(&a, &r);
 }
 
 /* --- CSV --- */
@@ -840,6 +866,7 @@ int main(void)
         cmocka_unit_test(test_a_large_fleet_fits_a_page),
         cmocka_unit_test(test_the_statement_has_every_field),
         cmocka_unit_test(test_the_longest_statement_is_whole),
+        cmocka_unit_test(test_rounds_without_noise_leave_no_number),
         cmocka_unit_test(test_the_csv_reads_back),
         cmocka_unit_test(test_the_other_tables_read_back),
         cmocka_unit_test(test_no_cell_is_a_formula),

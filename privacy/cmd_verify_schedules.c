@@ -17,13 +17,14 @@ static json_t *describe_whole(const tacit_audit_schedule *s)
     char lineage[2 * 16 + 1] = "";
     if (s->schedule->lineage.len == 16)
         tacit_hex(lineage, s->schedule->lineage.data, 16);
-    return json_pack(
-        "{s:I, s:s, s:f, s:s, s:I, s:o, s:I, s:I, s:I, s:I, s:I, s:o}", "entry",
-        (json_int_t)s->entry, "lineage", lineage, "delta", s->schedule->delta, "accountant", "rdp",
-        "schedule_rounds", (json_int_t)s->schedule->n_rounds, "epsilon", json_finite(s->epsilon),
-        "rounds_planned", (json_int_t)s->planned, "rounds_reserved", (json_int_t)s->reserved,
-        "rounds_summed", (json_int_t)s->summed, "rounds_published", (json_int_t)s->published,
-        "rounds_failed", (json_int_t)s->failed, "epsilon_planned", json_finite(s->epsilon_planned));
+    return json_pack("{s:I, s:s, s:f, s:s, s:I, s:o, s:I, s:I, s:I, s:I, s:I, s:o}", "entry",
+                     (json_int_t)s->entry, "lineage", lineage, "delta", s->schedule->delta,
+                     "accountant", schedule_accountant_name(s->schedule), "schedule_rounds",
+                     (json_int_t)s->schedule->n_rounds, "epsilon", json_finite(s->epsilon),
+                     "rounds_planned", (json_int_t)s->planned, "rounds_reserved",
+                     (json_int_t)s->reserved, "rounds_summed", (json_int_t)s->summed,
+                     "rounds_published", (json_int_t)s->published, "rounds_failed",
+                     (json_int_t)s->failed, "epsilon_planned", json_finite(s->epsilon_planned));
 }
 
 static json_t *describe(const tacit_audit_schedule *s, const schedule_run *run)
@@ -106,7 +107,8 @@ static void print_progress(const json_t *row)
         return;
     }
     print_epsilon(": epsilon", row, "epsilon");
-    print_epsilon(" (rdp); as far as planned", row, "epsilon_planned");
+    printf(" (%s)", text_of(row, "accountant"));
+    print_epsilon("; as far as planned", row, "epsilon_planned");
     printf("\n    planned %.0f, reserved %.0f, summed %.0f, published %.0f, failed %.0f\n",
            number_of(row, "rounds_planned"), number_of(row, "rounds_reserved"),
            number_of(row, "rounds_summed"), number_of(row, "rounds_published"),

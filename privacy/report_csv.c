@@ -77,7 +77,7 @@ static void run_record(markup *m, const report *r, const tacit_audit_schedule *s
     markup_cell_count(m, run->rounds);
     mechanism_cells(m, &run->mechanism);
     markup_cell_number(m, s->schedule->delta);
-    markup_cell(m, "rdp");
+    markup_cell(m, schedule_accountant_name(s->schedule));
     markup_cell_number(m, s->epsilon);
     markup_cell_number(m, s->epsilon_planned);
     markup_cell_count(m, s->planned);

@@ -264,17 +264,21 @@ static void mechanism(const report *r, const facts *f, char *out)
 
 static void accounting(const report *r, const facts *f, char *out)
 {
-    (void)r;
+    bool by_loss = r->audit->schedule_count && r->audit->schedules[0].schedule->accountant ==
+                                                   TACIT__ACCOUNTANT_KIND__ACCOUNTANT_PLD;
     say(out,
-        "Renyi differential privacy (" TACIT_ACCOUNTANT_VERSION
-        ") of the Gaussian, Poisson-subsampled where q is below 1, in integer arithmetic rounded "
-        "up. Over time everything that a device reserves adds up in its one account, whatever "
+        "Renyi differential privacy%s (" TACIT_ACCOUNTANT_VERSION
+        ") of the Gaussian, Poisson-subsampled where q is below 1, rounded up. Over time "
+        "everything that a device reserves adds up in its one account, whatever "
         "lineage or server it is for. One schedule, fixed in the log before its first reserve, is "
-        "read at its best order; from the second on everything is read at one order fixed when the "
+        "read %s; from the second on everything is read at one order fixed when the "
         "account was opened, which stays valid for plans that depend on earlier results. The cost "
         "of a round is charged in full before its first gradient is computed and never given back, "
         "also where no update followed. The distance of the noise sampler from the exact law is "
-        "taken off delta. ");
+        "taken off delta. ",
+        by_loss ? " and privacy loss distributions" : "",
+        by_loss ? "by its privacy loss distribution or at its best order, whichever gives less"
+                : "at its best order");
     if (f->tree)
         say(out,
             "A round with tree noise counts as that many runs of the Gaussian without sampling: "

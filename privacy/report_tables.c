@@ -318,7 +318,8 @@ static size_t schedule_rows(markup *m, const tacit_audit_schedule *s, size_t mos
         run_cells(m, &run);
         if (i == 0) {
             cell_spanning(m, rows, s->schedule->delta);
-            markup_format(m, "<td rowspan=\"%zu\">rdp</td>", rows);
+            markup_format(m, "<td rowspan=\"%zu\">%s</td>", rows,
+                          schedule_accountant_name(s->schedule));
             cell_spanning(m, rows, s->epsilon);
             cell_spanning(m, rows, s->epsilon_planned);
             cell_progress(m, rows, s);

@@ -25,3 +25,15 @@ size_t schedule_run_count(const Tacit__Schedule *schedule)
         n++;
     return n;
 }
+
+const char *schedule_accountant_name(const Tacit__Schedule *schedule)
+{
+    switch (schedule->accountant) {
+    case TACIT__ACCOUNTANT_KIND__ACCOUNTANT_RDP:
+        return "rdp";
+    case TACIT__ACCOUNTANT_KIND__ACCOUNTANT_PLD:
+        return "pld";
+    default:
+        return "unknown";
+    }
+}

@@ -15,4 +15,7 @@ bool schedule_run_next(schedule_run *run, const Tacit__Schedule *schedule);
 
 size_t schedule_run_count(const Tacit__Schedule *schedule);
 
+/* "rdp", "pld", or "unknown": the accountant that the schedule names. */
+const char *schedule_accountant_name(const Tacit__Schedule *schedule);
+
 #endif

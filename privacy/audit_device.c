@@ -405,12 +405,17 @@ static tacit_status check_schedule_fits(audit_work *w, audit_device *d, const Ta
     if (whole_budget(w, r, plan, &whole, &reason) != TACIT_OK ||
         tacit_budget_join(&all, &whole, &reason) != TACIT_OK)
         return audit_note(w, "schedule_over_cap", "%s", reason.message);
-    double epsilon = tacit_budget_epsilon(&all);
+    double epsilon, lineage;
+    tacit_status status = tacit_budget_epsilon(&all, &epsilon, w->err);
+    if (status == TACIT_OK)
+        status = tacit_budget_epsilon(&whole, &lineage, w->err);
+    if (status != TACIT_OK)
+        return status;
     if (d->budget.schedules == 0)
         d->first_schedule = tacit_budget_filter_epsilon(&whole);
     else
         epsilon = fmax(epsilon, d->first_schedule);
-    d->lineages += tacit_budget_epsilon(&whole);
+    d->lineages += lineage;
     if (!(epsilon <= cap))
         return audit_note(w, "schedule_over_cap",
                           "the whole schedule brings epsilon to %.6g of %.6g", epsilon, cap);
@@ -458,8 +463,10 @@ static tacit_status charge(audit_work *w, const tacit_entry *e, size_t device, s
         return status;
     if (add_event(w, &d->budget, r, first, &reason) != TACIT_OK)
         return audit_note(w, "epsilon_mismatch", "%s", reason.message);
-    double epsilon = tacit_budget_epsilon(&d->budget);
-    status = audit_keep_point(w, device, epsilon);
+    double epsilon;
+    status = tacit_budget_epsilon(&d->budget, &epsilon, w->err);
+    if (status == TACIT_OK)
+        status = audit_keep_point(w, device, epsilon);
     if (status == TACIT_OK && !tacit_budget_same(epsilon, r->epsilon_after))
         status = audit_note(w, "epsilon_mismatch", "logged %.12g, recomputed %.12g",
                             r->epsilon_after, epsilon);

@@ -709,6 +709,7 @@ static tacit_status reserve_schedule_check(tacit_ledger *ledger, const Tacit__Re
     Tacit__Plan *plan = NULL;
     Tacit__Schedule *schedule = NULL;
     tacit_budget all = a->budget;
+    double epsilon;
     bool unprotected;
     tacit_status status = message_by_hash(
         ledger, "SELECT bytes FROM ledger_plan WHERE hash = $1", "plan of this reserve",
@@ -721,12 +722,14 @@ static tacit_status reserve_schedule_check(tacit_ledger *ledger, const Tacit__Re
     if (status == TACIT_OK)
         status = tacit_budget_add_schedule(&all, schedule, schedule->n_rounds, r->values,
                                            &unprotected, err);
-    if (status == TACIT_OK && !(tacit_budget_epsilon(&all) <= r->epsilon_cap))
+    if (status == TACIT_OK)
+        status = tacit_budget_epsilon(&all, &epsilon, err);
+    if (status == TACIT_OK && !(epsilon <= r->epsilon_cap))
         status =
             tacit_fail(err, TACIT_REFUSED,
                        "ledger: the whole schedule of this reserve brings epsilon to %.6g, its "
                        "own stated cap is %.6g",
-                       tacit_budget_epsilon(&all), r->epsilon_cap);
+                       epsilon, r->epsilon_cap);
     tacit_message_free(schedule);
     tacit_message_free(plan);
     return status;
@@ -738,6 +741,7 @@ static tacit_status reserve_charge(tacit_ledger *ledger, const Tacit__Reserve *r
                                    tacit_error *err)
 {
     bool seen;
+    double epsilon;
     tacit_event event;
     if (a->budget.lost)
         return tacit_fail(err, TACIT_REFUSED,
@@ -756,9 +760,10 @@ static tacit_status reserve_charge(tacit_ledger *ledger, const Tacit__Reserve *r
         status = tacit_budget_event(&event, r, err);
     if (status == TACIT_OK)
         status = tacit_budget_add(&a->budget, &event, tacit_budget_values(r), !seen, err);
+    if (status == TACIT_OK)
+        status = tacit_budget_epsilon(&a->budget, &epsilon, err);
     if (status != TACIT_OK)
         return status;
-    double epsilon = tacit_budget_epsilon(&a->budget);
     if (!(epsilon <= r->epsilon_cap))
         return tacit_fail(err, TACIT_REFUSED,
                           "ledger: the reserve brings epsilon to %.6g, its own stated cap is %.6g",
@@ -958,8 +963,11 @@ tacit_status tacit_ledger_device_get(tacit_ledger *ledger, const uint8_t device[
                                      tacit_ledger_device *out, tacit_error *err)
 {
     ledger_account a;
+    double epsilon;
     tacit_status status =
         account_by_device(ledger, tacit_field_of(device, TACIT_DEVICE_BYTES), &a, err);
+    if (status == TACIT_OK)
+        status = tacit_budget_epsilon(&a.budget, &epsilon, err);
     if (status != TACIT_OK)
         return status;
     *out = (tacit_ledger_device){
@@ -967,7 +975,7 @@ tacit_status tacit_ledger_device_get(tacit_ledger *ledger, const uint8_t device[
         .revoked = a.revoked,
         .frozen = a.frozen,
         .policy = a.policy,
-        .epsilon = tacit_budget_epsilon(&a.budget),
+        .epsilon = epsilon,
         .non_private = a.budget.unprotected > 0,
     };
     memcpy(out->identity_key, a.identity_key, sizeof out->identity_key);

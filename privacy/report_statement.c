@@ -264,21 +264,16 @@ static void mechanism(const report *r, const facts *f, char *out)
 
 static void accounting(const report *r, const facts *f, char *out)
 {
-    bool by_loss = r->audit->schedule_count && r->audit->schedules[0].schedule->accountant ==
-                                                   TACIT__ACCOUNTANT_KIND__ACCOUNTANT_PLD;
-    say(out,
-        "Renyi differential privacy%s (" TACIT_ACCOUNTANT_VERSION
-        ") of the Gaussian, Poisson-subsampled where q is below 1, rounded up. Over time "
-        "everything that a device reserves adds up in its one account, whatever "
-        "lineage or server it is for. One schedule, fixed in the log before its first reserve, is "
-        "read %s; from the second on everything is read at one order fixed when the "
-        "account was opened, which stays valid for plans that depend on earlier results. The cost "
-        "of a round is charged in full before its first gradient is computed and never given back, "
-        "also where no update followed. The distance of the noise sampler from the exact law is "
-        "taken off delta. ",
-        by_loss ? " and privacy loss distributions" : "",
-        by_loss ? "by its privacy loss distribution or at its best order, whichever gives less"
-                : "at its best order");
+    (void)r;
+    say(out, TACIT_ACCOUNTANT_VERSION
+        ": the Gaussian, Poisson-subsampled where q is below 1, rounded up. Over time everything "
+        "that a device reserves adds up in its one account, whatever lineage or server it is for. "
+        "One schedule, fixed in the log before its first reserve, is read by its privacy loss "
+        "distribution; from the second on everything is read by Renyi differential privacy at one "
+        "order fixed when the account was opened, which stays valid for plans that depend on "
+        "earlier results. The cost of a round is charged in full before its first gradient is "
+        "computed and never given back, also where no update followed. The distance of the noise "
+        "sampler from the exact law is taken off delta. ");
     if (f->tree)
         say(out,
             "A round with tree noise counts as that many runs of the Gaussian without sampling: "

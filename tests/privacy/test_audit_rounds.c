@@ -320,7 +320,7 @@ static void state_summed(Tacit__AdapterManifest *m, uint64_t b, double h, int ro
                          .count = (uint64_t)round + 1};
     tacit_budget_open(&sum, 1, 1e-5);
     OK(tacit_budget_add(&sum, &event, WORLD_VALUES, true, &err));
-    m->epsilon_published = tacit_budget_epsilon(&sum);
+    m->epsilon_published = budget_epsilon(&sum);
     m->epsilon_rule = rule;
 }
 

@@ -644,7 +644,7 @@ static void price(tamper *t, Tacit__Reserve *r)
     tacit_event event;
     OK(tacit_budget_event(&event, r, &t->w.err));
     OK(tacit_budget_add(&b, &event, r->values, true, &t->w.err));
-    r->epsilon_after = tacit_budget_epsilon(&b);
+    r->epsilon_after = budget_epsilon(&b);
 }
 
 LOCAL_OF_0(noise_under_policy, e->reserve->b = 70000; e->reserve->steps = 1; price(t, e->reserve))
@@ -706,7 +706,7 @@ static void reserved_again(tamper *t)
     leaf_of(t, i, leaf);
     OK(tacit_budget_event(&event, e->reserve, &t->w.err));
     OK(tacit_budget_add(&b, &event, e->reserve->values, false, &t->w.err));
-    e->reserve->epsilon_after = tacit_budget_epsilon(&b);
+    e->reserve->epsilon_after = budget_epsilon(&b);
     e->sequence++;
     memcpy(e->previous.data, leaf, sizeof leaf);
     insert(t, t->count, signed_bytes(t, e, t->w.device[1].id));

@@ -52,26 +52,22 @@ typedef struct replay {
     tacit_budget budget;
     uint64_t sequence;
     uint8_t head[TACIT_HASH_BYTES];
+    account_tally tally;
 } replay;
 
 static tacit_status replay_reserve(tacit_database *db, const tacit_entry *e, replay *r,
                                    tacit_error *err)
 {
-    bool found, seen;
-    account_reserve_row row;
+    bool seen;
     tacit_event event;
     double epsilon;
     const Tacit__Reserve *reserve = e->entry->reserve;
-    tacit_status status = account_reserve_by_leaf(db, e->leaf, &row, &found, err);
-    if (status != TACIT_OK)
-        return status;
-    if (!found)
-        return tacit_fail(err, TACIT_INTEGRITY, "a reserve has no row");
     if (reserve->kind == TACIT_MECHANISM_NONE) {
         tacit_budget_add_unprotected(&r->budget);
         return TACIT_OK;
     }
-    status = account_lineage_seen(db, reserve->lineage.data, e->entry->sequence, &seen, err);
+    tacit_status status =
+        account_lineage_seen(db, reserve->lineage.data, e->entry->sequence, &seen, err);
     if (status == TACIT_OK)
         status = tacit_budget_event(&event, reserve, err);
     if (status == TACIT_OK)
@@ -99,6 +95,8 @@ static tacit_status replay_entry(tacit_account *account, const account_row *row,
     if (!good)
         status = tacit_fail(err, TACIT_INTEGRITY, "entry %llu does not continue the chain",
                             (unsigned long long)r->sequence + 1);
+    if (status == TACIT_OK)
+        status = account_rows_match(account->db, &e, &r->tally, err);
     if (status == TACIT_OK && e.entry->body_case == TACIT__ENTRY__BODY_RESERVE)
         status = replay_reserve(account->db, &e, r, err);
     r->sequence++;
@@ -150,6 +148,9 @@ static tacit_status account_verify(tacit_account *account, account_terms *terms,
     if (r.sequence != terms->sequence || memcmp(r.head, terms->head, sizeof r.head) != 0)
         return tacit_fail(err, TACIT_INTEGRITY, "%llu entries are stored, %llu were made",
                           (unsigned long long)r.sequence, (unsigned long long)terms->sequence);
+    tacit_status status = account_rows_are(account->db, &r.tally, err);
+    if (status != TACIT_OK)
+        return status;
     tacit_budget stored = terms->budget;
     if (!budget_reconcile(&stored, &r.budget))
         return tacit_fail(err, TACIT_INTEGRITY, "the stored budget is not that of its entries");

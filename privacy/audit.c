@@ -30,6 +30,7 @@ const tacit_audit_kind tacit_audit_kinds[] = {
     {"duplicate_device", "a pseudonym is enrolled twice"},
     {"bad_policy", "a device's declared policy is not signed by it"},
     {"policy_weakened", "a policy that allows more is not signed by the device or its policy key"},
+    {"policy_replayed", "a policy of the policy key was logged again, or after a newer one"},
     {"after_revocation", "a revoked device went on"},
     {"after_clone", "a device went on after it was frozen as a suspected clone"},
     {"sequence_gap", "a device's chain misses entries"},
@@ -41,7 +42,8 @@ const tacit_audit_kind tacit_audit_kinds[] = {
     {"bad_plan", "a plan is malformed"},
     {"duplicate_plan", "a round has two plans"},
     {"plan_without_schedule", "a plan's schedule is not logged before it"},
-    {"plan_off_schedule", "a plan is not the round that its schedule fixed"},
+    {"plan_off_schedule",
+     "a plan is not the round that its schedule fixed, or comes behind a later one"},
 
     {"reserve_without_plan", "a reserve's plan is not logged before it"},
     {"reserve_off_plan", "a reserve is not what its plan says"},
@@ -434,8 +436,8 @@ static void work_free(audit_work *w)
                          &w->schedule_by_lineage,
                          &w->plan_by_position,
                          &w->reserve_by_leaf};
-    audit_set *sets[] = {&w->ended,         &w->leaves,   &w->reserved, &w->device_lineage,
-                         &w->local_lineage, &w->policies, &w->digests};
+    audit_set *sets[] = {&w->ended,         &w->leaves,   &w->reserved,   &w->device_lineage,
+                         &w->local_lineage, &w->policies, &w->enrolments, &w->digests};
     for (size_t i = 0; i < sizeof maps / sizeof maps[0]; i++)
         audit_map_free(maps[i]);
     for (size_t i = 0; i < sizeof sets / sizeof sets[0]; i++)

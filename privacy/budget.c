@@ -127,8 +127,12 @@ tacit_status tacit_budget_epsilon_times(const tacit_budget *b, uint32_t times, d
                                         tacit_error *err)
 {
     tacit_budget all = *b;
-    for (uint32_t i = 1; i < times && !all.lost; i++)
-        tacit_rdp_join(&all.spent, &b->spent);
+    tacit_rdp doubled = b->spent; /* sums are exact, so their order does not matter */
+    for (uint32_t left = times - (times > 0); left; left >>= 1) {
+        if (left & 1)
+            tacit_rdp_join(&all.spent, &doubled);
+        tacit_rdp_join(&doubled, &doubled);
+    }
     tacit_event_list_repeat(&all.events, times);
     *epsilon = INFINITY;
     if (!tacit_mul_u64(b->noise_values, times, &all.noise_values))

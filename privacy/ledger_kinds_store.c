@@ -2,6 +2,7 @@
 
 #include "common/clock.h"
 #include "common/digest.h"
+#include "privacy/signed_policy.h"
 #include "privacy/window.h"
 
 #include <math.h>
@@ -156,17 +157,6 @@ done:
 
 /* --- the server's kinds --- */
 
-/* A policy by signature: of the identity key, or of the policy key where one is pinned. */
-static bool policy_signed(const ledger_account *a, ProtobufCBinaryData policy,
-                          ProtobufCBinaryData signature)
-{
-    return signature.len == TACIT_SIGNATURE_BYTES &&
-           (tacit_signature_holds(a->identity_key, TACIT_POLICY_DOMAIN, policy.data, policy.len,
-                                  signature.data) ||
-            (a->has_policy_key && tacit_signature_holds(a->policy_key, TACIT_POLICY_DOMAIN,
-                                                        policy.data, policy.len, signature.data)));
-}
-
 static tacit_status account_for_enrol(tacit_ledger *ledger, const Tacit__Enrol *enrol,
                                       ledger_account *out, tacit_error *err)
 {
@@ -216,6 +206,30 @@ static tacit_status policy_is_new(tacit_ledger *ledger, const ledger_account *a,
     return status;
 }
 
+/* Whether this account declares this policy together with this policy key for the first time: with
+ * an enrolment of before, a key that the device gave up would come back. */
+static tacit_status enrolment_is_new(tacit_ledger *ledger, const ledger_account *a,
+                                     const Tacit__Enrol *enrol, bool *fresh, tacit_error *err)
+{
+    bool seen;
+    static const uint8_t none; /* a blob without bytes, where a NULL pointer is no blob */
+    const size_t key_size = enrol->policy_key.len;
+    const tacit_span row[] = {{a->identity_key, TACIT_SIGN_KEY_BYTES},
+                              {key_size ? enrol->policy_key.data : &none, key_size},
+                              tacit_span_of(enrol->policy)};
+    tacit_status status = exists_blobs(ledger,
+                                       "SELECT 1 FROM ledger_enrolment WHERE identity_key = $1"
+                                       " AND policy_key = $2 AND policy = $3",
+                                       row, 3, &seen, err);
+    *fresh = !seen;
+    if (status == TACIT_OK && !seen)
+        status = run_blobs(ledger,
+                           "INSERT INTO ledger_enrolment (identity_key, policy_key, policy)"
+                           " VALUES ($1, $2, $3)",
+                           row, 3, err);
+    return status;
+}
+
 /* What no policy of an account changes. */
 static tacit_status keeps_for_life(const ledger_account *a, const tacit_policy *to,
                                    tacit_error *err)
@@ -260,6 +274,7 @@ static tacit_status apply_enrol(tacit_ledger *ledger, const tacit_entry *e, uint
     (void)index;
     const Tacit__Enrol *enrol = e->entry->enrol;
     ledger_account a;
+    bool key_is_new;
     tacit_status status = account_for_enrol(ledger, enrol, &a, err);
     if (status != TACIT_OK)
         return status;
@@ -267,10 +282,13 @@ static tacit_status apply_enrol(tacit_ledger *ledger, const tacit_entry *e, uint
                                   enrol->policy_signature.data))
         return tacit_fail(err, TACIT_INTEGRITY, "ledger: the device did not sign its policy");
     status = declare_policy(ledger, &a, enrol, err);
+    if (status == TACIT_OK)
+        status = enrolment_is_new(ledger, &a, enrol, &key_is_new, err);
     if (status != TACIT_OK)
         return status;
-    a.has_policy_key = enrol->policy_key.len == TACIT_SIGN_KEY_BYTES;
-    if (a.has_policy_key)
+    if (key_is_new)
+        a.has_policy_key = enrol->policy_key.len == TACIT_SIGN_KEY_BYTES;
+    if (key_is_new && a.has_policy_key)
         memcpy(a.policy_key, enrol->policy_key.data, TACIT_SIGN_KEY_BYTES);
     status = account_write(ledger, &a, err);
     if (status != TACIT_OK)
@@ -366,6 +384,29 @@ static tacit_status plan_insert(tacit_ledger *ledger, const Tacit__Plan *plan,
                  "that round, or its place in the schedule, has a plan", err);
 }
 
+/* Rounds come in the order of their schedule: a version states the rounds up to its own, so one
+ * that was skipped is not made up for below one that ran. */
+static tacit_status plan_in_order(tacit_ledger *ledger, const Tacit__Plan *plan, tacit_error *err)
+{
+    tacit_statement *s;
+    bool later = false;
+    tacit_status status = tacit_statement_begin(
+        ledger->db, &s, "SELECT 1 FROM ledger_plan WHERE lineage = $1 AND round_index > $2 LIMIT 1",
+        err);
+    if (status != TACIT_OK)
+        return status;
+    tacit_bind_blob(s, 1, plan->lineage.data, plan->lineage.len);
+    tacit_bind_u64(s, 2, plan->round_index);
+    status = tacit_statement_step(s, &later, err);
+    tacit_statement_end(s);
+    if (status == TACIT_OK && later)
+        status = tacit_fail(err, TACIT_CONFLICT,
+                            "ledger: round %u of its schedule is behind one that was planned; go "
+                            "on with the next",
+                            plan->round_index);
+    return status;
+}
+
 static tacit_status apply_plan(tacit_ledger *ledger, const tacit_entry *e, uint64_t index,
                                tacit_error *err)
 {
@@ -383,6 +424,7 @@ static tacit_status apply_plan(tacit_ledger *ledger, const tacit_entry *e, uint6
                               err),
               done);
     TACIT_TRY(tacit_plan_follows_schedule(plan, schedule, plan->schedule_hash.data, err), done);
+    TACIT_TRY(plan_in_order(ledger, plan, err), done);
     status = plan_insert(ledger, plan, bytes, index, err);
 done:
     tacit_message_free(schedule);
@@ -439,10 +481,26 @@ static tacit_status apply_update(tacit_ledger *ledger, const tacit_entry *e, uin
                      &leaf, 1, err);
 }
 
+/* Who may let a device do more: itself, in words that are new, or its policy key. */
+static tacit_status judge_change(const ledger_account *a, const tacit_policy *to,
+                                 tacit_policy_signer signer, bool fresh, tacit_error *err)
+{
+    if (signer == TACIT_POLICY_BY_KEY || !tacit_policy_weakens(&a->policy, to))
+        return TACIT_OK;
+    if (signer == TACIT_POLICY_BY_NOBODY)
+        return tacit_fail(err, TACIT_REFUSED,
+                          "ledger: a policy that allows more must be signed by the device or, for "
+                          "this device, by its policy key");
+    if (!fresh)
+        return tacit_fail(err, TACIT_REFUSED,
+                          "ledger: this policy was logged before, so its signature may be an old "
+                          "one; sign one that differs, if only in a digit of its cap");
+    return TACIT_OK;
+}
+
 static tacit_status apply_policy_changed(tacit_ledger *ledger, const tacit_entry *e, uint64_t index,
                                          tacit_error *err)
 {
-    (void)index;
     const Tacit__PolicyChanged *change = e->entry->policy_changed;
     ledger_account a;
     tacit_policy to;
@@ -452,20 +510,17 @@ static tacit_status apply_policy_changed(tacit_ledger *ledger, const tacit_entry
         status = tacit_policy_unpack(&to, change->policy.data, change->policy.len, err);
     if (status == TACIT_OK)
         status = policy_is_new(ledger, &a, change->policy, &fresh, err);
+    if (status == TACIT_OK)
+        status = keeps_for_life(&a, &to, err);
     if (status != TACIT_OK)
         return status;
-    status = keeps_for_life(&a, &to, err);
+    tacit_policy_signer signer = tacit_policy_change_signer(change, to.serial, a.identity_key,
+                                                            a.has_policy_key ? a.policy_key : NULL);
+    status = judge_change(&a, &to, signer, fresh, err);
+    if (status == TACIT_OK && signer == TACIT_POLICY_BY_KEY)
+        status = ledger_signed_take(ledger, a.identity_key, to.serial, index, err);
     if (status != TACIT_OK)
         return status;
-    if (tacit_policy_weakens(&a.policy, &to) &&
-        !policy_signed(&a, change->policy, change->signature))
-        return tacit_fail(err, TACIT_REFUSED,
-                          "ledger: a policy that allows more must be signed by the device or its "
-                          "policy key");
-    if (tacit_policy_weakens(&a.policy, &to) && !fresh)
-        return tacit_fail(err, TACIT_REFUSED,
-                          "ledger: this policy was logged before, so its signature may be an old "
-                          "one; sign one that differs, if only in a digit of its cap");
     a.policy = to;
     return account_write(ledger, &a, err);
 }
@@ -650,7 +705,10 @@ static tacit_status judge_terms(tacit_ledger *ledger, const Tacit__Reserve *r,
     tacit_status found = widest_policy(ledger, a, &widest, &none);
     if (found != TACIT_OK)
         return tacit_fail(err, found, "%s", none.message);
-    *outdated = terms_allow(ledger, a, &widest, r, plan, &none) == TACIT_OK;
+    /* A unit changes only before the first private reserve, so one of another unit than the one in
+     * force would be the first of an account that its policy is not of. */
+    *outdated = (r->kind == TACIT_MECHANISM_NONE || r->unit == (uint32_t)a->policy.unit) &&
+                terms_allow(ledger, a, &widest, r, plan, &none) == TACIT_OK;
     return *outdated ? TACIT_OK : status;
 }
 

@@ -54,7 +54,8 @@ typedef struct log_fault {
 /* The kinds of violation by the table that must have a fault of theirs. */
 static const char device_kinds[] =
     "malformed_entry bad_signature duplicate_entry wrong_signer wrong_start unvouched_restore "
-    "bad_key_rotation unknown_device duplicate_device bad_policy policy_weakened outdated_accepted "
+    "bad_key_rotation unknown_device duplicate_device bad_policy policy_weakened policy_replayed "
+    "outdated_accepted "
     "after_revocation after_clone after_account_lost sequence_gap sequence_reused broken_chain "
     "reserve_without_plan reserve_off_plan duplicate_reserve under_policy non_private "
     "insecure_seed "

@@ -341,6 +341,18 @@ static bool cap_raised_rightly(world *w, Tacit__Entry *e, int round, int device)
     return true;
 }
 
+/* What the policy key signed first is shown after what it signed later (test_signed_policy.c). */
+static bool policy_replayed(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (AT(PLAN, 2, -1))
+        for (uint64_t serial = 6; serial >= 5; serial--) {
+            tacit_policy policy = w->policy;
+            policy.serial = serial;
+            push_signed_policy(w, 1, 1, &policy, w->policy_key);
+        }
+    return true;
+}
+
 static bool delta_changed(world *w, Tacit__Entry *e, int round, int device)
 {
     if (AT(PLAN, 2, -1))
@@ -578,6 +590,8 @@ static const log_fault faults[] = {
      false, ANY_UNIT},
     {"cap raised by the policy key", NULL, "", cap_raised_rightly, NULL, NULL, NULL, 3, false,
      ANY_UNIT},
+    {"an older one of the policy key", "policy_replayed", "", policy_replayed, NULL, NULL, NULL, 3,
+     false, ANY_UNIT},
     {"delta changed", "bad_policy", "", delta_changed, NULL, NULL, NULL, 3, false, ANY_UNIT},
     {"spend after revocation", "after_revocation", "", revoked, NULL, NULL, NULL, 3, false,
      ANY_UNIT},

@@ -456,6 +456,9 @@ static void test_a_lineage_starts_from_what_its_schedule_says(void **state)
         assert_int_equal(audit.violation_count, said ? 0 : 1);
         if (!said)
             assert_string_equal(audit.violations[0].kind, "manifest_chain");
+        assert_int_equal(audit.note_count, said); /* its epsilon is of its own rounds alone */
+        if (said)
+            assert_string_equal(audit.notes[0].kind, "inherited_adapter");
         done(&w, &audit, &x);
     }
 }

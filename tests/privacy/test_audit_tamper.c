@@ -365,6 +365,7 @@ static void set_text(char **text, const char *to)
 SERVER(policy_key_swapped, FIND(ENROL, 0, 0),
        memcpy(e->enrol->policy_key.data, tacit_identity_sign_key(t->w.stranger), 32))
 SERVER(raise_unsigned, FIND(POLICY_CHANGED, 0, 0), e->policy_changed->signature.data[5] ^= 1)
+SERVER(raise_reworded, FIND(POLICY_CHANGED, 0, 0), e->policy_changed->reason[0] = 'O')
 SERVER(rejected_as_accepted, FIND(UPDATE, 2, 1), e->update->accepted = true;
        e->update->reason[0] = '\0')
 SERVER(accepted_as_rejected, FIND(UPDATE, 0, 2), e->update->accepted = false;
@@ -487,6 +488,16 @@ static void raise_again(tamper *t)
     insert(t, t->count, (bytes){made.entry[0].bytes, made.entry[0].size});
     tacit_merkle_memory_free(&made.tree);
     again(t, FIND(POLICY_CHANGED, 0, 0), t->count);
+}
+
+/* What the policy key signed for device 0, about device 1, which pinned the same key. */
+static void raise_another(tamper *t)
+{
+    tacit_entry e = open_entry(t, FIND(POLICY_CHANGED, 0, 0));
+    memcpy(e.entry->device.data, t->w.device[1].name, TACIT_DEVICE_BYTES);
+    insert(t, t->count, signed_bytes(t, e.entry, t->w.log));
+    tacit_entry_close(&e);
+    server_signs(t);
 }
 
 /* A new entry of the server's before another one. */
@@ -805,7 +816,9 @@ static const struct row {
     {"a round planned again", planned_again, "duplicate_plan", NULL},
     {"a lineage scheduled again", scheduled_again, "duplicate_schedule", NULL},
     {"a plan with less noise", quieter_plan, "plan_off_schedule reserve_without_plan", NULL},
-    {"an old policy again", raise_again, "policy_weakened", NULL},
+    {"an old policy again", raise_again, "policy_replayed", NULL},
+    {"a policy of another device", raise_another, "policy_weakened", NULL},
+    {"a signed policy's reason rewritten", raise_reworded, "policy_weakened", NULL},
     {"a delta changed", another_delta, "bad_policy", NULL},
     {"a cap raised by a stranger", raise_by_a_stranger, "policy_weakened", NULL},
     {"a frozen device went on", frozen_and_went_on, "after_clone", NULL},

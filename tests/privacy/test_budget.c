@@ -15,6 +15,7 @@
 #include <math.h>
 #include <pthread.h>
 #include <string.h>
+#include <time.h>
 
 #define OK(call) assert_int_equal(call, TACIT_OK)
 #define DELTA 1e-5
@@ -109,6 +110,35 @@ static void test_the_sampler_takes_its_share_of_delta(void **state)
     assert_int_equal(tacit_budget_add(&many, &event, 1ull << 63, false, &err), TACIT_OK);
     assert_true(isinf(budget_epsilon(&many)));
     assert_int_equal(tacit_budget_add(&many, &event, UINT64_MAX, false, &err), TACIT_REFUSED);
+}
+
+/* Copies are added up exactly, and a policy that states a million of them takes no time. Both are
+ * read at the fixed order, where nothing else is computed. */
+static void test_copies_of_an_account(void **state)
+{
+    (void)state;
+    static const uint32_t times[] = {1, 2, 3, 7, 64, 1000, 65535};
+    tacit_error err;
+    tacit_budget b, naive;
+    double copies, sum;
+    const tacit_event event = {TACIT_ADD_REMOVE, 300, 0.1, 5};
+    tacit_budget_open(&b, 8, 1e-5);
+    OK(tacit_budget_add(&b, &event, 1, true, &err));
+    b.schedules = 2;
+    naive = b;
+    clock_t begin = clock();
+    for (uint32_t i = 0, n = 1; i < sizeof times / sizeof times[0]; i++) {
+        for (; n < times[i]; n++)
+            OK(tacit_budget_join(&naive, &b, &err));
+        naive.schedules = 2;
+        OK(tacit_budget_epsilon_times(&b, times[i], &copies, &err));
+        OK(tacit_budget_epsilon(&naive, &sum, &err));
+        assert_true(copies == sum);
+    }
+    clock_t joined = clock();
+    OK(tacit_budget_epsilon_times(&b, 1000000, &copies, &err));
+    assert_true(isfinite(copies));
+    assert_true(4 * (clock() - joined) < joined - begin);
 }
 
 static void test_unprotected_events_do_not_touch_the_number(void **state)
@@ -390,6 +420,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_schedule_may_choose_its_order_and_two_may_not),
         cmocka_unit_test(test_the_sampler_takes_its_share_of_delta),
+        cmocka_unit_test(test_copies_of_an_account),
         cmocka_unit_test(test_unprotected_events_do_not_touch_the_number),
         cmocka_unit_test(test_a_schedule_is_read_by_its_loss_distribution),
         cmocka_unit_test(test_many_distinct_events_are_read_by_orders),

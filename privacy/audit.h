@@ -1,7 +1,9 @@
 /* The offline audit of an exported log: every check that needs no server, each finding a
  * violation {kind, entry, detail}. The list of kinds with their meaning: tacit_audit_kinds.
  *
- * What nobody did wrong but a reader should know is a note, of the same form. Its one kind is
+ * What nobody did wrong but a reader should know is a note, of the same form. One kind is
+ * `inherited_adapter`: a lineage goes on from an adapter of another, as its schedule says, and the
+ * epsilon of its versions is of its own rounds alone. The other is
  * `outdated_reserve` (privacy/ledger.h): signed under a policy that was in force no more when the
  * log took it. It counts as spent, so an epsilon above its cap may be nobody's fault. An update
  * accepted under it is the violation `outdated_accepted`. What no policy of the device ever allowed
@@ -91,10 +93,17 @@ typedef struct tacit_audit_publication {
     char rule[32];
 } tacit_audit_publication;
 
-/* A well-formed schedule, whatever became of it. */
+/* A well-formed schedule, and how far it went. Epsilons are recomputed, at the schedule's delta,
+ * against the server, for a device that takes every round: +inf with a round of mechanism none. */
 typedef struct tacit_audit_schedule {
     uint64_t entry;
     Tacit__Schedule *schedule;
+    uint64_t values; /* trainable values, as its plans state them; 0: no plan is logged */
+    /* Rounds that have a plan, a reserve of some device, a sum, a publication, an end without. */
+    uint64_t planned, reserved, summed, published, failed;
+    uint64_t planned_to;    /* its last plan is of the round before this position */
+    double epsilon;         /* of the whole; NaN without a plan, which would state the values */
+    double epsilon_planned; /* of rounds 0 .. planned_to - 1 */
 } tacit_audit_schedule;
 
 typedef struct tacit_audit {

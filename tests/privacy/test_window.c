@@ -196,31 +196,44 @@ static void set_window(fixture *f, double epsilon, uint32_t reserves)
     OK(tacit_account_set_policy(f->account, &p, &f->err));
 }
 
-static uint8_t other_byte;
-
-static void other_schedule(Tacit__Schedule *s)
+/* Pricing at every order, counted (LINKER:--wrap in tests/CMakeLists.txt). */
+static unsigned all_orders;
+tacit_status __real_tacit_rdp_add(tacit_rdp *account, const tacit_event *event, tacit_rdp_mode mode,
+                                  tacit_error *err);
+tacit_status __wrap_tacit_rdp_add(tacit_rdp *account, const tacit_event *event, tacit_rdp_mode mode,
+                                  tacit_error *err);
+tacit_status __wrap_tacit_rdp_add(tacit_rdp *account, const tacit_event *event, tacit_rdp_mode mode,
+                                  tacit_error *err)
 {
-    memset(s->lineage.data, other_byte, 16);
+    all_orders++;
+    return __real_tacit_rdp_add(account, event, mode, err);
 }
 
-static void other_plan(Tacit__Plan *p, int round)
+/* No two reserves alike: none of a window is priced at every order, which whoever reserves so would
+ * make the log and the auditor do at each of his reserves. */
+static void test_a_window_of_unlike_reserves_is_cheap(void **state)
 {
-    memset(p->lineage.data, other_byte, 16);
-    memset(p->round_id.data, other_byte + round, 16);
-}
-
-static void next_lineage(fixture *f, uint8_t byte)
-{
-    world *w = &f->w;
-    other_byte = byte;
-    w->edit_schedule = other_schedule;
-    w->edit_plan = other_plan;
-    free(w->schedule);
-    for (int r = 0; r < WORLD_ROUNDS; r++)
-        free(w->plan[r]);
-    world_schedule(w);
-    for (int r = 0; r < WORLD_ROUNDS; r++)
-        world_plan(w, r);
+    (void)state;
+    enum { UNLIKE = 200 };
+    tacit_error err;
+    tacit_window w = {0};
+    tacit_rdp all = {0};
+    const tacit_policy policy = with_window(3, 1000);
+    size_t order = tacit_rdp_filter_order(3, 1e-5);
+    double worst;
+    unsigned at_first = all_orders;
+    for (unsigned i = 0; i < UNLIKE; i++) {
+        tacit_event e = {TACIT_ADD_REMOVE, 40 + 0.01 * i, 0.01, 1};
+        OK(tacit_window_push(&w, &e, 1000, &err));
+        OK(tacit_rdp_add(&all, &e, TACIT_RDP_TRUE, &err));
+    }
+    unsigned before = all_orders;
+    OK(tacit_window_worst(&worst, &policy, &w, UNLIKE - 1, &err));
+    assert_int_equal(before - at_first, UNLIKE);
+    assert_int_equal(all_orders, before);
+    double expected = tacit_rdp_epsilon_at(&all, order, 1e-5);
+    assert_true(fabs(worst - expected) <= 1e-6 * expected);
+    tacit_window_free(&w);
 }
 
 static void test_a_schedule_whose_rounds_fill_the_window_is_not_begun(void **state)
@@ -259,7 +272,7 @@ static void test_windows_look_back_over_lineages_and_at_no_clock(void **state)
     for (int r = 0; r < WORLD_ROUNDS; r++)
         OK(reserve(&f, r, NULL));
     set_window(&f, just_for(4), 6); /* four fit, more do not */
-    next_lineage(&f, 0x22);
+    world_next_lineage(&f.w, 0x22, 0x22);
     for (int k = -1; k <= 1; k++) {
         clock_ms = k < 0 ? now - ten_years : now + (uint64_t)k * ten_years;
         assert_int_equal(reserve(&f, 0, NULL), TACIT_REFUSED);
@@ -499,6 +512,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_windows_are_terms_of_the_policy),
         cmocka_unit_test(test_the_worst_stretch_is_the_accountants),
+        cmocka_unit_test(test_a_window_of_unlike_reserves_is_cheap),
         cmocka_unit_test(test_a_schedule_whose_rounds_fill_the_window_is_not_begun),
         cmocka_unit_test(test_windows_look_back_over_lineages_and_at_no_clock),
         cmocka_unit_test(test_a_tightened_window_refuses_the_next_round),

@@ -4,10 +4,11 @@
 #ifndef TACIT_TESTS_WORLD_H
 #define TACIT_TESTS_WORLD_H
 
+#include "budget_epsilon.h"
+
 #include "common/digest.h"
 #include "common/identity.h"
 #include "common/message.h"
-#include "privacy/budget.h"
 #include "privacy/entry.h"
 #include "privacy/merkle.h"
 #include "privacy/note.h"
@@ -155,7 +156,7 @@ static inline void world_schedule(world *w)
     s.rounds = rounds;
     s.n_rounds = WORLD_ROUNDS;
     s.delta = w->none ? 0 : 1e-5;
-    s.accountant = TACIT__ACCOUNTANT_KIND__ACCOUNTANT_RDP;
+    s.accountant = TACIT__ACCOUNTANT_KIND__ACCOUNTANT_PLD;
     if (w->edit_schedule)
         w->edit_schedule(&s);
     w->schedule = world_pack(&s, &w->schedule_size);
@@ -187,7 +188,7 @@ static inline void world_plan(world *w, int round)
     p.optimizer = &optimizer;
     p.mechanism = &mechanism;
     p.delta = w->none ? 0 : 1e-5;
-    p.accountant = TACIT__ACCOUNTANT_KIND__ACCOUNTANT_RDP;
+    p.accountant = TACIT__ACCOUNTANT_KIND__ACCOUNTANT_PLD;
     p.norm_bound = 3;
     p.update_scale = 1 << 20;
     p.cohort = WORLD_DEVICES;
@@ -235,6 +236,36 @@ static inline void world_plan_all(world *w)
         tacit_budget_open(&w->device[d].budget, w->policy.epsilon_cap, w->policy.delta);
         OK(tacit_policy_pack(&w->policy, &w->device[d].policy, &w->device[d].policy_size, &w->err));
     }
+}
+
+/* --- another lineage --- */
+
+static uint8_t world_lineage_byte, world_round_byte;
+
+static inline void world_other_schedule(Tacit__Schedule *s)
+{
+    memset(s->lineage.data, world_lineage_byte, 16);
+}
+
+static inline void world_other_plan(Tacit__Plan *p, int round)
+{
+    memset(p->lineage.data, world_lineage_byte, 16);
+    memset(p->round_id.data, world_round_byte + round, 16);
+}
+
+/* Schedule and plans once more, as those of lineage `lineage` with the round ids `round` and on. */
+static inline void world_next_lineage(world *w, uint8_t lineage, uint8_t round)
+{
+    world_lineage_byte = lineage;
+    world_round_byte = round;
+    w->edit_schedule = world_other_schedule;
+    w->edit_plan = world_other_plan;
+    free(w->schedule);
+    for (int r = 0; r < WORLD_ROUNDS; r++)
+        free(w->plan[r]);
+    world_schedule(w);
+    for (int r = 0; r < WORLD_ROUNDS; r++)
+        world_plan(w, r);
 }
 
 static inline void world_push_bytes(world *w, uint8_t *bytes, size_t size)
@@ -326,7 +357,7 @@ static inline void world_reserve(world *w, int round, int d)
     r.values = p->trainable_values;
     r.quantile_b = p->mechanism->quantile_b;
     r.delta = w->policy.delta;
-    r.accountant = TACIT__ACCOUNTANT_KIND__ACCOUNTANT_RDP;
+    r.accountant = TACIT__ACCOUNTANT_KIND__ACCOUNTANT_PLD;
     r.accountant_version = version;
     r.epsilon_cap = w->policy.epsilon_cap;
     if (w->none) {
@@ -336,7 +367,7 @@ static inline void world_reserve(world *w, int round, int d)
         OK(tacit_budget_event(&event, &r, &w->err));
         OK(tacit_budget_add(&device->budget, &event, r.values + (r.quantile_b != 0), round == 0,
                             &w->err));
-        r.epsilon_after = tacit_budget_epsilon(&device->budget);
+        r.epsilon_after = budget_epsilon(&device->budget);
     }
     world_own(w, &e, round, d, device->reserve[round]);
     tacit_message_free(p);
@@ -501,7 +532,7 @@ static inline void world_fill_local(world *w, Tacit__Reserve *r, uint8_t lineage
     r->clip_norm = 0.5;
     r->values = WORLD_VALUES;
     r->delta = w->policy.delta;
-    r->accountant = TACIT__ACCOUNTANT_KIND__ACCOUNTANT_RDP;
+    r->accountant = TACIT__ACCOUNTANT_KIND__ACCOUNTANT_PLD;
     r->accountant_version = version;
     r->epsilon_cap = w->policy.epsilon_cap;
 }
@@ -517,7 +548,7 @@ static inline void world_price_local(world *w, Tacit__Reserve *r, int d, bool fi
     }
     OK(tacit_budget_event(&event, r, &w->err));
     (void)!tacit_budget_add(b, &event, r->values, first, &w->err);
-    r->epsilon_after = tacit_budget_epsilon(b);
+    r->epsilon_after = budget_epsilon(b);
 }
 
 static inline void world_push_local(world *w, int d, Tacit__Reserve *r,

@@ -63,7 +63,8 @@ typedef struct fleet_device {
     uint8_t nonce[TACIT_NONCE_BYTES];
     uint8_t secret[TACIT_TOKEN_SECRET_BYTES];
     uint64_t counter;
-    tacit_error err; /* of the last reply that was no success */
+    const uint8_t *declined; /* SHA-256 of a plan, for its check-ins; NULL: none */
+    tacit_error err;         /* of the last reply that was no success */
 } fleet_device;
 
 static _Atomic uint64_t fleet_now = FLEET_START_MS;
@@ -244,7 +245,8 @@ static inline void fleet_expect_clean_audit(fleet *f, bool allow_non_private)
 /* Runs the machine until nothing is due. */
 static inline void fleet_work(fleet *f)
 {
-    bool worked = true, stop = false;
+    bool worked = true;
+    atomic_bool stop = false;
     tacit_error err;
     for (int turn = 0; worked && turn < 20; turn++)
         fleet_must(round_machine_step(f->server, &stop, &worked, &err), &err, "round machine");
@@ -253,7 +255,8 @@ static inline void fleet_work(fleet *f)
 /* One step alone. */
 static inline void fleet_step(fleet *f)
 {
-    bool worked = false, stop = false;
+    bool worked = false;
+    atomic_bool stop = false;
     tacit_error err;
     fleet_must(round_machine_step(f->server, &stop, &worked, &err), &err, "round machine");
     assert_true(worked);
@@ -482,6 +485,21 @@ static inline void fleet_join(fleet_device *d, fleet *f, const char *name)
 
 /* --- a round, step by step --- */
 
+/* Most tests have two devices. */
+static inline void fleet_join_two(fleet_device *one, fleet_device *two, fleet *f)
+{
+    fleet_join(one, f, "one");
+    fleet_join(two, f, "two");
+}
+
+static inline void fleet_end_two(fleet_device *one, fleet_device *two, fleet *f)
+{
+    fleet_device_free(one);
+    fleet_device_free(two);
+    fleet_end(f);
+    atomic_store(&fleet_now, FLEET_START_MS);
+}
+
 static inline void fleet_follow(fleet_device *d, ProtobufCBinaryData note,
                                 ProtobufCBinaryData *fields, size_t count)
 {
@@ -498,6 +516,8 @@ static inline tacit_status fleet_check_in(fleet_device *d, Tacit__CheckInReply *
     uint64_t size;
     fleet_must(tacit_account_last_checkpoint(d->account, &note, &size, &d->err), &d->err, "note");
     r.checkpoint = tacit_field_of(note, strlen(note));
+    if (d->declined)
+        r.declined_plan = tacit_field_of(d->declined, TACIT_DIGEST_BYTES);
     tacit_status status = fleet_call(d, TACIT__METHOD__METHOD_CHECK_IN, &r,
                                      &tacit__check_in_reply__descriptor, reply);
     if (status == TACIT_OK)

@@ -196,33 +196,6 @@ static void set_window(fixture *f, double epsilon, uint32_t reserves)
     OK(tacit_account_set_policy(f->account, &p, &f->err));
 }
 
-static uint8_t other_byte;
-
-static void other_schedule(Tacit__Schedule *s)
-{
-    memset(s->lineage.data, other_byte, 16);
-}
-
-static void other_plan(Tacit__Plan *p, int round)
-{
-    memset(p->lineage.data, other_byte, 16);
-    memset(p->round_id.data, other_byte + round, 16);
-}
-
-static void next_lineage(fixture *f, uint8_t byte)
-{
-    world *w = &f->w;
-    other_byte = byte;
-    w->edit_schedule = other_schedule;
-    w->edit_plan = other_plan;
-    free(w->schedule);
-    for (int r = 0; r < WORLD_ROUNDS; r++)
-        free(w->plan[r]);
-    world_schedule(w);
-    for (int r = 0; r < WORLD_ROUNDS; r++)
-        world_plan(w, r);
-}
-
 /* Pricing at every order, counted (LINKER:--wrap in tests/CMakeLists.txt). */
 static unsigned all_orders;
 tacit_status __real_tacit_rdp_add(tacit_rdp *account, const tacit_event *event, tacit_rdp_mode mode,
@@ -299,7 +272,7 @@ static void test_windows_look_back_over_lineages_and_at_no_clock(void **state)
     for (int r = 0; r < WORLD_ROUNDS; r++)
         OK(reserve(&f, r, NULL));
     set_window(&f, just_for(4), 6); /* four fit, more do not */
-    next_lineage(&f, 0x22);
+    world_next_lineage(&f.w, 0x22, 0x22);
     for (int k = -1; k <= 1; k++) {
         clock_ms = k < 0 ? now - ten_years : now + (uint64_t)k * ten_years;
         assert_int_equal(reserve(&f, 0, NULL), TACIT_REFUSED);

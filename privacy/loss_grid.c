@@ -298,6 +298,11 @@ static tacit_status init_empty(loss_grid *g, const loss_shape *shape, const exte
                                tacit_error *err)
 {
     *g = (loss_grid){.step = shape->step};
+    if (!(shape->step <= LOSS_STEP_MAX))
+        return tacit_fail(err, TACIT_REFUSED,
+                          "pld accountant: the losses of sigma %g, q %g are too far apart for a "
+                          "grid; use rdp",
+                          shape->sigma, shape->q);
     if (!(e->highest - e->lowest < (double)LOSS_GRID_MAX))
         return tacit_fail(err, TACIT_REFUSED,
                           "pld accountant: sigma %g, q %g at interval %g needs more than %zu grid "

@@ -6,6 +6,7 @@
 #include "client/enroll.h"
 #include "client/receipts.h"
 #include "client/reservation.h"
+#include "client/restoration.h"
 #include "client/round_training.h"
 #include "client/tls_files.h"
 #include "client/upload.h"
@@ -240,7 +241,9 @@ static void take_poll(agent *a, uint32_t server_ms)
  * again) as long as the log does not take them. */
 static tacit_status sync_entries(agent *a, tacit_error *err)
 {
-    tacit_status status = receipts_sync(a->client, a->session, err);
+    tacit_status status = client_redeclare(a->client, a->session, err);
+    if (status == TACIT_OK)
+        status = receipts_sync(a->client, a->session, err);
     bool refused = status == TACIT_REFUSED;
     if (refused && !a->entries_refused)
         tacit_log_error("%s", err->message);
@@ -444,15 +447,18 @@ static tacit_status renew(agent *a, tacit_error *err)
     return TACIT_OK;
 }
 
-/* Before a run goes on with a round that it found open: whether the folder is the newest of this
- * device. An older copy must not sign anything (recovery.h). */
-static tacit_status meet(agent *a, tacit_error *err)
+/* Before a run goes on with a round that it found open, or after the server's log was not what it
+ * had been: whether the folder is the newest of this device, since an older copy must not sign
+ * anything (recovery.h), and whether the server was restored meanwhile (restoration.h). */
+static tacit_status meet(agent *a, bool *followed, tacit_error *err)
 {
     client_checkin in;
+    *followed = false;
     if (a->met)
         return TACIT_OK;
     tacit_status status = client_check_in(&in, a->client, a->session, err);
     a->met = status == TACIT_OK;
+    *followed = in.followed;
     client_checkin_free(&in);
     return status;
 }
@@ -464,13 +470,27 @@ static tacit_status turn_connected(agent *a, round_state *r, agent_outcome *outc
     tacit_status status = renew(a, err);
     if (status == TACIT_OK)
         status = open_session(a, err);
+    bool followed = false, knew = a->met;
     if (status == TACIT_OK && r)
-        status = meet(a, err);
+        status = meet(a, &followed, err);
+    if (status == TACIT_OK && followed) { /* the round is given up */
+        *outcome = AGENT_WORKED;
+        return TACIT_OK;
+    }
     if (status == TACIT_UNREACHABLE && r && is_past_deadline(r))
         status = TACIT_OK; /* given up by the clock alone */
     if (status != TACIT_OK)
         return status;
-    return r ? work_connected(a, r, outcome, err) : check_in(a, outcome, err);
+    if (!r)
+        return check_in(a, outcome, err);
+    status = work_connected(a, r, outcome, err);
+    if (status == TACIT_INTEGRITY && knew && !a->setup->once) {
+        if (err)
+            err->status =
+                TACIT_AGAIN; /* a restored server answers so: meet it once before all ends */
+        status = TACIT_AGAIN;
+    }
+    return status;
 }
 
 static tacit_status turn(agent *a, agent_outcome *outcome, tacit_error *err)
@@ -562,6 +582,7 @@ static tacit_status run_loop(agent *a, tacit_error *err)
         if (status != TACIT_OK) {
             tacit_log_warn("%s; trying again", err->message);
             close_session(a);
+            a->met = false;
         } else if (a->setup->once && is_over(a, outcome)) {
             if (outcome == AGENT_IDLE && !a->finished_round)
                 tacit_log_info("the server has no round for this device now");

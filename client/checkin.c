@@ -1,5 +1,6 @@
 #include "client/checkin.h"
 
+#include "client/restoration.h"
 #include "common/log.h"
 #include "common/message.h"
 #include "privacy/receipt.h"
@@ -117,10 +118,10 @@ static tacit_status take_offer(client_checkin *in, const client *c, tacit_error 
                : status;
 }
 
-tacit_status client_check_in(client_checkin *out, client *c, client_session *s, tacit_error *err)
+static tacit_status ask_as_known(client *c, client_session *s, Tacit__CheckInReply **reply,
+                                 tacit_error *err)
 {
-    *out = (client_checkin){0};
-    tacit_status status = ask(c, s, &out->reply, err);
+    tacit_status status = ask(c, s, reply, err);
     if (status == TACIT_CONFLICT)
         status = tacit_fail(err, TACIT_REFUSED,
                             "server: it has served later requests of this device than %s knows: "
@@ -128,6 +129,29 @@ tacit_status client_check_in(client_checkin *out, client *c, client_session *s, 
                             "restored and no other is used, run 'tacit-client budget --recover "
                             "--dir %s'",
                             c->dir, c->dir);
+    return status;
+}
+
+static bool is_elsewhere(const client *c, const Tacit__CheckInReply *reply)
+{
+    tacit_checkpoint shown;
+    return tacit_checkpoint_parse(&shown, reply->checkpoint.data, reply->checkpoint.len, NULL) ==
+               TACIT_OK &&
+           strcmp(shown.origin, c->enrolment.log.name) != 0;
+}
+
+tacit_status client_check_in(client_checkin *out, client *c, client_session *s, tacit_error *err)
+{
+    *out = (client_checkin){0};
+    tacit_status status = ask_as_known(c, s, &out->reply, err);
+    if (status == TACIT_OK && !out->reply->revoked && is_elsewhere(c, out->reply)) {
+        out->followed = true;
+        status = client_follow_restore(c, s, err);
+        tacit_message_free(out->reply);
+        out->reply = NULL;
+        if (status == TACIT_OK)
+            status = ask_as_known(c, s, &out->reply, err);
+    }
     if (status == TACIT_OK && out->reply->revoked)
         status = tacit_fail(err, TACIT_REFUSED, "server: this device is revoked");
     if (status == TACIT_OK)

@@ -125,3 +125,21 @@ done:
     free(d.bytes);
     return status;
 }
+
+tacit_status client_declare_again(client *c, client_session *s, tacit_error *err)
+{
+    declaring d = {.client = c, .size = c->enrolment.policy_size};
+    tacit_status status = TACIT_OK;
+    d.bytes = malloc(d.size + 1);
+    if (!d.bytes)
+        return tacit_fail(err, TACIT_NO_MEMORY, "no memory");
+    memcpy(d.bytes, c->enrolment.policy, d.size);
+    TACIT_TRY(ask(&d, s, err), done);
+    TACIT_TRY(check_reply(&d, err), done);
+    tacit_log_info("the policy that was declared is in the log again; entry %llu",
+                   (unsigned long long)d.reply->index);
+done:
+    tacit_message_free(d.reply);
+    free(d.bytes);
+    return status;
+}

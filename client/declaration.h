@@ -11,4 +11,8 @@
  * hold; nothing is in force then that was not before. */
 tacit_status client_declare_policy(client *c, client_session *s, tacit_error *err) TACIT_MUST_CHECK;
 
+/* The policy that was declared last, the same bytes, into a log that may have lost them. Nothing
+ * changes here. TACIT_REFUSED where the log has it and it was lowered since. */
+tacit_status client_declare_again(client *c, client_session *s, tacit_error *err) TACIT_MUST_CHECK;
+
 #endif

@@ -183,6 +183,7 @@ static tacit_status take_reply(enrolling *e, const Tacit__EnrolReply *reply, tac
     out->has_operator_key = operator_key;
     if (operator_key)
         memcpy(out->operator_key, reply->operator_key.data, TACIT_SIGN_KEY_BYTES);
+    out->log_generation = 1; /* of the origin that it begins with */
     out->entry_index = reply->entry_index;
     out->tls_generation = 1;
     out->policy_size = e->policy_size;

@@ -180,27 +180,6 @@ static tacit_status list_missed(recovering *r, tacit_error *err)
     return TACIT_OK;
 }
 
-/* What the copy had begun may have been finished since, with other noise: it does not go on. */
-static tacit_status end_round(client *c, bool local, tacit_error *err)
-{
-    round_state round = {0};
-    tacit_reservation ending = {0};
-    bool ended;
-    tacit_status status = round_state_open(c->db, local, &round, err);
-    if (status != TACIT_OK)
-        return status == TACIT_NOT_FOUND ? TACIT_OK : status;
-    status = tacit_account_is_ended(c->account, round.reserve_hash, &ended, err);
-    if (status == TACIT_OK && !ended)
-        status = tacit_account_abandon(c->account, round.reserve_hash, "superseded", &ending, err);
-    round.state = ROUND_ABANDONED;
-    snprintf(round.reason, sizeof round.reason, "superseded");
-    if (status == TACIT_OK)
-        status = round_state_update(c->db, &round, err);
-    tacit_reservation_free(&ending);
-    round_state_free(&round);
-    return status;
-}
-
 static tacit_status store(recovering *r, tacit_error *err)
 {
     client *c = r->client;
@@ -208,10 +187,11 @@ static tacit_status store(recovering *r, tacit_error *err)
     if (status != TACIT_OK)
         return status;
     TACIT_TRY(tacit_account_merge(c->account, r->missed, r->count, err), done);
+    /* What the copy had begun may have been finished since, with other noise: it does not go on. */
     if (r->count) /* else the folder is the newest, and its round goes on */
-        TACIT_TRY(end_round(c, false, err), done);
+        TACIT_TRY(reservation_supersede(c, false, err), done);
     if (r->count)
-        TACIT_TRY(end_round(c, true, err), done);
+        TACIT_TRY(reservation_supersede(c, true, err), done);
     TACIT_TRY(client_counter_raise(c->db, r->counter, err), done);
     TACIT_TRY(tacit_database_commit(c->db, err), done);
 done:

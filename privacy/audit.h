@@ -1,8 +1,9 @@
 /* The offline audit of an exported log: every check that needs no server, each finding a
  * violation {kind, entry, detail}. The list of kinds with their meaning: tacit_audit_kinds.
  *
- * What nobody did wrong but a reader should know is a note, of the same form. Its one kind is
- * `outdated_reserve` (privacy/ledger.h): signed under a policy that was in force no more when the
+ * What nobody did wrong but a reader should know is a note, of the same form. Kind `restored`: the
+ * log went on from an older copy (privacy/restore.h). Kind `outdated_reserve` (privacy/ledger.h):
+ * signed under a policy that was in force no more when the
  * log took it. It counts as spent, so an epsilon above its cap may be nobody's fault. An update
  * accepted under it is the violation `outdated_accepted`. What no policy of the device ever allowed
  * is a violation whether an update follows or not. */

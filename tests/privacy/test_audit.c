@@ -119,8 +119,6 @@ SPOIL(closed_failed, ROUND_CLOSED, 2, -1, e->round_closed->published = false;
       e->round_closed->reason = (char *)(uintptr_t) "quorum")
 SPOIL(start_origin, SERVER_START, -1, -1,
       e->server_start->origin = (char *)(uintptr_t) "other.example")
-SPOIL(start_restored, SERVER_START, -1, -1,
-      e->server_start->previous_checkpoint = tacit_field_of("old\n1\nx\n\nx\n", 11))
 DROP(no_enrol, ENROL, -1, 1)
 DROP(no_schedule, SCHEDULE, -1, -1)
 DROP(no_plan, PLAN, 2, -1)
@@ -637,8 +635,8 @@ static bool accepted_though_revoked(world *w, Tacit__Entry *e, int round, int de
     return true;
 }
 
-/* A restore in the middle of a log, vouched for or not. */
-static bool restored_midway(world *w, Tacit__Entry *e, int round, int device)
+/* A later start that names another operator key. */
+static bool another_operator(world *w, Tacit__Entry *e, int round, int device)
 {
     static char version[] = "0.1.0", origin[] = WORLD_ORIGIN;
     if (AT(PLAN, 2, -1)) {
@@ -649,9 +647,39 @@ static bool restored_midway(world *w, Tacit__Entry *e, int round, int device)
         b.version = version;
         b.origin = origin;
         b.log_key = tacit_field_of(tacit_identity_sign_key(w->log), 32);
-        b.previous_checkpoint = tacit_field_of("old\n1\nx\n\nx\n", 11);
+        b.operator_key = tacit_field_of(tacit_identity_sign_key(w->stranger), 32);
         world_push(w, &s, w->log, NULL);
     }
+    return true;
+}
+
+/* Restores of a log that lost nothing: none is vouched for, or is what it says. */
+static void skip_a_generation(tacit_restore *r)
+{
+    r->generation++;
+    OK(tacit_restore_origin(r->new_origin, WORLD_ORIGIN, r->generation, NULL));
+}
+
+static bool no_operator(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (AT(SERVER_START, -1, -1))
+        e->server_start->operator_key.len = 0;
+    if (AT(PLAN, 2, -1))
+        world_restored(w, w->count, NULL, w->operator_id, NULL);
+    return true;
+}
+
+static bool restored_by_the_server(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (AT(PLAN, 2, -1))
+        world_restored(w, w->count, NULL, w->log, NULL);
+    return true;
+}
+
+static bool generation_skipped(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (AT(PLAN, 2, -1))
+        world_restored(w, w->count, NULL, w->operator_id, skip_a_generation);
     return true;
 }
 
@@ -922,8 +950,12 @@ static const struct fault {
      NULL, NULL, NULL, 3, false, ANY_UNIT},
     {"no server start", "wrong_start", "", no_start, NULL, NULL, NULL, 3, false, ANY_UNIT},
     {"another origin", "wrong_start", "", start_origin, NULL, NULL, NULL, 3, false, ANY_UNIT},
-    {"restore without operator", "unvouched_restore", "", start_restored, NULL, NULL, NULL, 3,
+    {"restore without operator", "unvouched_restore", "", no_operator, NULL, NULL, NULL, 3, false,
+     ANY_UNIT},
+    {"restore by the server", "unvouched_restore", "", restored_by_the_server, NULL, NULL, NULL, 3,
      false, ANY_UNIT},
+    {"generation skipped", "bad_restore", "", generation_skipped, NULL, NULL, NULL, 3, false,
+     ANY_UNIT},
     {"false key rotation", "bad_key_rotation", "", wrong_rotation, NULL, NULL, NULL, 3, false,
      ANY_UNIT},
 
@@ -1121,7 +1153,8 @@ static const struct fault {
     {"accepted though revoked", "after_revocation", "", accepted_though_revoked, NULL, NULL, NULL,
      3, false, ANY_UNIT},
     {"a late reserve", NULL, "", late_reserve, NULL, NULL, NULL, 3, false, ANY_UNIT},
-    {"restored midway", "wrong_start", "", restored_midway, NULL, NULL, NULL, 3, false, ANY_UNIT},
+    {"another operator key", "wrong_start", "", another_operator, NULL, NULL, NULL, 3, false,
+     ANY_UNIT},
     {"unknown kind", "malformed_entry", "", unknown_kind, NULL, NULL, NULL, 3, false, ANY_UNIT},
     {"unknown field", "malformed_entry", "", unknown_field, NULL, NULL, NULL, 3, false, ANY_UNIT},
     {"update listed twice", "malformed_entry", "manifest_without_aggregate", update_listed_twice,
@@ -1183,11 +1216,11 @@ static void test_every_fault_is_caught_as_what_it_is(void **state)
 }
 
 /* Kinds that only the whole log or a receipt can show; each has its own test in
- * test_audit_log.c, test_export.c or test_witness.c. */
+ * test_audit_log.c, test_export.c, test_witness.c or test_audit_restore.c. */
 static const char whole_kinds[] =
     "wrong_log_key bad_checkpoint root_mismatch incomplete_export "
     "unsigned_tail bad_receipt split_view receipt_missing tile_mismatch "
-    "bad_cosignature unwitnessed_plan";
+    "bad_cosignature unwitnessed_plan lost_entry";
 
 static void test_every_kind_has_a_fault(void **state)
 {

@@ -132,21 +132,14 @@ static tacit_status ask_as_known(client *c, client_session *s, Tacit__CheckInRep
     return status;
 }
 
-static bool is_elsewhere(const client *c, const Tacit__CheckInReply *reply)
-{
-    tacit_checkpoint shown;
-    return tacit_checkpoint_parse(&shown, reply->checkpoint.data, reply->checkpoint.len, NULL) ==
-               TACIT_OK &&
-           strcmp(shown.origin, c->enrolment.log.name) != 0;
-}
-
 tacit_status client_check_in(client_checkin *out, client *c, client_session *s, tacit_error *err)
 {
     *out = (client_checkin){0};
     tacit_status status = ask_as_known(c, s, &out->reply, err);
-    if (status == TACIT_OK && !out->reply->revoked && is_elsewhere(c, out->reply)) {
+    if (status == TACIT_OK && !out->reply->revoked &&
+        client_is_elsewhere(c, out->reply->checkpoint)) {
         out->followed = true;
-        status = client_follow_restore(c, s, err);
+        status = client_follow_restore(c, s, true, err);
         tacit_message_free(out->reply);
         out->reply = NULL;
         if (status == TACIT_OK)

@@ -28,8 +28,24 @@ static tacit_status ask(client *c, client_session *s, uint64_t checkpoint_size,
     memcpy(origin, c->enrolment.log.name, sizeof origin);
     request.origin = origin;
     request.checkpoint_size = checkpoint_size;
-    return client_session_call(s, TACIT__METHOD__METHOD_RESTORED, &request,
-                               &tacit__restored_reply__descriptor, reply, err);
+    tacit_status status = client_session_call(s, TACIT__METHOD__METHOD_RESTORED, &request,
+                                              &tacit__restored_reply__descriptor, reply, err);
+    bool answered = status == TACIT_NOT_FOUND || status == TACIT_USAGE || status == TACIT_REFUSED ||
+                    status == TACIT_BAD_INPUT || status == TACIT_CONFLICT;
+    if (!answered)
+        return status;
+    if (err)
+        err->status = TACIT_INTEGRITY;
+    tacit_fail_context(
+        err, "log: it goes on as another one than '%s', and nothing vouches for that", origin);
+    return TACIT_INTEGRITY;
+}
+
+bool client_is_elsewhere(const client *c, ProtobufCBinaryData note)
+{
+    tacit_checkpoint shown;
+    return tacit_checkpoint_parse(&shown, note.data, note.len, NULL) == TACIT_OK &&
+           strcmp(shown.origin, c->enrolment.log.name) != 0;
 }
 
 static tacit_status read_size(const client *c, const Tacit__RestoredStep *step, uint64_t *size,
@@ -88,7 +104,7 @@ static bool has_redeclared(const client *c)
            policy.serial != 0;
 }
 
-static tacit_status store(client *c, const tacit_restore_proof *proof, uint64_t *again,
+static tacit_status store(client *c, const tacit_restore_proof *proof, bool newest, uint64_t *again,
                           tacit_error *err)
 {
     client_enrolment next = c->enrolment;
@@ -99,7 +115,8 @@ static tacit_status store(client *c, const tacit_restore_proof *proof, uint64_t 
     TACIT_TRY(tacit_account_follow_restore(c->account, proof, next.operator_key, &next.log,
                                            &next.log_generation, again, err),
               done);
-    TACIT_TRY(reservation_supersede(c, false, err), done);
+    if (newest)
+        TACIT_TRY(reservation_supersede(c, false, err), done);
     TACIT_TRY(client_enrolment_put(c->db, &next, err), done);
     TACIT_TRY(client_receipts_get(c->db, &done, err), done);
     if (*again <= done)
@@ -114,7 +131,7 @@ done:
     return status;
 }
 
-static tacit_status follow(client *c, const Tacit__RestoredReply *reply, uint64_t held,
+static tacit_status follow(client *c, const Tacit__RestoredReply *reply, uint64_t held, bool newest,
                            uint64_t *again, tacit_error *err)
 {
     tacit_restore_proof proof = {
@@ -129,12 +146,12 @@ static tacit_status follow(client *c, const Tacit__RestoredReply *reply, uint64_
     if (status == TACIT_OK)
         status = receipts_keep(c, err);
     if (status == TACIT_OK)
-        status = store(c, &proof, again, err);
+        status = store(c, &proof, newest, again, err);
     free(steps);
     return status;
 }
 
-tacit_status client_follow_restore(client *c, client_session *s, tacit_error *err)
+tacit_status client_follow_restore(client *c, client_session *s, bool newest, tacit_error *err)
 {
     Tacit__RestoredReply *first = NULL, *reply = NULL;
     tacit_account_status now;
@@ -144,7 +161,7 @@ tacit_status client_follow_restore(client *c, client_session *s, tacit_error *er
     TACIT_TRY(ask(c, s, 0, &first, err), done);
     TACIT_TRY(choose_held(c, first, &held, err), done);
     TACIT_TRY(ask(c, s, held, &reply, err), done);
-    TACIT_TRY(follow(c, reply, held, &again, err), done);
+    TACIT_TRY(follow(c, reply, held, newest, &again, err), done);
     TACIT_TRY(reservation_sweep(c, err), done);
     TACIT_TRY(tacit_account_status_get(c->account, &now, err), done);
     tacit_log_warn("the server was restored from a backup, as its operator's key vouches: this "

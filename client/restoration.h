@@ -9,10 +9,16 @@
 /* Asks what led from the origin that this device follows to the server's, and follows, in one
  * transaction: account and enrolment name the new origin, own entries that it may lack are to be
  * brought again (receipts_sync), and an open round is given up: the state that it began in is gone
- * there. Receipts of the old origin stay in DIR/receipts; nothing of the account is released.
+ * there. That signs an entry, so it is left to the caller unless `newest` says that this folder is
+ * no older copy (recovery.h). Receipts of the old origin stay in DIR/receipts; nothing of the
+ * account is released.
  *
  * TACIT_INTEGRITY when it is not vouched for, or does not continue what this device saw. */
-tacit_status client_follow_restore(client *c, client_session *s, tacit_error *err) TACIT_MUST_CHECK;
+tacit_status client_follow_restore(client *c, client_session *s, bool newest,
+                                   tacit_error *err) TACIT_MUST_CHECK;
+
+/* Whether a note that the server showed is of another origin than this device follows. */
+bool client_is_elsewhere(const client *c, ProtobufCBinaryData note);
 
 /* After that, before own entries are brought again: the policy that this device declared last,
  * which they may rest on, is declared again where it was not that of the enrolment. One that the

@@ -193,7 +193,8 @@ tacit_status tacit_account_lost_entry(tacit_account *account,
 /* An own entry that the log has and this store lacks, with what a reserve refers to. */
 typedef struct tacit_missed_entry {
     tacit_span entry;          /* SignedEntry bytes */
-    tacit_span plan, schedule; /* of a reserve with a round; else empty */
+    tacit_span plan, schedule; /* of a reserve with a round; else empty, and where a restored log
+                                * has lost them: then the lineage takes no further plan here */
 } tacit_missed_entry;
 
 /* Takes the entries that this store lacks because it was restored from an older copy: `missed`

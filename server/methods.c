@@ -65,6 +65,7 @@ const gate_method gate_methods[] = {
      .release = method_receipt_release},
     {.method = M(RESTORED),
      .listeners = GATE_DEVICES,
+     .any_counter = true,
      .prepare = method_restored_prepare,
      .act = method_restored_act,
      .finish = method_restored_finish,

@@ -4,6 +4,7 @@
 #include "client/agent_events.h"
 #include "client/checkin.h"
 #include "client/enroll.h"
+#include "client/pinned_policy.h"
 #include "client/receipts.h"
 #include "client/reservation.h"
 #include "client/restoration.h"
@@ -55,11 +56,13 @@ typedef struct agent {
     client_session *session;
     uint64_t poll_ms;
     uint8_t refused_plan[TACIT_DIGEST_BYTES]; /* logged once, not at every check-in */
-    uint8_t bad_adapter[TACIT_DIGEST_BYTES];  /* not fetched again in this run */
-    bool entries_refused;                     /* logged once */
-    bool met;                                 /* the server has answered a check-in of this run */
-    bool idle;                                /* the last turn found nothing to do */
-    uint64_t wait_until_ms;                   /* wall clock, with AGENT_WAITING */
+    bool declined;          /* the server is told of that plan: policy or account refused it */
+    uint64_t policy_serial; /* of the policy that did */
+    uint8_t bad_adapter[TACIT_DIGEST_BYTES]; /* not fetched again in this run */
+    bool entries_refused;                    /* logged once */
+    bool met;                                /* the server has answered a check-in of this run */
+    bool idle;                               /* the last turn found nothing to do */
+    uint64_t wait_until_ms;                  /* wall clock, with AGENT_WAITING */
     renewal_retry retry;
     /* The round that this run has taken part in, until its adapter came. */
     bool awaiting;
@@ -176,11 +179,21 @@ static void note_refusal(agent *a, const char *reason)
         tacit_database_rollback(db);
 }
 
+/* What was declined, unless another policy came since. Sub-caps and client.yaml change between runs
+ * alone, and a run declines nothing before it is asked. */
+static const uint8_t *declined_plan(const agent *a)
+{
+    return a->declined && a->policy_serial == a->client->config.policy.serial ? a->refused_plan
+                                                                              : NULL;
+}
+
 static tacit_status consider_plan(agent *a, const client_checkin *in, agent_outcome *outcome,
                                   tacit_error *err)
 {
     uint8_t hash[TACIT_DIGEST_BYTES];
     tacit_status status = accept_plan(a, in, err);
+    a->declined = status == TACIT_REFUSED;
+    a->policy_serial = a->client->config.policy.serial;
     bool waits = status == TACIT_AGAIN && awaits_witness(in, &a->client->config.policy);
     *outcome = AGENT_WORKED;
     if (status == TACIT_OK)
@@ -241,9 +254,7 @@ static void take_poll(agent *a, uint32_t server_ms)
  * again) as long as the log does not take them. */
 static tacit_status sync_entries(agent *a, tacit_error *err)
 {
-    tacit_status status = client_redeclare(a->client, a->session, err);
-    if (status == TACIT_OK)
-        status = receipts_sync(a->client, a->session, err);
+    tacit_status status = receipts_sync(a->client, a->session, err);
     bool refused = status == TACIT_REFUSED;
     if (refused && !a->entries_refused)
         tacit_log_error("%s", err->message);
@@ -251,17 +262,37 @@ static tacit_status sync_entries(agent *a, tacit_error *err)
     return refused ? TACIT_OK : status;
 }
 
+/* A policy that came by file goes into the log before anything else of this device does, and before
+ * it what a restored server may have lost. */
+static tacit_status bring_policy(agent *a, bool *brought, tacit_error *err)
+{
+    bool again = false;
+    tacit_status status = client_redeclare(a->client, a->session, &again, err);
+    if (status == TACIT_OK)
+        status = pinned_policy_is_pending(a->client, brought, err);
+    if (status == TACIT_OK && *brought)
+        status = pinned_policy_bring(a->client, a->session, err);
+    *brought |= again;
+    return status;
+}
+
 static tacit_status check_in(agent *a, agent_outcome *outcome, tacit_error *err)
 {
     client_checkin in;
-    bool switched = false;
-    tacit_status status = client_check_in(&in, a->client, a->session, err);
+    bool switched = false, brought = false;
+    tacit_status status = client_check_in(&in, a->client, a->session, declined_plan(a), err);
     if (status != TACIT_OK)
         return status;
     tacit_log_debug("checked in: log of %" PRIu64 " entries, %s", in.checkpoint.size,
                     in.has_plan ? "a plan" : "no plan");
     a->met = true;
     take_poll(a, in.reply->poll_after_ms);
+    status = bring_policy(a, &brought, err);
+    if (status != TACIT_OK || brought) { /* what was answered is of the policy before */
+        *outcome = AGENT_WORKED;
+        client_checkin_free(&in);
+        return status;
+    }
     status = sync_entries(a, err);
     if (status == TACIT_OK)
         status = follow_adapter(a, &in, &switched, err);
@@ -456,7 +487,7 @@ static tacit_status meet(agent *a, bool *followed, tacit_error *err)
     *followed = false;
     if (a->met)
         return TACIT_OK;
-    tacit_status status = client_check_in(&in, a->client, a->session, err);
+    tacit_status status = client_check_in(&in, a->client, a->session, declined_plan(a), err);
     a->met = status == TACIT_OK;
     *followed = in.followed;
     client_checkin_free(&in);
@@ -477,6 +508,9 @@ static tacit_status turn_connected(agent *a, round_state *r, agent_outcome *outc
         *outcome = AGENT_WORKED;
         return TACIT_OK;
     }
+    bool brought = false;
+    if (status == TACIT_OK && r)
+        status = bring_policy(a, &brought, err);
     if (status == TACIT_UNREACHABLE && r && is_past_deadline(r))
         status = TACIT_OK; /* given up by the clock alone */
     if (status != TACIT_OK)

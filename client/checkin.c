@@ -1,5 +1,6 @@
 #include "client/checkin.h"
 
+#include "client/pinned_policy.h"
 #include "client/restoration.h"
 #include "common/log.h"
 #include "common/message.h"
@@ -8,7 +9,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-static tacit_status ask(client *c, client_session *s, Tacit__CheckInReply **reply, tacit_error *err)
+/* Only a device that pinned a policy key says so: an older server does not know these fields. */
+static tacit_status add_policy_serial(client *c, Tacit__CheckInRequest *request, tacit_error *err)
+{
+    client_signed_policy taken;
+    if (!c->enrolment.has_policy_key)
+        return TACIT_OK;
+    tacit_status status = client_signed_policy_get(c->db, &taken, err);
+    request->pinned_policy_key = true;
+    request->policy_serial = taken.serial;
+    return status;
+}
+
+static tacit_status ask(client *c, client_session *s, const uint8_t *declined,
+                        Tacit__CheckInReply **reply, tacit_error *err)
 {
     Tacit__CheckInRequest request = TACIT__CHECK_IN_REQUEST__INIT;
     tacit_account_status account;
@@ -32,6 +46,9 @@ static tacit_status ask(client *c, client_session *s, Tacit__CheckInReply **repl
     request.base_digests = bases;
     request.n_base_digests = 1;
     request.wants_cosigned = c->config.policy.witness[0] != '\0';
+    if (declined)
+        request.declined_plan = tacit_field_of(declined, TACIT_DIGEST_BYTES);
+    TACIT_TRY(add_policy_serial(c, &request, err), done);
     status = client_session_call(s, TACIT__METHOD__METHOD_CHECK_IN, &request,
                                  &tacit__check_in_reply__descriptor, reply, err);
 done:
@@ -55,13 +72,16 @@ static tacit_status take_checkpoint(client_checkin *in, client *c, tacit_error *
 }
 
 /* The operator may lower this device's cap in the log, and a reserve must state one that is at most
- * that. Nothing here ever raises it. */
+ * that. Nothing here ever raises it. A log that has not heard of a signed policy yet speaks of the
+ * cap before it. */
 static tacit_status take_cap(client *c, double cap, tacit_error *err)
 {
     tacit_account_status now;
-    if (!(cap > 0))
-        return TACIT_OK;
-    tacit_status status = tacit_account_status_get(c->account, &now, err);
+    bool pending;
+    tacit_status status = pinned_policy_is_pending(c, &pending, err);
+    if (status != TACIT_OK || pending || !(cap > 0))
+        return status;
+    status = tacit_account_status_get(c->account, &now, err);
     if (status != TACIT_OK || cap >= now.policy.epsilon_cap)
         return status;
     now.policy.epsilon_cap = cap;
@@ -118,10 +138,10 @@ static tacit_status take_offer(client_checkin *in, const client *c, tacit_error 
                : status;
 }
 
-static tacit_status ask_as_known(client *c, client_session *s, Tacit__CheckInReply **reply,
-                                 tacit_error *err)
+static tacit_status ask_as_known(client *c, client_session *s, const uint8_t *declined,
+                                 Tacit__CheckInReply **reply, tacit_error *err)
 {
-    tacit_status status = ask(c, s, reply, err);
+    tacit_status status = ask(c, s, declined, reply, err);
     if (status == TACIT_CONFLICT)
         status = tacit_fail(err, TACIT_REFUSED,
                             "server: it has served later requests of this device than %s knows: "
@@ -132,10 +152,11 @@ static tacit_status ask_as_known(client *c, client_session *s, Tacit__CheckInRep
     return status;
 }
 
-tacit_status client_check_in(client_checkin *out, client *c, client_session *s, tacit_error *err)
+tacit_status client_check_in(client_checkin *out, client *c, client_session *s,
+                             const uint8_t *declined, tacit_error *err)
 {
     *out = (client_checkin){0};
-    tacit_status status = ask_as_known(c, s, &out->reply, err);
+    tacit_status status = ask_as_known(c, s, declined, &out->reply, err);
     if (status == TACIT_OK && !out->reply->revoked &&
         client_is_elsewhere(c, out->reply->checkpoint)) {
         out->followed = true;
@@ -143,12 +164,14 @@ tacit_status client_check_in(client_checkin *out, client *c, client_session *s, 
         tacit_message_free(out->reply);
         out->reply = NULL;
         if (status == TACIT_OK)
-            status = ask_as_known(c, s, &out->reply, err);
+            status = ask_as_known(c, s, declined, &out->reply, err);
     }
     if (status == TACIT_OK && out->reply->revoked)
         status = tacit_fail(err, TACIT_REFUSED, "server: this device is revoked");
     if (status == TACIT_OK)
         status = take_checkpoint(out, c, err);
+    if (status == TACIT_OK)
+        status = pinned_policy_take_reply(c, out->reply, &out->checkpoint, err);
     if (status == TACIT_OK)
         status = take_cap(c, out->reply->epsilon_cap, err);
     if (status == TACIT_OK)

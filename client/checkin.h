@@ -17,13 +17,13 @@ typedef struct client_checkin {
 } client_checkin;
 
 /* Follows a restored server to its log's new origin first (restoration.h).
- *
+ * `declined`: SHA-256 of the plan that this device refused last and would refuse again, NULL: none.
  * TACIT_INTEGRITY: the checkpoint is not signed by the log, older than the one held or of another
  * history; nothing that came with it may be used. TACIT_REFUSED: this device is revoked, or the
  * server has served later requests of it (recovery.h). *out does
  * not move while it is used (it points into itself). Free with client_checkin_free. */
 tacit_status client_check_in(client_checkin *out, client *c, client_session *s,
-                             tacit_error *err) TACIT_MUST_CHECK;
+                             const uint8_t *declined, tacit_error *err) TACIT_MUST_CHECK;
 void client_checkin_free(client_checkin *in);
 
 #endif

@@ -1,5 +1,6 @@
 #include "client/client.h"
 
+#include "client/pinned_policy.h"
 #include "common/file.h"
 #include "common/log.h"
 #include "common/text.h"
@@ -126,11 +127,13 @@ tacit_status client_open(client **out, const char *dir, client_need need, tacit_
     c->lock = -1;
     memcpy(c->dir, dir, strlen(dir) + 1);
     TACIT_TRY(tacit_status_of_input(client_config_load(&c->config, dir, err), err), fail);
+    c->yaml_policy = c->config.policy;
     if (need != CLIENT_READS)
         TACIT_TRY(take_lock(c, err), fail);
     TACIT_TRY(open_database(c, need, err), fail);
     TACIT_TRY(open_keys(c, err), fail);
     TACIT_TRY(open_enrolment(c, need, err), fail);
+    TACIT_TRY(pinned_policy_stand_in(c, err), fail);
     *out = c;
     return TACIT_OK;
 fail:

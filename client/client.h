@@ -24,8 +24,9 @@
 
 typedef struct client {
     char dir[CLIENT_PATH_MAX];
-    client_config config;
-    int lock; /* -1: not held */
+    client_config config;     /* its policy is the signed one where that stands in */
+    tacit_policy yaml_policy; /* as client.yaml has it */
+    int lock;                 /* -1: not held */
     tacit_database *db;
     tacit_identity *identity; /* NULL before the first enrolment or training */
     tacit_account *account;   /* NULL likewise */

@@ -9,5 +9,8 @@ tacit_status cmd_agent(int argc, char **argv, tacit_error *err);
 tacit_status cmd_local_train(int argc, char **argv, tacit_error *err);
 tacit_status cmd_budget(int argc, char **argv, tacit_error *err);
 tacit_status cmd_status(int argc, char **argv, tacit_error *err);
+tacit_status cmd_policy_key(int argc, char **argv, tacit_error *err);
+tacit_status cmd_policy_sign(int argc, char **argv, tacit_error *err);
+tacit_status cmd_policy_show(int argc, char **argv, tacit_error *err);
 
 #endif

@@ -125,12 +125,33 @@ static tacit_status anchor_paths(client_config *c, const char *dir, tacit_error 
     return status == TACIT_OK ? tacit_config_anchor(&c->data, dir, err) : status;
 }
 
+static config_file file_defaults(void)
+{
+    return (config_file){.config.minimum_pad_seconds = PAD_SECONDS_DEFAULT,
+                         .config.maximum_steps = STEPS_DEFAULT,
+                         .devices = 1};
+}
+
+/* Puts together what the file holds apart. */
+static tacit_status finish_policy(config_file *file, tacit_error *err)
+{
+    tacit_policy *policy = &file->config.policy;
+    policy->minimum_cohort = (uint32_t)file->cohort;
+    policy->minimum_quorum = (uint32_t)file->quorum;
+    policy->devices_per_subject = (uint32_t)file->devices;
+    policy->unit = unit_values[file->config.unit];
+    if (file->witness)
+        snprintf(policy->witness, sizeof policy->witness, "%s", file->witness);
+    free(file->witness);
+    file->witness = NULL;
+    policy->window_reserves = (uint32_t)file->window_reserves;
+    return tacit_policy_validate(policy, err);
+}
+
 tacit_status client_config_load(client_config *out, const char *dir, tacit_error *err)
 {
     char path[4096];
-    config_file file = {.config.minimum_pad_seconds = PAD_SECONDS_DEFAULT,
-                        .config.maximum_steps = STEPS_DEFAULT,
-                        .devices = 1};
+    config_file file = file_defaults();
     *out = (client_config){0};
     tacit_status status = tacit_file_join(path, sizeof path, dir, "client.yaml", err);
     if (status == TACIT_OK)
@@ -140,22 +161,30 @@ tacit_status client_config_load(client_config *out, const char *dir, tacit_error
                           "%s: no such file; 'tacit-client enroll --dir %s' makes it", path, dir);
     if (status != TACIT_OK)
         return status;
-    client_config *c = &file.config;
-    c->policy.minimum_cohort = (uint32_t)file.cohort;
-    c->policy.minimum_quorum = (uint32_t)file.quorum;
-    c->policy.devices_per_subject = (uint32_t)file.devices;
-    c->policy.unit = unit_values[c->unit];
-    if (file.witness)
-        snprintf(c->policy.witness, sizeof c->policy.witness, "%s", file.witness);
-    free(file.witness);
-    c->policy.window_reserves = (uint32_t)file.window_reserves;
-    status = anchor_paths(c, dir, err);
+    status = finish_policy(&file, err);
     if (status == TACIT_OK)
-        status = tacit_policy_validate(&c->policy, err);
+        status = anchor_paths(&file.config, dir, err);
     if (status == TACIT_OK)
-        *out = *c;
+        *out = file.config;
     else
-        client_config_free(c);
+        client_config_free(&file.config);
+    return status;
+}
+
+tacit_status client_config_policy(tacit_policy *out, const char *path, tacit_error *err)
+{
+    tacit_config_row rows[sizeof config_rows / sizeof config_rows[0]];
+    config_file file = file_defaults();
+    memcpy(rows, config_rows, sizeof rows);
+    for (size_t i = 0; rows[i].key; i++)
+        if (strncmp(rows[i].key, "policy.", 7) != 0)
+            rows[i].required = false;
+    tacit_status status = tacit_config_read(path, rows, &file, err);
+    if (status != TACIT_OK)
+        return status;
+    status = finish_policy(&file, err);
+    *out = file.config.policy;
+    client_config_free(&file.config);
     return status;
 }
 

@@ -30,6 +30,12 @@ tacit_status client_config_load(client_config *out, const char *dir,
                                 tacit_error *err) TACIT_MUST_CHECK;
 void client_config_free(client_config *c);
 
+/* The `policy` of a file in the form of client.yaml; its other keys need not be there. The keys of
+ * `policy` that are the device's own affair (minimum_pad_seconds, maximum_steps, lineage_epsilon)
+ * are not part of it. Errors as client_config_load's. */
+tacit_status client_config_policy(tacit_policy *out, const char *path,
+                                  tacit_error *err) TACIT_MUST_CHECK;
+
 typedef struct client_config_choice {
     const char *model_text; /* NULL: model.gguf */
     const char *const *mmproj;

@@ -22,6 +22,10 @@ static const char *const migration_sql[] = {
     " reason TEXT NOT NULL) STRICT;",
     "CREATE TABLE client_refusal (id INTEGER PRIMARY KEY CHECK (id = 1), reason TEXT NOT NULL,"
     " time_ms INTEGER NOT NULL) STRICT;",
+    "ALTER TABLE client_enrolment ADD COLUMN policy_key BLOB;"
+    "CREATE TABLE client_signed_policy (id INTEGER PRIMARY KEY CHECK (id = 1),"
+    " bytes BLOB NOT NULL, serial INTEGER NOT NULL, over BLOB NOT NULL, pending INTEGER NOT NULL)"
+    " STRICT;",
     "ALTER TABLE client_enrolment ADD COLUMN log_generation INTEGER NOT NULL DEFAULT 1;",
 };
 
@@ -65,12 +69,15 @@ static tacit_status take_enrolment(tacit_statement *s, client_enrolment *out, ta
         tacit_column_bytes(s, 4, out->operator_key, sizeof out->operator_key);
     out->entry_index = tacit_column_u64(s, 5);
     out->tls_generation = tacit_column_u64(s, 6);
+    out->has_policy_key = !tacit_column_is_null(s, 8);
+    if (out->has_policy_key)
+        tacit_column_bytes(s, 8, out->policy_key, sizeof out->policy_key);
     tacit_span policy = tacit_column_blob(s, 7);
     if (policy.size > sizeof out->policy)
         return tacit_fail(err, TACIT_BAD_INPUT, "enrolment: the stored policy is damaged");
     out->policy_size = policy.size;
     memcpy(out->policy, policy.data, policy.size);
-    out->log_generation = (uint32_t)tacit_column_u64(s, 8);
+    out->log_generation = (uint32_t)tacit_column_u64(s, 9);
     return tacit_note_key_make(&out->log, tacit_column_text(s, 2), log_key, err);
 }
 
@@ -81,7 +88,7 @@ tacit_status client_enrolment_get(tacit_database *db, client_enrolment *out, tac
     tacit_status status = tacit_statement_begin(
         db, &s,
         "SELECT device, server_key, log_name, log_key, operator_key, entry_index, tls_generation,"
-        " policy, log_generation FROM client_enrolment",
+        " policy, policy_key, log_generation FROM client_enrolment",
         err);
     if (status != TACIT_OK)
         return status;
@@ -97,8 +104,8 @@ tacit_status client_enrolment_put(tacit_database *db, const client_enrolment *e,
     tacit_status status = tacit_statement_begin(
         db, &s,
         "INSERT OR REPLACE INTO client_enrolment (id, device, server_key, log_name, log_key,"
-        " operator_key, entry_index, tls_generation, policy, log_generation)"
-        " VALUES (1, $1, $2, $3, $4, $5, $6, $7, $8, $9)",
+        " operator_key, entry_index, tls_generation, policy, policy_key, log_generation)"
+        " VALUES (1, $1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
         err);
     if (status != TACIT_OK)
         return status;
@@ -110,7 +117,8 @@ tacit_status client_enrolment_put(tacit_database *db, const client_enrolment *e,
     tacit_bind_u64(s, 6, e->entry_index);
     tacit_bind_u64(s, 7, e->tls_generation);
     tacit_bind_blob(s, 8, e->policy, e->policy_size);
-    tacit_bind_u64(s, 9, e->log_generation);
+    tacit_bind_blob(s, 9, e->has_policy_key ? e->policy_key : NULL, sizeof e->policy_key);
+    tacit_bind_u64(s, 10, e->log_generation);
     return tacit_statement_finish(s, err);
 }
 
@@ -218,6 +226,58 @@ tacit_status client_owner_cap_put(tacit_database *db, double cap, tacit_error *e
     uint64_t bits;
     memcpy(&bits, &cap, sizeof bits);
     return number_put(db, "owner_cap", bits, err);
+}
+
+/* --- a policy of the policy key --- */
+
+static tacit_status take_signed_policy(tacit_statement *s, client_signed_policy *out,
+                                       tacit_error *err)
+{
+    tacit_span bytes = tacit_column_blob(s, 0), over = tacit_column_blob(s, 2);
+    if (bytes.size > sizeof out->bytes || over.size > sizeof out->over)
+        return tacit_fail(err, TACIT_BAD_INPUT, "signed policy: the stored one is damaged");
+    memcpy(out->bytes, bytes.data, bytes.size);
+    out->size = bytes.size;
+    out->serial = tacit_column_u64(s, 1);
+    if (over.size)
+        memcpy(out->over, over.data, over.size);
+    out->over_size = over.size;
+    out->pending = tacit_column_i64(s, 3) != 0;
+    return TACIT_OK;
+}
+
+tacit_status client_signed_policy_get(tacit_database *db, client_signed_policy *out,
+                                      tacit_error *err)
+{
+    tacit_statement *s;
+    bool row = false;
+    memset(out, 0, sizeof *out);
+    tacit_status status = tacit_statement_begin(
+        db, &s, "SELECT bytes, serial, over, pending FROM client_signed_policy", err);
+    if (status != TACIT_OK)
+        return status;
+    status = tacit_statement_step(s, &row, err);
+    if (status == TACIT_OK && row)
+        status = take_signed_policy(s, out, err);
+    return end_one(s, status, err);
+}
+
+tacit_status client_signed_policy_put(tacit_database *db, const client_signed_policy *p,
+                                      tacit_error *err)
+{
+    tacit_statement *s;
+    tacit_status status = tacit_statement_begin(
+        db, &s,
+        "INSERT OR REPLACE INTO client_signed_policy (id, bytes, serial, over, pending)"
+        " VALUES (1, $1, $2, $3, $4)",
+        err);
+    if (status != TACIT_OK)
+        return status;
+    tacit_bind_blob(s, 1, p->bytes, p->size);
+    tacit_bind_u64(s, 2, p->serial);
+    tacit_bind_blob(s, 3, p->over, p->over_size);
+    tacit_bind_u64(s, 4, p->pending);
+    return tacit_statement_finish(s, err);
 }
 
 /* --- the last refusal --- */

@@ -8,6 +8,7 @@
 #include "common/digest.h"
 #include "common/identity.h"
 #include "privacy/note.h"
+#include "privacy/signed_policy.h"
 
 #define CLIENT_LINEAGE_BYTES 16
 
@@ -22,11 +23,12 @@ typedef struct client_enrolment {
     tacit_note_key log;                       /* of checkpoints, entries and manifests, pinned */
     uint8_t operator_key[TACIT_SIGN_KEY_BYTES];
     bool has_operator_key;
-    uint32_t
-        log_generation;   /* of `log`'s origin: 1, and one more for each restore that it followed */
-    uint64_t entry_index; /* of the Enrol entry */
+    uint8_t policy_key[TACIT_SIGN_KEY_BYTES]; /* whose policies count as the owner's, pinned */
+    bool has_policy_key;
+    uint32_t log_generation; /* of `log`'s origin: 1, and 1 more for each restore followed */
+    uint64_t entry_index;    /* of the Enrol entry */
     uint64_t tls_generation; /* which identity/tls-N.key and .pem are in force */
-    uint8_t policy[256];     /* serialised DevicePolicy as declared */
+    uint8_t policy[TACIT_POLICY_MAX_BYTES]; /* serialised DevicePolicy as declared */
     size_t policy_size;
 } client_enrolment;
 
@@ -58,6 +60,23 @@ tacit_status client_counter_raise(tacit_database *db, uint64_t counter,
 /* A serial that no policy of this device was signed under, committed before it is returned. */
 tacit_status client_policy_serial_next(tacit_database *db, uint64_t *serial,
                                        tacit_error *err) TACIT_MUST_CHECK;
+
+/* The newest policy that the pinned policy key signed and this device took. It stands in for the
+ * policy of client.yaml while that still is `over`. */
+typedef struct client_signed_policy {
+    uint8_t bytes[TACIT_SIGNED_POLICY_MAX]; /* SignedPolicy */
+    size_t size;
+    uint64_t serial;
+    uint8_t over[TACIT_POLICY_MAX_BYTES]; /* serialised; empty: the owner declared another since */
+    size_t over_size;
+    bool pending; /* not known to be in the log */
+} client_signed_policy;
+
+/* All zeros before the first. */
+tacit_status client_signed_policy_get(tacit_database *db, client_signed_policy *out,
+                                      tacit_error *err) TACIT_MUST_CHECK;
+tacit_status client_signed_policy_put(tacit_database *db, const client_signed_policy *p,
+                                      tacit_error *err) TACIT_MUST_CHECK;
 
 /* Why the account or the policy refused the last plan that was offered, for its owner; NULL: none
  * was, or one was taken since. */

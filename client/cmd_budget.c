@@ -2,6 +2,7 @@
 #include "client/client_commands.h"
 
 #include "client/declaration.h"
+#include "client/pinned_policy.h"
 #include "client/receipts.h"
 #include "client/recovery.h"
 #include "common/options.h"
@@ -14,7 +15,7 @@
 #include <string.h>
 
 typedef struct budget_words {
-    const char *dir, *lineage;
+    const char *dir, *lineage, *signed_file;
     double cap;
     uint64_t patience;
     bool declare, recover, json;
@@ -30,6 +31,9 @@ static tacit_status parse(budget_words *w, int argc, char **argv, bool *help, ta
          "sub-cap of that lineage, before its first round; 1e-9 keeps it out", 1e-9, 1e6},
         {"declare", 0, TACIT_OPTION_FLAG, &w->declare, false, NULL,
          "sign the policy of client.yaml and bring it into the log: the way to raise a cap", 0, 0},
+        {"signed", 0, TACIT_OPTION_TEXT, &w->signed_file, false, "FILE",
+         "take a policy that the pinned policy key signed ('policy sign'); no server is needed", 0,
+         0},
         {"recover", 0, TACIT_OPTION_FLAG, &w->recover, false, NULL,
          "the folder was restored from an older copy and no other copy works: take over what the "
          "log has",
@@ -49,8 +53,9 @@ static tacit_status check_words(const budget_words *w, uint8_t lineage[CLIENT_LI
 {
     if (!w->lineage != !(w->cap > 0))
         return tacit_fail(err, TACIT_USAGE, "--lineage and --cap go together");
-    if ((w->lineage != NULL) + w->declare + w->recover > 1)
-        return tacit_fail(err, TACIT_USAGE, "--lineage, --declare and --recover: one at a time");
+    if ((w->lineage != NULL) + (w->signed_file != NULL) + w->declare + w->recover > 1)
+        return tacit_fail(err, TACIT_USAGE,
+                          "--lineage, --declare, --signed and --recover: one at a time");
     if (w->lineage && !tacit_unhex(lineage, CLIENT_LINEAGE_BYTES, w->lineage))
         return tacit_fail(err, TACIT_USAGE,
                           "--lineage: expected 32 hexadecimal digits, found "
@@ -66,6 +71,8 @@ static tacit_status act_with_server(client *c, const budget_words *w, tacit_erro
     client_session *session = NULL;
     size_t taken;
     tacit_status status = client_session_open(&session, c, SESSION_DEVICE, w->patience * 1000, err);
+    if (status == TACIT_OK && w->declare)
+        status = pinned_policy_bring(c, session, err);
     if (status == TACIT_OK)
         status = w->declare ? client_declare_policy(c, session, err)
                             : client_recover(c, session, &taken, err);
@@ -79,6 +86,8 @@ static tacit_status act(client *c, const budget_words *w, const uint8_t *lineage
 {
     if (w->declare || w->recover)
         return act_with_server(c, w, err);
+    if (w->signed_file)
+        return pinned_policy_take_file(c, w->signed_file, err);
     if (!w->lineage)
         return TACIT_OK;
     if (!c->account)
@@ -182,9 +191,9 @@ tacit_status cmd_budget(int argc, char **argv, tacit_error *err)
     if (status != TACIT_OK || help)
         return status;
     TACIT_TRY(check_words(&w, lineage, err), done);
-    client_need need = w.declare || w.recover ? CLIENT_FEDERATES
-                       : w.lineage            ? CLIENT_WORKS
-                                              : CLIENT_READS;
+    client_need need = w.declare || w.recover || w.signed_file ? CLIENT_FEDERATES
+                       : w.lineage                             ? CLIENT_WORKS
+                                                               : CLIENT_READS;
     TACIT_TRY(client_open(&c, w.dir, need, err), done);
     TACIT_TRY(act(c, &w, lineage, err), done);
     TACIT_TRY(show(c, w.json, err), done);

@@ -4,6 +4,7 @@
 #include "client/enroll.h"
 #include "client/session.h"
 #include "common/file.h"
+#include "common/key_text.h"
 #include "common/log.h"
 #include "common/options.h"
 #include "common/text.h"
@@ -11,9 +12,11 @@
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #define PROBE_MS 3000
+#define KEY_FILE_MAX 4096
 
 static tacit_status print_device(const client *c, bool json)
 {
@@ -49,13 +52,32 @@ static void try_server(client *c)
     client_session_close(session);
 }
 
+/* The text itself, or a file that holds it. */
+static tacit_status read_policy_key(const char *word, uint8_t key[TACIT_SIGN_KEY_BYTES],
+                                    tacit_error *err)
+{
+    uint8_t *text = NULL;
+    size_t size;
+    if (strncmp(word, TACIT_KEY_POLICY "-", strlen(TACIT_KEY_POLICY) + 1) == 0)
+        return tacit_key_text_read(key, TACIT_KEY_POLICY, word, err);
+    tacit_status status =
+        tacit_status_of_input(tacit_file_read(word, KEY_FILE_MAX, &text, &size, err), err);
+    if (status == TACIT_OK)
+        status = tacit_key_text_read(key, TACIT_KEY_POLICY, (const char *)text, err);
+    if (status == TACIT_BAD_INPUT && text)
+        tacit_fail_context(err, "%s: no public policy key, as 'tacit-client policy key' prints it",
+                           word);
+    free(text);
+    return status;
+}
+
 tacit_status cmd_enroll(int argc, char **argv, tacit_error *err)
 {
     client_enroll_request request = {.name = "", .patience_ms = 20000};
     client_config_choice choice = {0};
     tacit_option_list mmproj = {.count = 0};
-    const char *dir = NULL;
-    uint8_t digest[TACIT_DIGEST_BYTES];
+    const char *dir = NULL, *policy_key = NULL;
+    uint8_t digest[TACIT_DIGEST_BYTES], pinned[TACIT_SIGN_KEY_BYTES];
     bool json = false, help = false;
     client *c = NULL;
     const tacit_option table[] = {
@@ -72,6 +94,8 @@ tacit_status cmd_enroll(int argc, char **argv, tacit_error *err)
          "encoder of the model, for a new client.yaml; may be repeated", 0, 0},
         {"data", 0, TACIT_OPTION_TEXT, &choice.data, false, "FILE",
          "JSON Lines to train on, for a new client.yaml", 0, 0},
+        {"policy-key", 0, TACIT_OPTION_TEXT, &policy_key, false, "PUBLIC",
+         "of who may raise this device's cap: what 'policy key' printed, or a file with it", 0, 0},
         {"json", 0, TACIT_OPTION_FLAG, &json, false, NULL, "print JSON", 0, 0},
         {.name = NULL},
     };
@@ -83,6 +107,10 @@ tacit_status cmd_enroll(int argc, char **argv, tacit_error *err)
     choice.mmproj = mmproj.item;
     choice.n_mmproj = mmproj.count;
     TACIT_TRY(client_enroll_check(&request, err), done);
+    if (policy_key) {
+        TACIT_TRY(read_policy_key(policy_key, pinned, err), done);
+        request.policy_key = pinned;
+    }
     TACIT_TRY(tacit_file_make_dir(dir, 0700, err), done);
     TACIT_TRY(client_config_create(dir, &choice, err), done);
     TACIT_TRY(client_open(&c, dir, CLIENT_WORKS, err), done);

@@ -6,6 +6,8 @@
 #include "client/round_state_store.h"
 #include "client/tls_files.h"
 #include "common/clock.h"
+#include "common/key_text.h"
+#include "common/message.h"
 #include "common/options.h"
 #include "common/text.h"
 
@@ -171,6 +173,48 @@ static tacit_status add_adapter(json_t *root, client *c, tacit_error *err)
     return TACIT_OK;
 }
 
+static json_t *key_of(const char *prefix, const uint8_t key[TACIT_SIGN_KEY_BYTES])
+{
+    char text[TACIT_KEY_TEXT];
+    tacit_key_text_write(text, prefix, key);
+    return json_string(text);
+}
+
+/* What was pinned at enrolment, and whom a signed policy is for. */
+static void add_keys(json_t *root, const client *c)
+{
+    const client_enrolment *e = &c->enrolment;
+    char log_key[TACIT_VKEY_MAX];
+    tacit_note_key_write(&e->log, log_key);
+    json_object_set_new(root, "log_origin", json_string(e->log.name));
+    json_object_set_new(root, "log_key", json_string(log_key));
+    json_object_set_new(root, "device_key",
+                        key_of(TACIT_KEY_DEVICE, tacit_identity_sign_key(c->identity)));
+    json_object_set_new(root, "policy_key",
+                        e->has_policy_key ? key_of(TACIT_KEY_POLICY, e->policy_key) : json_null());
+}
+
+static tacit_status add_signed_policy(json_t *root, client *c, tacit_error *err)
+{
+    client_signed_policy stored;
+    tacit_signed_policy p;
+    json_object_set_new(root, "signed_policy", json_null());
+    tacit_status status = client_signed_policy_get(c->db, &stored, err);
+    if (status != TACIT_OK || stored.size == 0)
+        return status;
+    status = tacit_signed_policy_open(&p, stored.bytes, stored.size, err);
+    if (status != TACIT_OK)
+        return status;
+    json_object_set_new(root, "signed_policy",
+                        json_pack("{s:I, s:s, s:s, s:s, s:s, s:b, s:b}", "serial",
+                                  (json_int_t)stored.serial, "who", p.message->who, "role",
+                                  p.message->role, "meaning", p.message->meaning, "reason",
+                                  p.message->reason, "logged", !stored.pending, "stands_in",
+                                  c->config.policy.serial == stored.serial));
+    tacit_message_free(p.message);
+    return TACIT_OK;
+}
+
 static tacit_status add_enrolment(json_t *root, client *c, tacit_error *err)
 {
     tacit_certificate_info info;
@@ -179,6 +223,7 @@ static tacit_status add_enrolment(json_t *root, client *c, tacit_error *err)
         return TACIT_OK;
     json_object_set_new(root, "device", hex_of(c->enrolment.device, sizeof c->enrolment.device));
     json_object_set_new(root, "server", json_string(c->config.server));
+    add_keys(root, c);
     tacit_status status = client_tls_info(c, &info, err);
     if (status != TACIT_OK)
         return status;
@@ -187,7 +232,7 @@ static tacit_status add_enrolment(json_t *root, client *c, tacit_error *err)
                         json_pack("{s:o, s:o, s:b}", "not_after", time_of(info.not_after_ms),
                                   "renewal", time_of(half), "expired",
                                   tacit_clock_wall_ms() >= info.not_after_ms));
-    return TACIT_OK;
+    return add_signed_policy(root, c, err);
 }
 
 static const char *text_at(json_t *root, const char *group, const char *key)
@@ -232,18 +277,42 @@ static void print_account(json_t *root)
         printf("refused      %s: %s\n", text_at(root, "refused", "time"),
                text_at(root, "refused", "reason"));
     if (in_force < own)
-        printf("cap          lowered to %.6g by the operator; the owner's in client.yaml is %.6g\n",
-               in_force, own);
+        printf("cap          lowered to %.6g by the operator; the owner's in %s is %.6g\n",
+               in_force,
+               json_is_true(json_object_get(json_object_get(root, "signed_policy"), "stands_in"))
+                   ? "the signed policy"
+                   : "client.yaml",
+               own);
+}
+
+static void print_enrolment(json_t *root)
+{
+    json_t *key = json_object_get(root, "policy_key"),
+           *signed_policy = json_object_get(root, "signed_policy");
+    printf("device       %s of %s\ncertificate  until %s, renewed from %s\n",
+           json_string_value(json_object_get(root, "device")),
+           json_string_value(json_object_get(root, "server")),
+           text_at(root, "certificate", "not_after"), text_at(root, "certificate", "renewal"));
+    printf("log key      %s\ndevice key   %s\npolicy key   %s\n",
+           json_string_value(json_object_get(root, "log_key")),
+           json_string_value(json_object_get(root, "device_key")),
+           json_is_string(key) ? json_string_value(key) : "none was pinned");
+    if (!json_is_object(signed_policy))
+        return;
+    bool stands_in = json_is_true(json_object_get(signed_policy, "stands_in"));
+    printf("policy       signed by %s (%s), serial %" JSON_INTEGER_FORMAT ": %s; because: %s%s%s\n",
+           text_at(root, "signed_policy", "who"), text_at(root, "signed_policy", "role"),
+           json_integer_value(json_object_get(signed_policy, "serial")),
+           text_at(root, "signed_policy", "meaning"), text_at(root, "signed_policy", "reason"),
+           json_is_true(json_object_get(signed_policy, "logged")) ? "" : "; not in the log yet",
+           stands_in ? "" : "; client.yaml, changed or declared since, has its place");
 }
 
 static void print_people(json_t *root)
 {
     json_t *adapter = json_object_get(root, "active_adapter");
     if (json_is_true(json_object_get(root, "enrolled")))
-        printf("device       %s of %s\ncertificate  until %s, renewed from %s\n",
-               json_string_value(json_object_get(root, "device")),
-               json_string_value(json_object_get(root, "server")),
-               text_at(root, "certificate", "not_after"), text_at(root, "certificate", "renewal"));
+        print_enrolment(root);
     else
         printf("device       not enrolled\n");
     if (!json_is_null(json_object_get(root, "account")))

@@ -7,12 +7,88 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* --- into the log --- */
+
+static tacit_status ask(client *c, client_session *s, const declared_policy *d,
+                        Tacit__DeclarePolicyReply **reply, tacit_error *err)
+{
+    Tacit__DeclarePolicyRequest request = TACIT__DECLARE_POLICY_REQUEST__INIT;
+    bool own = d->signed_policy.size == 0;
+    char *note = NULL;
+    tacit_status status =
+        tacit_account_last_checkpoint(c->account, &note, &request.checkpoint_size, err);
+    free(note);
+    if (status != TACIT_OK)
+        return status;
+    if (own) {
+        request.policy = tacit_field_of(d->policy.data, d->policy.size);
+        request.signature = tacit_field_of(d->signature.data, d->signature.size);
+    } else {
+        request.signed_policy = tacit_field_of(d->signed_policy.data, d->signed_policy.size);
+    }
+    return client_session_call(s, TACIT__METHOD__METHOD_DECLARE_POLICY, &request,
+                               &tacit__declare_policy_reply__descriptor, reply, err);
+}
+
+static bool field_is(ProtobufCBinaryData field, tacit_span expected)
+{
+    return field.len == expected.size && memcmp(field.data, expected.data, expected.size) == 0;
+}
+
+/* The entry says what was signed, about this device, by the log. */
+static tacit_status check_entry(const client *c, const declared_policy *d, const tacit_entry *e,
+                                tacit_error *err)
+{
+    const Tacit__PolicyChanged *p = e->entry->policy_changed;
+    if (e->entry->body_case == TACIT__ENTRY__BODY_POLICY_CHANGED &&
+        memcmp(e->envelope->signer.data, c->enrolment.log.key, TACIT_SIGN_KEY_BYTES) == 0 &&
+        memcmp(e->entry->device.data, c->enrolment.device, TACIT_DEVICE_BYTES) == 0 &&
+        field_is(p->policy, d->policy) && field_is(p->signature, d->signature))
+        return TACIT_OK;
+    return tacit_fail(err, TACIT_INTEGRITY, "server: it logged another policy than was declared");
+}
+
+static tacit_status check_reply(client *c, const declared_policy *d,
+                                const Tacit__DeclarePolicyReply *r, tacit_error *err)
+{
+    tacit_receipt receipt = {.entry = tacit_span_of(r->entry),
+                             .index = r->index,
+                             .checkpoint = tacit_span_of(r->checkpoint)};
+    tacit_proof consistency;
+    tacit_entry e = {0};
+    tacit_status status;
+    TACIT_TRY(tacit_entry_open(&e, r->entry.data, r->entry.len, err), done);
+    TACIT_TRY(check_entry(c, d, &e, err), done);
+    TACIT_TRY(tacit_proof_from_fields(&receipt.inclusion, r->inclusion, r->n_inclusion, err), done);
+    TACIT_TRY(tacit_proof_from_fields(&consistency, r->consistency, r->n_consistency, err), done);
+    TACIT_TRY(tacit_receipt_verify(&receipt, &c->enrolment.log, NULL, err), done);
+    status = tacit_account_checkpoint(c->account, receipt.checkpoint, &consistency,
+                                      &c->enrolment.log, err);
+done:
+    tacit_entry_close(&e);
+    return status;
+}
+
+tacit_status declaration_log(client *c, client_session *s, const declared_policy *d,
+                             uint64_t *index, tacit_error *err)
+{
+    Tacit__DeclarePolicyReply *reply = NULL;
+    tacit_status status = ask(c, s, d, &reply, err);
+    if (status == TACIT_OK)
+        status = check_reply(c, d, reply, err);
+    if (status == TACIT_OK)
+        *index = reply->index;
+    tacit_message_free(reply);
+    return status;
+}
+
+/* --- the owner's --- */
+
 typedef struct declaring {
     client *client;
     tacit_policy policy;
     uint8_t *bytes;
     size_t size;
-    Tacit__DeclarePolicyReply *reply;
 } declaring;
 
 static tacit_status make(declaring *d, tacit_error *err)
@@ -20,7 +96,7 @@ static tacit_status make(declaring *d, tacit_error *err)
     client *c = d->client;
     tacit_account_status now;
     tacit_status status = tacit_account_status_get(c->account, &now, err);
-    d->policy = c->config.policy;
+    d->policy = c->yaml_policy;
     if (status == TACIT_OK && d->policy.delta != now.policy.delta)
         status = tacit_fail(err, TACIT_REFUSED,
                             "%s/client.yaml: the account's delta is %.6g for life, the policy says "
@@ -37,56 +113,15 @@ static tacit_status make(declaring *d, tacit_error *err)
     return status == TACIT_OK ? tacit_policy_pack(&d->policy, &d->bytes, &d->size, err) : status;
 }
 
-static tacit_status ask(declaring *d, client_session *s, tacit_error *err)
+/* One that the policy key signed stands in for client.yaml no more; its serial stays. */
+static tacit_status end_stand_in(client *c, tacit_error *err)
 {
-    Tacit__DeclarePolicyRequest request = TACIT__DECLARE_POLICY_REQUEST__INIT;
-    uint8_t signature[TACIT_SIGNATURE_BYTES];
-    char *note = NULL;
-    tacit_status status = tacit_policy_sign(d->bytes, d->size, d->client->identity, signature, err);
-    if (status == TACIT_OK)
-        status =
-            tacit_account_last_checkpoint(d->client->account, &note, &request.checkpoint_size, err);
-    free(note);
-    if (status != TACIT_OK)
+    client_signed_policy p;
+    tacit_status status = client_signed_policy_get(c->db, &p, err);
+    if (status != TACIT_OK || p.size == 0)
         return status;
-    request.policy = tacit_field_of(d->bytes, d->size);
-    request.signature = tacit_field_of(signature, sizeof signature);
-    return client_session_call(s, TACIT__METHOD__METHOD_DECLARE_POLICY, &request,
-                               &tacit__declare_policy_reply__descriptor, &d->reply, err);
-}
-
-/* The entry says what was signed, about this device, by the log. */
-static tacit_status check_entry(const declaring *d, const tacit_entry *e, tacit_error *err)
-{
-    const client *c = d->client;
-    const Tacit__PolicyChanged *p = e->entry->policy_changed;
-    if (e->entry->body_case == TACIT__ENTRY__BODY_POLICY_CHANGED &&
-        memcmp(e->envelope->signer.data, c->enrolment.log.key, TACIT_SIGN_KEY_BYTES) == 0 &&
-        memcmp(e->entry->device.data, c->enrolment.device, TACIT_DEVICE_BYTES) == 0 &&
-        p->policy.len == d->size && memcmp(p->policy.data, d->bytes, d->size) == 0)
-        return TACIT_OK;
-    return tacit_fail(err, TACIT_INTEGRITY, "server: it logged another policy than was declared");
-}
-
-static tacit_status check_reply(const declaring *d, tacit_error *err)
-{
-    const Tacit__DeclarePolicyReply *r = d->reply;
-    tacit_receipt receipt = {.entry = tacit_span_of(r->entry),
-                             .index = r->index,
-                             .checkpoint = tacit_span_of(r->checkpoint)};
-    tacit_proof consistency;
-    tacit_entry e = {0};
-    tacit_status status;
-    TACIT_TRY(tacit_entry_open(&e, r->entry.data, r->entry.len, err), done);
-    TACIT_TRY(check_entry(d, &e, err), done);
-    TACIT_TRY(tacit_proof_from_fields(&receipt.inclusion, r->inclusion, r->n_inclusion, err), done);
-    TACIT_TRY(tacit_proof_from_fields(&consistency, r->consistency, r->n_consistency, err), done);
-    TACIT_TRY(tacit_receipt_verify(&receipt, &d->client->enrolment.log, NULL, err), done);
-    status = tacit_account_checkpoint(d->client->account, receipt.checkpoint, &consistency,
-                                      &d->client->enrolment.log, err);
-done:
-    tacit_entry_close(&e);
-    return status;
+    p.over_size = 0;
+    return client_signed_policy_put(c->db, &p, err);
 }
 
 static tacit_status put_in_force(declaring *d, tacit_error *err)
@@ -100,8 +135,10 @@ static tacit_status put_in_force(declaring *d, tacit_error *err)
     TACIT_TRY(client_enrolment_put(c->db, &c->enrolment, err), done);
     TACIT_TRY(tacit_account_set_policy(c->account, &d->policy, err), done);
     TACIT_TRY(client_owner_cap_put(c->db, d->policy.epsilon_cap, err), done);
+    TACIT_TRY(end_stand_in(c, err), done);
     TACIT_TRY(client_refusal_put(c->db, NULL, 0, err), done);
     TACIT_TRY(tacit_database_commit(c->db, err), done);
+    c->config.policy = c->yaml_policy;
 done:
     if (status != TACIT_OK)
         tacit_database_rollback(c->db);
@@ -111,35 +148,35 @@ done:
 tacit_status client_declare_policy(client *c, client_session *s, tacit_error *err)
 {
     declaring d = {.client = c};
+    uint8_t signature[TACIT_SIGNATURE_BYTES];
+    uint64_t index;
     tacit_status status;
     TACIT_TRY(make(&d, err), done);
-    TACIT_TRY(ask(&d, s, err), done);
-    TACIT_TRY(check_reply(&d, err), done);
+    TACIT_TRY(tacit_policy_sign(d.bytes, d.size, c->identity, signature, err), done);
+    const declared_policy declared = {.policy = {d.bytes, d.size},
+                                      .signature = {signature, sizeof signature}};
+    TACIT_TRY(declaration_log(c, s, &declared, &index, err), done);
     TACIT_TRY(put_in_force(&d, err), done);
     tacit_log_info(
         "policy declared: epsilon %.6g, noise at least %.6g are in force now; entry %llu",
-        d.policy.epsilon_cap, d.policy.minimum_noise_multiplier,
-        (unsigned long long)d.reply->index);
+        d.policy.epsilon_cap, d.policy.minimum_noise_multiplier, (unsigned long long)index);
 done:
-    tacit_message_free(d.reply);
     free(d.bytes);
     return status;
 }
 
 tacit_status client_declare_again(client *c, client_session *s, tacit_error *err)
 {
-    declaring d = {.client = c, .size = c->enrolment.policy_size};
-    tacit_status status = TACIT_OK;
-    d.bytes = malloc(d.size + 1);
-    if (!d.bytes)
-        return tacit_fail(err, TACIT_NO_MEMORY, "no memory");
-    memcpy(d.bytes, c->enrolment.policy, d.size);
-    TACIT_TRY(ask(&d, s, err), done);
-    TACIT_TRY(check_reply(&d, err), done);
-    tacit_log_info("the policy that was declared is in the log again; entry %llu",
-                   (unsigned long long)d.reply->index);
-done:
-    tacit_message_free(d.reply);
-    free(d.bytes);
+    uint8_t signature[TACIT_SIGNATURE_BYTES];
+    uint64_t index = 0;
+    const client_enrolment *e = &c->enrolment;
+    const declared_policy declared = {.policy = {e->policy, e->policy_size},
+                                      .signature = {signature, sizeof signature}};
+    tacit_status status = tacit_policy_sign(e->policy, e->policy_size, c->identity, signature, err);
+    if (status == TACIT_OK)
+        status = declaration_log(c, s, &declared, &index, err);
+    if (status == TACIT_OK)
+        tacit_log_info("the policy that was declared is in the log again; entry %llu",
+                       (unsigned long long)index);
     return status;
 }

@@ -11,6 +11,17 @@
  * hold; nothing is in force then that was not before. */
 tacit_status client_declare_policy(client *c, client_session *s, tacit_error *err) TACIT_MUST_CHECK;
 
+/* A policy on its way into the log. */
+typedef struct declared_policy {
+    tacit_span policy, signature; /* what the entry must hold */
+    tacit_span signed_policy;     /* SignedPolicy of the policy key; empty: the device's own */
+} declared_policy;
+
+/* Brings it into the log and checks that it is there, about this device; the log's checkpoint is
+ * taken. Nothing else changes here. */
+tacit_status declaration_log(client *c, client_session *s, const declared_policy *d,
+                             uint64_t *index, tacit_error *err) TACIT_MUST_CHECK;
+
 /* The policy that was declared last, the same bytes, into a log that may have lost them. Nothing
  * changes here. TACIT_REFUSED where the log has it and it was lowered since. */
 tacit_status client_declare_again(client *c, client_session *s, tacit_error *err) TACIT_MUST_CHECK;

@@ -89,7 +89,8 @@ static tacit_status sign_request(enrolling *e, Tacit__EnrolRequest *r,
 {
     uint8_t nonce[TACIT_NONCE_BYTES], digest[TACIT_DIGEST_BYTES];
     const tacit_identity *id = e->client->identity;
-    tacit_status status = tacit_policy_sign(e->policy, e->policy_size, id, policy_signature, err);
+    tacit_status status = tacit_policy_enrol_sign(e->policy, e->policy_size, e->asked->policy_key,
+                                                  id, policy_signature, err);
     if (status == TACIT_OK)
         status = tacit_caller_nonce(e->caller, nonce, err);
     if (status != TACIT_OK)
@@ -133,6 +134,8 @@ static tacit_status ask(enrolling *e, Tacit__EnrolReply **reply, tacit_error *er
     r.exchange_key = tacit_field_of(tacit_identity_exchange_key(id), TACIT_EXCHANGE_BYTES);
     r.csr = tacit_field_of(e->csr, e->csr_size);
     r.policy = tacit_field_of(e->policy, e->policy_size);
+    if (e->asked->policy_key)
+        r.policy_key = tacit_field_of(e->asked->policy_key, TACIT_SIGN_KEY_BYTES);
     tacit_status status = sign_request(e, &r, policy_signature, signature, err);
     return status == TACIT_OK ? send_request(e, &r, reply, err) : status;
 }
@@ -183,6 +186,9 @@ static tacit_status take_reply(enrolling *e, const Tacit__EnrolReply *reply, tac
     out->has_operator_key = operator_key;
     if (operator_key)
         memcpy(out->operator_key, reply->operator_key.data, TACIT_SIGN_KEY_BYTES);
+    out->has_policy_key = e->asked->policy_key != NULL;
+    if (out->has_policy_key)
+        memcpy(out->policy_key, e->asked->policy_key, TACIT_SIGN_KEY_BYTES);
     out->log_generation = 1; /* of the origin that it begins with */
     out->entry_index = reply->entry_index;
     out->tls_generation = 1;

@@ -6,9 +6,10 @@
 #include "client/client.h"
 
 typedef struct client_enroll_request {
-    const char *server; /* "tls+tcp://HOST:PORT" of the main listener */
-    const char *token;  /* text, common/enrolment.h */
-    const char *name;   /* for the operator alone; "" for none */
+    const char *server;        /* "tls+tcp://HOST:PORT" of the main listener */
+    const char *token;         /* text, common/enrolment.h */
+    const char *name;          /* for the operator alone; "" for none */
+    const uint8_t *policy_key; /* TACIT_SIGN_KEY_BYTES that may raise caps, pinned; NULL: none */
     uint64_t patience_ms;
 } client_enroll_request;
 

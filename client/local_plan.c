@@ -1,8 +1,7 @@
 #include "client/local_plan.h"
 
 #include "common/message.h"
-#include "privacy/accountant.h"
-#include "privacy/noise.h"
+#include "privacy/budget.h"
 #include "privacy/release.h"
 
 #include <math.h>
@@ -70,25 +69,17 @@ static tacit_status shape_of(const making *m, tacit_event *event, tacit_error *e
     return status == TACIT_OK ? tacit_event_from_mechanism(event, &shape, 1, err) : status;
 }
 
-/* The least noise for the epsilon asked, at the delta that the sampler's inexactness leaves. */
+/* The least noise for the epsilon asked, as the account will read it. */
 static tacit_status calibrate(const making *m, size_t values, double *z, tacit_error *err)
 {
     const local_plan_request *r = m->asked;
-    const tacit_accountant *rdp;
     tacit_event event;
     tacit_status status = shape_of(m, &event, err);
-    if (status == TACIT_OK)
-        status = tacit_accountant_find(&rdp, "rdp", err);
     if (status != TACIT_OK)
         return status;
-    uint64_t drawn = tacit_step_noise_values(values, r->adapt.quantile != 0);
-    double delta = r->delta - tacit_noise_delta(drawn * event.count, r->epsilon);
-    if (!(delta > 0))
-        return tacit_fail(err, TACIT_USAGE,
-                          "--epsilon %g: the sampler's inexactness leaves nothing of delta %g over "
-                          "%zu values and %u steps; ask for less epsilon",
-                          r->epsilon, r->delta, values, m->mechanism.steps);
-    return tacit_accountant_calibrate(rdp, &event, r->epsilon, delta, z, err);
+    status = tacit_budget_calibrate(&event, tacit_step_noise_values(values, r->adapt.quantile != 0),
+                                    r->epsilon, r->delta, z, err);
+    return status == TACIT_OK ? status : tacit_fail_context(err, "--epsilon %g", r->epsilon);
 }
 
 static tacit_status set_mechanism(making *m, size_t values, tacit_error *err)
@@ -139,7 +130,7 @@ static tacit_status pack_schedule(making *m, tacit_buffer *out, tacit_error *err
     s.rounds = m->rounds;
     s.n_rounds = 1;
     s.delta = m->asked->non_private ? 0 : m->asked->delta;
-    s.accountant = TACIT__ACCOUNTANT_KIND__ACCOUNTANT_RDP;
+    s.accountant = TACIT__ACCOUNTANT_KIND__ACCOUNTANT_PLD;
     tacit_status status = append_packed(out, &s, err);
     if (status == TACIT_OK)
         tacit_digest(m->schedule_hash, out->data, out->size);
@@ -166,7 +157,7 @@ static tacit_status pack_plan(making *m, size_t values, const tacit_policy *poli
     p.optimizer = &m->optimizer;
     p.mechanism = &m->mechanism;
     p.delta = m->asked->non_private ? 0 : m->asked->delta;
-    p.accountant = TACIT__ACCOUNTANT_KIND__ACCOUNTANT_RDP;
+    p.accountant = TACIT__ACCOUNTANT_KIND__ACCOUNTANT_PLD;
     p.norm_bound = 1; /* no update leaves the device: these are never used */
     p.update_scale =
         tacit_mechanism_releases_whole(&mechanism) ? tacit_release_scale(&mechanism) : UPDATE_SCALE;

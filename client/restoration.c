@@ -104,6 +104,20 @@ static bool has_redeclared(const client *c)
            policy.serial != 0;
 }
 
+/* What the policies in force rest on may be lost with the rest: both are brought again. */
+static tacit_status bring_policies(client *c, tacit_error *err)
+{
+    client_signed_policy pinned;
+    tacit_status status = client_signed_policy_get(c->db, &pinned, err);
+    if (status == TACIT_OK && pinned.size && pinned.over_size) {
+        pinned.pending = true;
+        status = client_signed_policy_put(c->db, &pinned, err);
+    }
+    if (status == TACIT_OK && has_redeclared(c))
+        status = client_redeclare_put(c->db, true, err);
+    return status;
+}
+
 static tacit_status store(client *c, const tacit_restore_proof *proof, bool newest, uint64_t *again,
                           tacit_error *err)
 {
@@ -121,8 +135,7 @@ static tacit_status store(client *c, const tacit_restore_proof *proof, bool newe
     TACIT_TRY(client_receipts_get(c->db, &done, err), done);
     if (*again <= done)
         TACIT_TRY(client_receipts_put(c->db, *again - 1, err), done);
-    if (has_redeclared(c))
-        TACIT_TRY(client_redeclare_put(c->db, true, err), done);
+    TACIT_TRY(bring_policies(c, err), done);
     TACIT_TRY(tacit_database_commit(c->db, err), done);
     c->enrolment = next;
     return TACIT_OK;
@@ -173,11 +186,10 @@ done:
     return status;
 }
 
-tacit_status client_redeclare(client *c, client_session *s, tacit_error *err)
+tacit_status client_redeclare(client *c, client_session *s, bool *done, tacit_error *err)
 {
-    bool due;
-    tacit_status status = client_redeclare_get(c->db, &due, err);
-    if (status != TACIT_OK || !due)
+    tacit_status status = client_redeclare_get(c->db, done, err);
+    if (status != TACIT_OK || !*done)
         return status;
     status = client_declare_again(c, s, err);
     if (status == TACIT_REFUSED) {

@@ -52,31 +52,29 @@ typedef struct replay {
     tacit_budget budget;
     uint64_t sequence;
     uint8_t head[TACIT_HASH_BYTES];
+    account_tally tally;
 } replay;
 
 static tacit_status replay_reserve(tacit_database *db, const tacit_entry *e, replay *r,
                                    tacit_error *err)
 {
-    bool found, seen;
-    account_reserve_row row;
+    bool seen;
     tacit_event event;
+    double epsilon;
     const Tacit__Reserve *reserve = e->entry->reserve;
-    tacit_status status = account_reserve_by_leaf(db, e->leaf, &row, &found, err);
-    if (status != TACIT_OK)
-        return status;
-    if (!found)
-        return tacit_fail(err, TACIT_INTEGRITY, "a reserve has no row");
     if (reserve->kind == TACIT_MECHANISM_NONE) {
         tacit_budget_add_unprotected(&r->budget);
         return TACIT_OK;
     }
-    status = account_lineage_seen(db, reserve->lineage.data, e->entry->sequence, &seen, err);
+    tacit_status status =
+        account_lineage_seen(db, reserve->lineage.data, e->entry->sequence, &seen, err);
     if (status == TACIT_OK)
         status = tacit_budget_event(&event, reserve, err);
     if (status == TACIT_OK)
         status = tacit_budget_add(&r->budget, &event, tacit_budget_values(reserve), !seen, err);
-    if (status == TACIT_OK &&
-        !tacit_budget_same(tacit_budget_epsilon(&r->budget), reserve->epsilon_after))
+    if (status == TACIT_OK)
+        status = tacit_budget_epsilon(&r->budget, &epsilon, err);
+    if (status == TACIT_OK && !tacit_budget_same(epsilon, reserve->epsilon_after))
         status = tacit_fail(err, TACIT_INTEGRITY, "a reserve states another epsilon");
     return status;
 }
@@ -97,6 +95,8 @@ static tacit_status replay_entry(tacit_account *account, const account_row *row,
     if (!good)
         status = tacit_fail(err, TACIT_INTEGRITY, "entry %llu does not continue the chain",
                             (unsigned long long)r->sequence + 1);
+    if (status == TACIT_OK)
+        status = account_rows_match(account->db, &e, &r->tally, err);
     if (status == TACIT_OK && e.entry->body_case == TACIT__ENTRY__BODY_RESERVE)
         status = replay_reserve(account->db, &e, r, err);
     r->sequence++;
@@ -120,7 +120,8 @@ static bool budget_reconcile(tacit_budget *stored, const tacit_budget *replayed)
                  stored->filter_order == replayed->filter_order &&
                  stored->noise_values == replayed->noise_values &&
                  stored->schedules == replayed->schedules &&
-                 stored->unprotected == replayed->unprotected && stored->lost == replayed->lost;
+                 stored->unprotected == replayed->unprotected && stored->lost == replayed->lost &&
+                 tacit_event_list_equal(&stored->events, &replayed->events);
     for (size_t i = 0; i < TACIT_RDP_ORDERS && agree; i++) {
         agree = rho_agrees(stored->spent.rho[i], replayed->spent.rho[i]);
         if (replayed->spent.rho[i] > stored->spent.rho[i])
@@ -147,6 +148,9 @@ static tacit_status account_verify(tacit_account *account, account_terms *terms,
     if (r.sequence != terms->sequence || memcmp(r.head, terms->head, sizeof r.head) != 0)
         return tacit_fail(err, TACIT_INTEGRITY, "%llu entries are stored, %llu were made",
                           (unsigned long long)r.sequence, (unsigned long long)terms->sequence);
+    tacit_status status = account_rows_are(account->db, &r.tally, err);
+    if (status != TACIT_OK)
+        return status;
     tacit_budget stored = terms->budget;
     if (!budget_reconcile(&stored, &r.budget))
         return tacit_fail(err, TACIT_INTEGRITY, "the stored budget is not that of its entries");
@@ -247,15 +251,17 @@ tacit_status tacit_account_create(tacit_database *db, const tacit_policy *policy
 
 /* A lost account counts as spent to the cap; to the one that it was opened with when it was lowered
  * since, and to what it is known to hold when that is more: neither is taken back. */
-static double epsilon_reported(const account_terms *terms)
+static tacit_status epsilon_reported(const account_terms *terms, double *epsilon, tacit_error *err)
 {
-    double held = tacit_budget_epsilon(&terms->budget);
-    if (!terms->lost)
-        return held;
+    double held;
+    tacit_status status = tacit_budget_epsilon(&terms->budget, &held, err);
     double counted = terms->policy.epsilon_cap;
     if (isfinite(terms->opening_cap))
         counted = fmax(counted, terms->opening_cap);
-    return isfinite(held) ? fmax(counted, held) : counted;
+    if (isfinite(held))
+        counted = fmax(counted, held);
+    *epsilon = terms->lost ? counted : held;
+    return status;
 }
 
 tacit_status tacit_account_status_get(tacit_account *account, tacit_account_status *out,
@@ -264,15 +270,17 @@ tacit_status tacit_account_status_get(tacit_account *account, tacit_account_stat
     account_terms terms;
     tacit_checkpoint checkpoint;
     uint64_t counts[4];
+    double epsilon;
     bool found;
     tacit_status status = account_terms_need(account, &terms, err);
     if (status == TACIT_OK)
         status = account_counts(account->db, counts, err);
     if (status == TACIT_OK)
         status = account_checkpoint_read(account->db, 0, true, &checkpoint, NULL, &found, err);
+    if (status == TACIT_OK)
+        status = epsilon_reported(&terms, &epsilon, err);
     if (status != TACIT_OK)
         return status;
-    double epsilon = epsilon_reported(&terms);
     *out = (tacit_account_status){
         .policy = terms.policy,
         .epsilon = epsilon,
@@ -580,25 +588,29 @@ static tacit_status lineage_admit(tacit_account *account, const account_terms *t
                                   tacit_error *err)
 {
     bool unprotected;
+    double needed, needed_in_all;
     tacit_budget alone = tacit_budget_empty_like(&terms->budget), all = terms->budget;
     tacit_status status = tacit_budget_add_schedule(&alone, w->schedule, w->schedule->n_rounds,
                                                     w->plan->trainable_values, &unprotected, err);
     if (status == TACIT_OK)
         status = tacit_budget_join(&all, &alone, err);
+    if (status == TACIT_OK)
+        status = tacit_budget_epsilon(&alone, &needed, err);
+    if (status == TACIT_OK)
+        status = tacit_budget_epsilon(&all, &needed_in_all, err);
     if (status != TACIT_OK)
         return status;
     bool any = alone.schedules > 0;
-    account_lineage admitted = {
-        .epsilon_cap = has_cap ? row->epsilon_cap : tacit_budget_epsilon(&alone), .reserved = true};
+    account_lineage admitted = {.epsilon_cap = has_cap ? row->epsilon_cap : needed,
+                                .reserved = true};
     memcpy(admitted.schedule_hash, w->schedule_hash, TACIT_HASH_BYTES);
     if (any && terms->budget.schedules == 0)
         admitted.filter_epsilon = tacit_budget_filter_epsilon(&alone);
     double most = !has_cap && w->lineage_cap > 0 ? w->lineage_cap : admitted.epsilon_cap;
-    if (any && !(tacit_budget_epsilon(&alone) <= most))
-        return refuse_sub_cap(tacit_budget_epsilon(&alone), most, terms, err);
-    if (any && !(tacit_budget_epsilon(&all) <= terms->policy.epsilon_cap))
-        return refuse_cap(tacit_budget_epsilon(&all), "plan's schedule", terms->policy.epsilon_cap,
-                          terms, err);
+    if (any && !(needed <= most))
+        return refuse_sub_cap(needed, most, terms, err);
+    if (any && !(needed_in_all <= terms->policy.epsilon_cap))
+        return refuse_cap(needed_in_all, "plan's schedule", terms->policy.epsilon_cap, terms, err);
     if (any && terms->budget.schedules > 0)
         status = second_may_follow(account, terms, err);
     if (status == TACIT_OK)
@@ -655,9 +667,10 @@ static tacit_status charge(tacit_account *account, account_terms *terms, const a
             &terms->budget, &event,
             tacit_step_noise_values(w->plan->trainable_values, w->mechanism.quantile_b), !seen,
             err);
+    if (status == TACIT_OK)
+        status = tacit_budget_epsilon(&terms->budget, epsilon_after, err);
     if (status != TACIT_OK)
         return status;
-    *epsilon_after = tacit_budget_epsilon(&terms->budget);
     if (!(*epsilon_after <= terms->policy.epsilon_cap))
         return refuse_cap(*epsilon_after, "plan", terms->policy.epsilon_cap, terms, err);
     return TACIT_OK;
@@ -682,7 +695,7 @@ static void fill_reserve(Tacit__Reserve *r, const account_work *w, const account
     r->quantile_b = w->mechanism.quantile_b;
     r->minimum_separation = w->mechanism.minimum_separation;
     r->delta = terms->policy.delta;
-    r->accountant = TACIT__ACCOUNTANT_KIND__ACCOUNTANT_RDP;
+    r->accountant = TACIT__ACCOUNTANT_KIND__ACCOUNTANT_PLD;
     r->accountant_version = version;
     r->epsilon_after = epsilon_after;
     r->epsilon_cap = terms->policy.epsilon_cap;
@@ -867,8 +880,8 @@ static tacit_status lost_store(tacit_account *account, account_terms *terms,
     entry.device = tacit_field_of(device, TACIT_DEVICE_BYTES);
     entry.body_case = TACIT__ENTRY__BODY_ACCOUNT_LOST;
     entry.account_lost = &lost;
-    lost.epsilon_counted = epsilon_reported(terms);
-    return chain_append(account, terms, &entry, out, err);
+    tacit_status status = epsilon_reported(terms, &lost.epsilon_counted, err);
+    return status == TACIT_OK ? chain_append(account, terms, &entry, out, err) : status;
 }
 
 tacit_status tacit_account_lost_entry(tacit_account *account,

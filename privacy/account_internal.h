@@ -1,4 +1,5 @@
-/* Shared by the files of the account alone: account_store.c holds its rows, account.c its rules. */
+/* Shared by the files of the account alone: account_store.c holds its rows, account.c its rules,
+ * account_rows.c says whether rows and entries agree. */
 #ifndef TACIT_PRIVACY_ACCOUNT_INTERNAL_H
 #define TACIT_PRIVACY_ACCOUNT_INTERNAL_H
 
@@ -97,6 +98,18 @@ tacit_status account_reserve_of_round(tacit_database *db, const uint8_t lineage[
 tacit_status account_reserve_end(tacit_database *db, const uint8_t leaf[TACIT_HASH_BYTES],
                                  const uint8_t ending[TACIT_HASH_BYTES], const uint8_t *digest,
                                  tacit_error *err) TACIT_MUST_CHECK;
+
+/* Entries by kind, as a replay of them counts. */
+typedef struct account_tally {
+    uint64_t reserves, spends, abandons;
+} account_tally;
+
+/* Counts an own entry and compares the rows that rules are read from with it; TACIT_INTEGRITY. */
+tacit_status account_rows_match(tacit_database *db, const tacit_entry *e, account_tally *tally,
+                                tacit_error *err) TACIT_MUST_CHECK;
+/* After the last entry: there are as many rows as entries; TACIT_INTEGRITY. */
+tacit_status account_rows_are(tacit_database *db, const account_tally *tally,
+                              tacit_error *err) TACIT_MUST_CHECK;
 
 typedef struct account_lineage {
     double epsilon_cap;

@@ -36,7 +36,9 @@ static tacit_status merge_lineage(tacit_account *account, const account_terms *t
     if (status != TACIT_OK)
         return status;
     if (!found)
-        row.epsilon_cap = tacit_budget_epsilon(&alone);
+        status = tacit_budget_epsilon(&alone, &row.epsilon_cap, err);
+    if (status != TACIT_OK)
+        return status;
     row.reserved = true;
     memcpy(row.schedule_hash, w->plan ? w->schedule_hash : e->entry->reserve->plan_hash.data,
            TACIT_HASH_BYTES);
@@ -50,6 +52,7 @@ static tacit_status merge_charge(tacit_account *account, account_terms *terms, c
 {
     const Tacit__Reserve *r = e->entry->reserve;
     tacit_event event;
+    double epsilon;
     bool seen;
     if (r->kind == TACIT_MECHANISM_NONE) {
         tacit_budget_add_unprotected(&terms->budget);
@@ -61,8 +64,9 @@ static tacit_status merge_charge(tacit_account *account, account_terms *terms, c
         status = tacit_budget_event(&event, r, err);
     if (status == TACIT_OK)
         status = tacit_budget_add(&terms->budget, &event, tacit_budget_values(r), !seen, err);
-    if (status == TACIT_OK &&
-        !tacit_budget_same(tacit_budget_epsilon(&terms->budget), r->epsilon_after))
+    if (status == TACIT_OK)
+        status = tacit_budget_epsilon(&terms->budget, &epsilon, err);
+    if (status == TACIT_OK && !tacit_budget_same(epsilon, r->epsilon_after))
         status = tacit_fail(err, TACIT_INTEGRITY,
                             "account: a reserve of the log states another "
                             "epsilon than its events give");

@@ -3,7 +3,7 @@
  * word.
  *
  *   pld         privacy/pld.h: tight, for a schedule fixed beforehand
- *   rdp         privacy/rdp.h, true orders: what accounts enforce
+ *   rdp         privacy/rdp.h, true orders: what accounts hold several schedules to
  *   rdp-compat  privacy/rdp.h, as the reference prints it: for comparison only
  *   analytic    privacy/gaussian.h: exact, q = 1 only
  *

@@ -32,6 +32,7 @@ const tacit_audit_kind tacit_audit_kinds[] = {
     {"duplicate_device", "a pseudonym is enrolled twice"},
     {"bad_policy", "a device's declared policy is not signed by it"},
     {"policy_weakened", "a policy that allows more is not signed by the device or its policy key"},
+    {"policy_replayed", "a policy of the policy key was logged again, or after a newer one"},
     {"after_revocation", "a revoked device went on"},
     {"after_clone", "a device went on after it was frozen as a suspected clone"},
     {"sequence_gap", "a device's chain misses entries"},
@@ -43,7 +44,8 @@ const tacit_audit_kind tacit_audit_kinds[] = {
     {"bad_plan", "a plan is malformed"},
     {"duplicate_plan", "a round has two plans"},
     {"plan_without_schedule", "a plan's schedule is not logged before it"},
-    {"plan_off_schedule", "a plan is not the round that its schedule fixed"},
+    {"plan_off_schedule",
+     "a plan is not the round that its schedule fixed, or comes behind a later one"},
 
     {"reserve_without_plan", "a reserve's plan is not logged before it"},
     {"reserve_off_plan", "a reserve is not what its plan says"},
@@ -384,20 +386,22 @@ static tacit_status walk(audit_work *w)
 
 /* A lost account may have spent up to any cap that it ever had: a later, lower one, or one below
  * what is logged, takes nothing back. */
-static double device_epsilon(const audit_device *d)
+static tacit_status device_epsilon(const audit_device *d, double *epsilon, tacit_error *err)
 {
-    double logged = tacit_budget_epsilon(&d->budget);
-    return d->lost ? fmax(d->highest_cap, logged) : logged;
+    tacit_status status = tacit_budget_epsilon(&d->budget, epsilon, err);
+    *epsilon = d->lost ? fmax(d->highest_cap, *epsilon) : *epsilon;
+    return status;
 }
 
 /* A lost account is known by one epsilon at delta alone, and copies of that do not compose at the
  * same delta: nothing finite can be said of a subject on several such devices. */
-static double subject_epsilon(const audit_device *d)
+static tacit_status subject_epsilon(const audit_device *d, double *epsilon, tacit_error *err)
 {
     uint32_t devices = d->policy.devices_per_subject;
+    *epsilon = INFINITY;
     if (d->lost)
-        return devices > 1 ? INFINITY : device_epsilon(d);
-    return tacit_budget_epsilon_times(&d->budget, devices);
+        return devices > 1 ? TACIT_OK : device_epsilon(d, epsilon, err);
+    return tacit_budget_epsilon_times(&d->budget, devices, epsilon, err);
 }
 
 static tacit_status report_devices(audit_work *w)
@@ -408,12 +412,18 @@ static tacit_status report_devices(audit_work *w)
         return tacit_fail(w->err, TACIT_NO_MEMORY, "audit: no memory for the report");
     for (size_t i = 0; i < w->device_count; i++) {
         const audit_device *d = &w->devices[i];
+        double epsilon, of_subject;
+        tacit_status status = device_epsilon(d, &epsilon, w->err);
+        if (status == TACIT_OK)
+            status = subject_epsilon(d, &of_subject, w->err);
+        if (status != TACIT_OK)
+            return status;
         tacit_audit_device *r = &out->devices[out->device_count++];
         *r = (tacit_audit_device){
-            .epsilon = device_epsilon(d),
+            .epsilon = epsilon,
             .cap = d->policy.epsilon_cap,
             .delta = d->policy.delta,
-            .epsilon_subject = subject_epsilon(d),
+            .epsilon_subject = of_subject,
             .unit = d->unit,
             .devices_per_subject = d->policy.devices_per_subject,
             .reserves = d->reserves,
@@ -455,8 +465,8 @@ static void work_free(audit_work *w)
                          &w->schedule_by_lineage,
                          &w->plan_by_position,
                          &w->reserve_by_leaf};
-    audit_set *sets[] = {&w->ended,         &w->leaves,   &w->reserved, &w->device_lineage,
-                         &w->local_lineage, &w->policies, &w->digests};
+    audit_set *sets[] = {&w->ended,         &w->leaves,   &w->reserved,   &w->device_lineage,
+                         &w->local_lineage, &w->policies, &w->enrolments, &w->digests};
     for (size_t i = 0; i < sizeof maps / sizeof maps[0]; i++)
         audit_map_free(maps[i]);
     for (size_t i = 0; i < sizeof sets / sizeof sets[0]; i++)

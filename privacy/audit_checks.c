@@ -160,7 +160,7 @@ static const check_row rows[] = {
      KIND(POLICY_CHANGED),
      "changes",
      "no policy was changed",
-     {"policy_weakened"},
+     {"policy_weakened", "policy_replayed"},
      NULL},
     {"revocations",
      "revoked and frozen devices did nothing more",

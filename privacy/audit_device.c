@@ -1,4 +1,7 @@
 #include "privacy/audit_internal.h"
+#include "privacy/signed_policy.h"
+
+#include "common/digest.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -57,6 +60,18 @@ static tacit_status policy_is_new(audit_work *w, size_t device, ProtobufCBinaryD
     return audit_set_add(&w->policies, key, fresh, w->err);
 }
 
+/* The same of a policy together with the key that may raise it: with an enrolment of before, a key
+ * that the device gave up would come back. */
+static tacit_status enrolment_is_new(audit_work *w, size_t device, const Tacit__Enrol *enrol,
+                                     bool *fresh)
+{
+    uint8_t digest[TACIT_HASH_BYTES], key[TACIT_HASH_BYTES];
+    const tacit_span parts[] = {tacit_span_of(enrol->policy_key), tacit_span_of(enrol->policy)};
+    tacit_digest_parts(digest, TACIT_POLICY_KEY_DOMAIN, parts, 2);
+    pair_key(key, device, tacit_field_of(digest, sizeof digest));
+    return audit_set_add(&w->enrolments, key, fresh, w->err);
+}
+
 static void put_in_force(audit_device *d, const tacit_policy *policy)
 {
     if (strcmp(d->policy.witness, policy->witness) != 0)
@@ -72,8 +87,10 @@ static tacit_status take_policy(audit_work *w, size_t device, const Tacit__Enrol
     audit_device *d = &w->devices[device];
     tacit_policy policy;
     tacit_error reason;
-    bool first_time;
+    bool first_time, key_is_new;
     tacit_status status = policy_is_new(w, device, enrol->policy, &first_time);
+    if (status == TACIT_OK)
+        status = enrolment_is_new(w, device, enrol, &key_is_new);
     if (status != TACIT_OK)
         return status;
     if (tacit_policy_unpack(&policy, enrol->policy.data, enrol->policy.len, &reason) != TACIT_OK)
@@ -88,8 +105,9 @@ static tacit_status take_policy(audit_work *w, size_t device, const Tacit__Enrol
     }
     if (fresh || first_time || !tacit_policy_weakens(&d->policy, &policy))
         put_in_force(d, &policy);
-    d->has_policy_key = enrol->policy_key.len == TACIT_SIGN_KEY_BYTES;
-    if (d->has_policy_key)
+    if (key_is_new)
+        d->has_policy_key = enrol->policy_key.len == TACIT_SIGN_KEY_BYTES;
+    if (key_is_new && d->has_policy_key)
         memcpy(d->policy_key, enrol->policy_key.data, TACIT_SIGN_KEY_BYTES);
     if (!tacit_policy_enrol_holds(d->identity_key, enrol->policy, enrol->policy_key,
                                   enrol->policy_signature.data))
@@ -146,15 +164,30 @@ tacit_status audit_clone(audit_work *w, const tacit_entry *e)
     return status;
 }
 
-static bool policy_signed(const audit_device *d, const Tacit__PolicyChanged *p)
+/* Who may let a device do more: itself, in words that are new, or its policy key. */
+static tacit_status judge_change(audit_work *w, const audit_device *d, const tacit_policy *to,
+                                 const Tacit__PolicyChanged *p, tacit_policy_signer signer,
+                                 bool first_time, bool *holds)
 {
-    if (p->signature.len != TACIT_SIGNATURE_BYTES)
-        return false;
-    return tacit_signature_holds(d->identity_key, TACIT_POLICY_DOMAIN, p->policy.data,
-                                 p->policy.len, p->signature.data) ||
-           (d->has_policy_key &&
-            tacit_signature_holds(d->policy_key, TACIT_POLICY_DOMAIN, p->policy.data, p->policy.len,
-                                  p->signature.data));
+    double from = d->policy.epsilon_cap, cap = to->epsilon_cap;
+    *holds = false;
+    if (signer == TACIT_POLICY_BY_KEY && to->serial <= d->policy_serial)
+        return audit_note(w, "policy_replayed",
+                          "cap %.6g to %.6g by '%.60s': the policy key signed serial %llu, the log "
+                          "has its serial %llu",
+                          from, cap, p->who, (unsigned long long)to->serial,
+                          (unsigned long long)d->policy_serial);
+    bool weakens = tacit_policy_weakens(&d->policy, to);
+    if (weakens && signer == TACIT_POLICY_BY_NOBODY)
+        return audit_note(w, "policy_weakened", "cap %.6g to %.6g by '%.60s' without signature",
+                          from, cap, p->who);
+    if (weakens && signer == TACIT_POLICY_BY_DEVICE && !first_time)
+        return audit_note(w, "policy_weakened",
+                          "cap %.6g to %.6g by '%.60s' with a policy that was logged before: its "
+                          "signature may be an old one",
+                          from, cap, p->who);
+    *holds = true;
+    return TACIT_OK;
 }
 
 /* An unsigned weakening is a violation and does not take effect: what follows is held to the
@@ -165,7 +198,7 @@ tacit_status audit_policy_changed(audit_work *w, const tacit_entry *e)
     size_t device;
     tacit_policy to;
     tacit_error reason;
-    bool first_time;
+    bool first_time, holds;
     tacit_status status = audit_find_device(w, e, &device);
     if (status == TACIT_OK && device != AUDIT_NONE)
         status = policy_is_new(w, device, p->policy, &first_time);
@@ -177,14 +210,13 @@ tacit_status audit_policy_changed(audit_work *w, const tacit_entry *e)
     if (to.delta != d->policy.delta)
         return audit_note(w, "bad_policy", "the account's delta changed from %.6g to %.6g",
                           d->policy.delta, to.delta);
-    if (tacit_policy_weakens(&d->policy, &to) && !policy_signed(d, p))
-        return audit_note(w, "policy_weakened", "cap %.6g to %.6g by '%.60s' without signature",
-                          d->policy.epsilon_cap, to.epsilon_cap, p->who);
-    if (tacit_policy_weakens(&d->policy, &to) && !first_time)
-        return audit_note(w, "policy_weakened",
-                          "cap %.6g to %.6g by '%.60s' with a policy that was logged before: its "
-                          "signature may be an old one",
-                          d->policy.epsilon_cap, to.epsilon_cap, p->who);
+    tacit_policy_signer signer = tacit_policy_change_signer(
+        p, to.serial, d->identity_key, d->has_policy_key ? d->policy_key : NULL);
+    status = judge_change(w, d, &to, p, signer, first_time, &holds);
+    if (status != TACIT_OK || !holds)
+        return status;
+    if (signer == TACIT_POLICY_BY_KEY)
+        d->policy_serial = to.serial;
     put_in_force(d, &to);
     return TACIT_OK;
 }
@@ -290,12 +322,12 @@ static tacit_status find_terms(audit_work *w, const Tacit__Reserve *r, const Tac
     tacit_error reason;
     *terms = d->policy;
     *outdated = false;
-    tacit_status now = window_allowed(d, &d->policy, r, &reason),
-                 ever = window_allowed(d, &d->widest, r, &reason);
+    tacit_status now = window_allowed(d, &d->policy, r, &reason), ever = TACIT_REFUSED;
+    if (now == TACIT_REFUSED || !allows(&d->policy, r, plan))
+        ever = window_allowed(d, &d->widest, r, &reason);
     if (now == TACIT_NO_MEMORY || ever == TACIT_NO_MEMORY)
         return tacit_fail(w->err, TACIT_NO_MEMORY, "audit: no memory for a window");
-    *outdated = (now == TACIT_REFUSED || !allows(&d->policy, r, plan)) && ever != TACIT_REFUSED &&
-                allows(&d->widest, r, plan);
+    *outdated = ever != TACIT_REFUSED && allows(&d->widest, r, plan);
     if (!*outdated)
         return TACIT_OK;
     *terms = d->widest;
@@ -423,12 +455,17 @@ static tacit_status check_schedule_fits(audit_work *w, audit_device *d, const Ta
     if (whole_budget(w, r, plan, &whole, &reason) != TACIT_OK ||
         tacit_budget_join(&all, &whole, &reason) != TACIT_OK)
         return audit_note(w, "schedule_over_cap", "%s", reason.message);
-    double epsilon = tacit_budget_epsilon(&all);
+    double epsilon, lineage;
+    tacit_status status = tacit_budget_epsilon(&all, &epsilon, w->err);
+    if (status == TACIT_OK)
+        status = tacit_budget_epsilon(&whole, &lineage, w->err);
+    if (status != TACIT_OK)
+        return status;
     if (d->budget.schedules == 0)
         d->first_schedule = tacit_budget_filter_epsilon(&whole);
     else
         epsilon = fmax(epsilon, d->first_schedule);
-    d->lineages += tacit_budget_epsilon(&whole);
+    d->lineages += lineage;
     if (!(epsilon <= cap))
         return audit_note(w, "schedule_over_cap",
                           "the whole schedule brings epsilon to %.6g of %.6g", epsilon, cap);
@@ -476,8 +513,10 @@ static tacit_status charge(audit_work *w, const tacit_entry *e, size_t device, s
         return status;
     if (add_event(w, &d->budget, r, first, &reason) != TACIT_OK)
         return audit_note(w, "epsilon_mismatch", "%s", reason.message);
-    double epsilon = tacit_budget_epsilon(&d->budget);
-    status = audit_keep_point(w, device, epsilon);
+    double epsilon;
+    status = tacit_budget_epsilon(&d->budget, &epsilon, w->err);
+    if (status == TACIT_OK)
+        status = audit_keep_point(w, device, epsilon);
     if (status == TACIT_OK && !tacit_budget_same(epsilon, r->epsilon_after))
         status = audit_note(w, "epsilon_mismatch", "logged %.12g, recomputed %.12g",
                             r->epsilon_after, epsilon);

@@ -81,11 +81,11 @@ typedef struct audit_device {
     bool private_reserve;  /* there was one */
     tacit_privacy_unit unit;
     uint64_t sequence, reserves, spends, accepted;
-    uint64_t plans_end; /* the newest plan that it took is the entry before this; 0: none */
-    uint64_t enrolled;  /* entry of its first enrolment */
-    uint64_t
-        new_plans;   /* the newest plan that it ever reserved is the entry before this; 0: none */
-    audit_run *runs; /* its private reserves in order, equal neighbours together */
+    uint64_t policy_serial; /* newest policy that its policy key signed; 0: none */
+    uint64_t plans_end;     /* the newest plan that it took is the entry before this; 0: none */
+    uint64_t enrolled;      /* entry of its first enrolment */
+    uint64_t new_plans;     /* the newest plan it ever reserved is the entry before this; 0: none */
+    audit_run *runs;        /* its private reserves in order, equal neighbours together */
     size_t run_count, run_capacity;
     uint8_t head[TACIT_HASH_BYTES];
 } audit_device;
@@ -94,7 +94,8 @@ typedef struct audit_schedule {
     uint64_t entry;
     Tacit__Schedule *schedule;
     uint8_t hash[TACIT_HASH_BYTES];
-    uint64_t next_version; /* versions of the lineage published so far are below it */
+    uint64_t last_version; /* newest that the lineage published; 0: none */
+    uint64_t next_round;   /* rounds planned so far are below it */
     tacit_budget *whole;   /* what all its rounds amount to, once a device began it; else NULL */
     uint64_t whole_values; /* trainable values that `whole` is for */
 } audit_schedule;
@@ -228,6 +229,7 @@ typedef struct audit_work {
     audit_set device_lineage;  /* hash of (device, lineage) of a schedule */
     audit_set local_lineage;   /* the same of local training */
     audit_set policies;        /* hash of (device, policy) */
+    audit_set enrolments;      /* hash of (device, policy key and policy) */
     audit_set digests;         /* update digests */
 } audit_work;
 

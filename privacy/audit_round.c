@@ -35,7 +35,7 @@ tacit_status audit_schedule_logged(audit_work *w, const tacit_entry *e)
         return status;
     }
     audit_schedule *s = &w->schedules[w->schedule_count];
-    *s = (audit_schedule){.entry = w->at, .schedule = schedule, .next_version = 1};
+    *s = (audit_schedule){.entry = w->at, .schedule = schedule};
     tacit_digest(s->hash, bytes.data, bytes.len);
     status = audit_map_add(&w->schedule_by_hash, s->hash, TACIT_HASH_BYTES, w->schedule_count,
                            &fresh_hash, w->err);
@@ -70,6 +70,17 @@ static tacit_status plan_register(audit_work *w, size_t plan)
         status = audit_note(w, "duplicate_plan", "round %u of its schedule has a plan already",
                             p->plan->round_index);
     return status;
+}
+
+/* Rounds come in the order of their schedule: a version states the rounds up to its own, so a round
+ * that was skipped must not be made up for below one that ran. */
+static tacit_status plan_in_order(audit_work *w, const Tacit__Plan *plan, audit_schedule *s)
+{
+    uint64_t next = s->next_round, end = (uint64_t)plan->round_index + 1;
+    s->next_round = end > next ? end : next;
+    return end < next ? audit_note(w, "plan_off_schedule", "round %u is planned after round %llu",
+                                   plan->round_index, (unsigned long long)next - 1)
+                      : TACIT_OK;
 }
 
 static tacit_status plan_take(audit_work *w, Tacit__Plan *plan, ProtobufCBinaryData bytes,
@@ -109,13 +120,15 @@ tacit_status audit_plan_logged(audit_work *w, const tacit_entry *e)
         status = audit_note(w, "plan_without_schedule", "its schedule is not logged before it");
         goto drop;
     }
-    const audit_schedule *s = &w->schedules[schedule];
+    audit_schedule *s = &w->schedules[schedule];
     if (tacit_plan_follows_schedule(plan, s->schedule, s->hash, &reason) != TACIT_OK) {
         status = audit_note(w, "plan_off_schedule", "%s", reason.message);
         if (status != TACIT_OK || plan->round_index >= s->schedule->n_rounds)
             goto drop;
     }
-    return plan_take(w, plan, bytes, schedule);
+    status = plan_in_order(w, plan, s);
+    if (status == TACIT_OK)
+        return plan_take(w, plan, bytes, schedule);
 drop:
     tacit_message_free(plan);
     return status;
@@ -306,14 +319,20 @@ static tacit_status check_epsilon(audit_work *w, const Tacit__AdapterManifest *m
                       r->epsilon_server, r->epsilon_published, r->delta, r->rule);
 }
 
+static bool is_initial(const audit_work *w, const audit_plan *p)
+{
+    ProtobufCBinaryData digest = p->plan->parent_digest,
+                        initial = w->schedules[p->schedule].schedule->initial_adapter;
+    return initial.len == TACIT_HASH_BYTES && digest.len == TACIT_HASH_BYTES &&
+           memcmp(initial.data, digest.data, TACIT_HASH_BYTES) == 0;
+}
+
 /* Published before, in the plan's lineage; one of another lineage only as the adapter that the
  * schedule says it starts from. */
 static bool known_adapter(const audit_work *w, uint64_t version, const audit_plan *p)
 {
-    ProtobufCBinaryData digest = p->plan->parent_digest,
-                        initial = w->schedules[p->schedule].schedule->initial_adapter;
-    bool from_outside = initial.len == TACIT_HASH_BYTES && digest.len == TACIT_HASH_BYTES &&
-                        memcmp(initial.data, digest.data, TACIT_HASH_BYTES) == 0;
+    ProtobufCBinaryData digest = p->plan->parent_digest;
+    bool from_outside = is_initial(w, p);
     for (size_t i = w->manifest_count; i > 0; i--) {
         const audit_manifest *m = &w->manifests[i - 1];
         if (m->version == version && digest.len == TACIT_HASH_BYTES &&
@@ -331,10 +350,10 @@ static tacit_status check_version(audit_work *w, const Tacit__AdapterManifest *m
     if (p->published)
         return audit_note(w, "manifest_chain", "the round was published before");
     p->published = true;
-    if (m->version < s->next_version)
+    if (m->version <= s->last_version)
         return audit_note(w, "manifest_chain", "version %llu is not above %llu",
-                          (unsigned long long)m->version, (unsigned long long)s->next_version - 1);
-    s->next_version = m->version + 1;
+                          (unsigned long long)m->version, (unsigned long long)s->last_version);
+    s->last_version = m->version;
     if (m->parent_version != p->plan->parent_version)
         return audit_note(w, "manifest_chain", "parent %llu, the plan's is %llu",
                           (unsigned long long)m->parent_version,
@@ -343,6 +362,11 @@ static tacit_status check_version(audit_work *w, const Tacit__AdapterManifest *m
         return audit_note(w, "manifest_chain",
                           "parent %llu with that digest was not published in its lineage",
                           (unsigned long long)m->parent_version);
+    if (m->parent_version && is_initial(w, p))
+        return audit_remark(w, "inherited_adapter",
+                            "version %llu goes on from version %llu of another lineage: what the "
+                            "rounds of that one reveal comes on top of the epsilon stated here",
+                            (unsigned long long)m->version, (unsigned long long)m->parent_version);
     return TACIT_OK;
 }
 

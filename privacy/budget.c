@@ -1,7 +1,9 @@
 #include "privacy/budget.h"
 
 #include "common/bytes.h"
+#include "privacy/accountant.h"
 #include "privacy/noise.h"
+#include "privacy/pld_memo.h"
 #include "privacy/policy.h"
 
 #include <math.h>
@@ -22,6 +24,7 @@ tacit_status tacit_budget_add(tacit_budget *b, const tacit_event *event, uint64_
     tacit_status status = tacit_rdp_add(&b->spent, event, TACIT_RDP_TRUE, err);
     if (status != TACIT_OK)
         return status;
+    tacit_event_list_add(&b->events, event);
     b->noise_values = drawn;
     b->schedules += first_of_schedule;
     return TACIT_OK;
@@ -32,26 +35,34 @@ void tacit_budget_add_unprotected(tacit_budget *b)
     b->unprotected++;
 }
 
-/* Epsilon at the delta that the sampler leaves when it is charged for `assumed`. */
-static double epsilon_assuming(const tacit_budget *b, double assumed)
+/* What the sampler leaves of delta when it is charged for `epsilon`. */
+static double delta_left(const tacit_budget *b, double epsilon)
 {
-    double delta = b->delta - tacit_noise_delta(b->noise_values, assumed);
+    return b->delta - tacit_noise_delta(b->noise_values, epsilon);
+}
+
+static double rdp_assuming(const tacit_budget *b, bool fixed_order, double assumed)
+{
+    double delta = delta_left(b, assumed);
     if (!(delta > 0))
         return INFINITY;
-    return b->schedules > 1 ? tacit_rdp_epsilon_at(&b->spent, b->filter_order, delta)
-                            : tacit_rdp_epsilon(&b->spent, delta, NULL);
+    return fixed_order ? tacit_rdp_epsilon_at(&b->spent, b->filter_order, delta)
+                       : tacit_rdp_epsilon(&b->spent, delta, NULL);
 }
 
 #define SHARE_ITERATIONS 200
 
-/* The least fixed point, from below: epsilon_assuming grows with what it assumes. What is returned
- * covers itself, epsilon_assuming(it) <= it. The steps shrink by a factor that is far below 1
- * unless the sampler takes nearly all of delta. */
-static double epsilon_of(const tacit_budget *b)
+/* The least fixed point, from below: rdp_assuming grows with what it assumes. What is returned
+ * covers itself, rdp_assuming(it) <= it. The steps shrink by a factor that is far below 1
+ * unless the sampler takes nearly all of delta. An account without private events costs nothing,
+ * whatever its delta. */
+static double rdp_epsilon(const tacit_budget *b, bool fixed_order)
 {
-    double epsilon = b->lost ? INFINITY : epsilon_assuming(b, 0);
+    if (b->noise_values == 0 && !b->lost)
+        return 0;
+    double epsilon = b->lost ? INFINITY : rdp_assuming(b, fixed_order, 0);
     for (int i = 0; epsilon < INFINITY && i < SHARE_ITERATIONS; i++) {
-        double next = epsilon_assuming(b, epsilon);
+        double next = rdp_assuming(b, fixed_order, epsilon);
         if (next <= epsilon)
             return epsilon;
         epsilon = next;
@@ -59,27 +70,143 @@ static double epsilon_of(const tacit_budget *b)
     return INFINITY;
 }
 
-/* An account without private events costs nothing, whatever its delta. */
-double tacit_budget_epsilon(const tacit_budget *b)
-{
-    return b->noise_values || b->lost ? epsilon_of(b) : 0;
-}
-
 double tacit_budget_filter_epsilon(const tacit_budget *b)
 {
-    tacit_budget fixed = *b;
-    fixed.schedules = 2;
-    return tacit_budget_epsilon(&fixed);
+    return rdp_epsilon(b, true);
 }
 
-double tacit_budget_epsilon_times(const tacit_budget *b, uint32_t times)
+/* More than what gaussian.h and the transforms' own margins leave open (pld.h, rdp.h). */
+#define TIGHT_MARGIN 0x1p-33
+
+/* Of a fixed schedule, where the sampler is charged for `bound`: valid when not above it. */
+static tacit_status tight_assuming(const tacit_budget *b, double bound, double *epsilon,
+                                   tacit_error *err)
+{
+    tacit_event_list list = b->events;
+    for (uint32_t i = 0; i < list.n; i++)
+        list.item[i].sigma =
+            tacit_noise_dominating(list.item[i].sigma * TACIT_GRID_NORM) / TACIT_GRID_NORM;
+    tacit_status status = tacit_pld_epsilon_of(&list, delta_left(b, bound), epsilon, err);
+    *epsilon += *epsilon * TIGHT_MARGIN;
+    return status;
+}
+
+#define TIGHT_ITERATIONS 50
+
+/* Lowers *epsilon, which holds already, to what the loss distribution gives. Each value holds, for
+ * what the sampler is charged with is not below it; where the sampler's share matters, the next
+ * one assumes less. */
+static tacit_status tighten(const tacit_budget *b, double *epsilon, tacit_error *err)
+{
+    for (int i = 0; i < TIGHT_ITERATIONS; i++) {
+        double tight, left = delta_left(b, *epsilon);
+        tacit_status status = tight_assuming(b, *epsilon, &tight, err);
+        if (status != TACIT_OK)
+            return status;
+        if (!(tight < *epsilon))
+            return TACIT_OK;
+        *epsilon = tight;
+        if (delta_left(b, tight) <= left * (1 + 0x1p-33))
+            return TACIT_OK;
+    }
+    return TACIT_OK;
+}
+
+tacit_status tacit_budget_epsilon(const tacit_budget *b, double *epsilon, tacit_error *err)
+{
+    *epsilon = rdp_epsilon(b, b->schedules > 1);
+    if (*epsilon > TACIT_BUDGET_TIGHT_MOST || *epsilon == 0 || b->schedules > 1)
+        return TACIT_OK;
+    tacit_status status = tighten(b, epsilon, err);
+    if (status != TACIT_OK)
+        *epsilon = INFINITY;
+    return status;
+}
+
+tacit_status tacit_budget_epsilon_times(const tacit_budget *b, uint32_t times, double *epsilon,
+                                        tacit_error *err)
 {
     tacit_budget all = *b;
-    for (uint32_t i = 1; i < times && !all.lost; i++)
-        tacit_rdp_join(&all.spent, &b->spent);
+    tacit_rdp doubled = b->spent; /* sums are exact, so their order does not matter */
+    for (uint32_t left = times - (times > 0); left; left >>= 1) {
+        if (left & 1)
+            tacit_rdp_join(&all.spent, &doubled);
+        tacit_rdp_join(&doubled, &doubled);
+    }
+    tacit_event_list_repeat(&all.events, times);
+    *epsilon = INFINITY;
     if (!tacit_mul_u64(b->noise_values, times, &all.noise_values))
-        return INFINITY;
-    return tacit_budget_epsilon(&all);
+        return TACIT_OK;
+    return tacit_budget_epsilon(&all, epsilon, err);
+}
+
+/* The cost of one schedule of *event. */
+static tacit_status alone(const tacit_event *event, uint64_t values, double delta, double *epsilon,
+                          tacit_error *err)
+{
+    tacit_budget b;
+    tacit_budget_open(&b, 1, delta);
+    tacit_status status = tacit_budget_add(&b, event, values, true, err);
+    return status == TACIT_OK ? tacit_budget_epsilon(&b, epsilon, err) : status;
+}
+
+#define CALIBRATION_ATTEMPTS 100
+#define CALIBRATION_STEP 1e-9
+
+/* Upwards from event->sigma by steps that double until the cost is at most epsilon, then between
+ * the last two. */
+static tacit_status least_sigma(const tacit_event *event, uint64_t values, double epsilon,
+                                double delta, double *sigma, tacit_error *err)
+{
+    tacit_event at = *event;
+    double too_little = 0, enough = INFINITY, step = CALIBRATION_STEP / 8;
+    for (int i = 0; i < CALIBRATION_ATTEMPTS; i++) {
+        double cost;
+        tacit_status status = alone(&at, values, delta, &cost, err);
+        if (status != TACIT_OK)
+            return status;
+        *(cost <= epsilon ? &enough : &too_little) = at.sigma;
+        if (too_little == 0 || enough <= too_little * (1 + CALIBRATION_STEP))
+            break;
+        at.sigma = enough < INFINITY ? (too_little + enough) / 2 : too_little * (1 + step);
+        step *= 2;
+    }
+    *sigma = enough;
+    return enough < INFINITY
+               ? TACIT_OK
+               : tacit_fail(err, TACIT_REFUSED, "no noise costs at most epsilon %g at delta %g",
+                            epsilon, delta);
+}
+
+/* The accountants' answers, which know nothing of the budget's margins, are below what is sought by
+ * very little unless the sampler's share of delta is large. */
+tacit_status tacit_budget_calibrate(const tacit_event *shape, uint64_t values, double epsilon,
+                                    double delta, double *sigma, tacit_error *err)
+{
+    static const char *const names[] = {"pld", "rdp"};
+    tacit_event event = *shape;
+    uint64_t drawn;
+    double left =
+        tacit_mul_u64(values, shape->count, &drawn) ? delta - tacit_noise_delta(drawn, epsilon) : 0;
+    if (!(left > 0))
+        return tacit_fail(err, TACIT_USAGE,
+                          "the sampler's inexactness leaves nothing of delta %g at epsilon %g over "
+                          "%llu values and %llu steps; ask for less epsilon",
+                          delta, epsilon, (unsigned long long)values,
+                          (unsigned long long)shape->count);
+    tacit_status status = TACIT_REFUSED;
+    event.sigma = INFINITY;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        const tacit_accountant *a;
+        double found;
+        tacit_status one = tacit_accountant_find(&a, names[i], err);
+        if (one == TACIT_OK)
+            one = tacit_accountant_calibrate(a, shape, epsilon, left, &found, err);
+        if (one == TACIT_OK)
+            event.sigma = fmin(event.sigma, found);
+        status = one == TACIT_OK ? TACIT_OK : status;
+    }
+    return status == TACIT_OK ? least_sigma(&event, values, epsilon, delta, sigma, err) : status;
 }
 
 tacit_status tacit_budget_event(tacit_event *out, const Tacit__Reserve *reserve, tacit_error *err)
@@ -98,6 +225,7 @@ tacit_status tacit_budget_join(tacit_budget *b, const tacit_budget *other, tacit
     if (!tacit_add_u64(b->noise_values, other->noise_values, &b->noise_values))
         return tacit_fail(err, TACIT_REFUSED, "budget: too many noise values to account for");
     tacit_rdp_join(&b->spent, &other->spent);
+    tacit_event_list_join(&b->events, &other->events);
     b->schedules += other->schedules;
     b->unprotected += other->unprotected;
     b->lost = b->lost || other->lost;
@@ -169,12 +297,13 @@ tacit_status tacit_budget_schedule_epsilon(double *epsilon, const Tacit__Schedul
     tacit_budget_open(&b, 1, schedule->delta);
     tacit_status status =
         tacit_budget_add_schedule(&b, schedule, rounds, values, &unprotected, err);
-    if (status == TACIT_OK)
-        *epsilon = unprotected ? INFINITY : tacit_budget_epsilon(&b);
-    return status;
+    if (status != TACIT_OK)
+        return status;
+    *epsilon = INFINITY;
+    return unprotected ? TACIT_OK : tacit_budget_epsilon(&b, epsilon, err);
 }
 
-#define BUDGET_FORMAT 1
+#define BUDGET_FORMAT 2
 
 void tacit_budget_write(const tacit_budget *b, uint8_t out[TACIT_BUDGET_BYTES])
 {
@@ -191,6 +320,7 @@ void tacit_budget_write(const tacit_budget *b, uint8_t out[TACIT_BUDGET_BYTES])
         tacit_store_u64(out + 36 + 16 * i, (uint64_t)b->spent.rho[i]);
         tacit_store_u64(out + 44 + 16 * i, (uint64_t)(b->spent.rho[i] >> 64));
     }
+    tacit_event_list_write(&b->events, out + 36 + 16 * TACIT_RDP_ORDERS);
 }
 
 tacit_status tacit_budget_read(tacit_budget *out, const void *bytes, size_t size, tacit_error *err)
@@ -208,7 +338,8 @@ tacit_status tacit_budget_read(tacit_budget *out, const void *bytes, size_t size
         uint64_t low = tacit_cursor_u64(&c);
         out->spent.rho[i] = (unsigned __int128)tacit_cursor_u64(&c) << 64 | low;
     }
-    if (c.failed || size != TACIT_BUDGET_BYTES || format != BUDGET_FORMAT || lost > 1 ||
+    bool sound = tacit_event_list_read(&out->events, &c);
+    if (!sound || c.failed || size != TACIT_BUDGET_BYTES || format != BUDGET_FORMAT || lost > 1 ||
         out->filter_order >= TACIT_RDP_ORDERS || !(out->delta > 0 && out->delta < 1))
         return tacit_fail(err, TACIT_BAD_INPUT, "stored budget: malformed");
     return TACIT_OK;

@@ -45,7 +45,7 @@ tacit_status tacit_canary_claim(double *epsilon, const tacit_mechanism *m, uint6
                       delta); /* one schedule: the cap, which fixes an order, plays no part */
     status = tacit_budget_add(&b, &event, values, true, err);
     if (status == TACIT_OK)
-        *epsilon = tacit_budget_epsilon(&b);
+        status = tacit_budget_epsilon(&b, epsilon, err);
     return status;
 }
 

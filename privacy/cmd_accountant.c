@@ -2,7 +2,7 @@
 
 void accountant_choice_defaults(accountant_choice *c)
 {
-    *c = (accountant_choice){.accountant_word = "rdp", .neighbours_word = "add-remove"};
+    *c = (accountant_choice){.accountant_word = "pld", .neighbours_word = "add-remove"};
 }
 
 tacit_status accountant_choice_read(accountant_choice *c, tacit_error *err)

@@ -26,7 +26,7 @@ typedef struct accountant_choice {
 /* Rows for a table of options; `c` is an accountant_choice. */
 #define ACCOUNTANT_CHOICE_ROWS(c)                                                                  \
     CHOICE_TEXT("accountant", &(c).accountant_word, "WORD",                                        \
-                "pld, rdp (the default), rdp-compat or analytic"),                                 \
+                "pld (the default), rdp, rdp-compat or analytic"),                                 \
         CHOICE_TEXT("neighbours", &(c).neighbours_word, "WORD",                                    \
                     "add-remove (the default) or replace-one"),                                    \
         CHOICE_TEXT("orders", &(c).orders_word, "A,B,...",                                         \

@@ -144,7 +144,7 @@ static const char *check_reserve(const Tacit__Entry *e)
         r->steps >= 1 && r->steps <= TACIT_STEPS_MAX ? NULL : "steps are out of range",
         check_separation(r), r->values >= 1 ? NULL : "values are missing",
         r->delta > 0 && r->delta < 1 ? NULL : "delta is out of range",
-        r->accountant == TACIT__ACCOUNTANT_KIND__ACCOUNTANT_RDP ? NULL : "accountant is unknown",
+        r->accountant == TACIT__ACCOUNTANT_KIND__ACCOUNTANT_PLD ? NULL : "accountant is unknown",
         need_text(r->accountant_version, "accountant_version is missing"),
         isfinite(r->epsilon_cap) && r->epsilon_cap > 0 ? NULL : "epsilon_cap is out of range");
     if (complaint)

@@ -18,7 +18,7 @@
 #define TACIT_POLICY_KEY_DOMAIN "tacit-policy-key-1" /* signs policy key || policy */
 #define TACIT_MANIFEST_DOMAIN "tacit-manifest-1"
 #define TACIT_ROTATE_DOMAIN "tacit-rotate-1" /* signs old key || new key */
-#define TACIT_ACCOUNTANT_VERSION "rdp-2"
+#define TACIT_ACCOUNTANT_VERSION "pld-1"
 
 /* An opened entry. `entry` and `leaf` hold as long as it is open. */
 typedef struct tacit_entry {

@@ -64,7 +64,7 @@ const tacit_note_key *tacit_ledger_key(const tacit_ledger *ledger);
  *                     reserve; a policy that allows more without the right signature
  *   TACIT_CONFLICT    sequence ahead of the chain (earlier entries first); no server_start yet; a
  *                     round's plan, a plan's reserve, a reserve's spend, an update's digest or
- *                     decision exists already
+ *                     decision exists already; a plan is of a round before one that is planned
  *   TACIT_NOT_FOUND   the plan, schedule, reserve or spend that it refers to is not logged */
 tacit_status tacit_ledger_append(tacit_ledger *ledger, const void *bytes, size_t size,
                                  uint64_t *index, uint8_t leaf[TACIT_HASH_BYTES],
@@ -156,6 +156,16 @@ typedef struct tacit_ledger_device {
 
 tacit_status tacit_ledger_device_get(tacit_ledger *ledger, const uint8_t device[TACIT_DEVICE_BYTES],
                                      tacit_ledger_device *out, tacit_error *err) TACIT_MUST_CHECK;
+
+/* The newest policy of a device's account that its policy key signed (privacy/signed_policy.h). */
+typedef struct tacit_ledger_signed {
+    uint64_t serial; /* 0: none */
+    uint64_t index;  /* of its PolicyChanged entry */
+} tacit_ledger_signed;
+tacit_status tacit_ledger_signed_policy(tacit_ledger *ledger,
+                                        const uint8_t device[TACIT_DEVICE_BYTES],
+                                        tacit_ledger_signed *out,
+                                        tacit_error *err) TACIT_MUST_CHECK;
 
 /* What a lineage asks of an account next: the next round, or, before a device's first reserve of
  * it, its whole schedule. One price serves many devices; it keeps what it has computed of others.

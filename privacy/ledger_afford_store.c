@@ -176,7 +176,11 @@ static tacit_status begun_lineages(tacit_ledger *ledger, tacit_ledger_price *pri
             break;
         if (*sum == 0)
             *first = tacit_budget_filter_epsilon(&whole);
-        *sum += tacit_budget_epsilon(&whole);
+        double epsilon;
+        status = tacit_budget_epsilon(&whole, &epsilon, err);
+        if (status != TACIT_OK)
+            break;
+        *sum += epsilon;
     }
     tacit_statement_end(s);
     return status;
@@ -185,7 +189,7 @@ static tacit_status begun_lineages(tacit_ledger *ledger, tacit_ledger_price *pri
 static tacit_status fits(tacit_ledger *ledger, const ledger_budget *b, tacit_ledger_price *price,
                          bool *out, tacit_error *err)
 {
-    double sum, first, cap = b->policy.epsilon_cap;
+    double sum, first, in_all, by_itself, cap = b->policy.epsilon_cap;
     bool begun;
     tacit_budget all = b->budget, alone = tacit_budget_empty_like(&b->budget);
     tacit_status status = begun_lineages(ledger, price, b, &sum, &first, &begun, err);
@@ -193,11 +197,15 @@ static tacit_status fits(tacit_ledger *ledger, const ledger_budget *b, tacit_led
         status = tacit_budget_join(&all, begun ? &price->round : &price->whole, err);
     if (status == TACIT_OK)
         status = tacit_budget_join(&alone, &price->whole, err);
+    if (status == TACIT_OK)
+        status = tacit_budget_epsilon(&all, &in_all, err);
+    if (status == TACIT_OK)
+        status = tacit_budget_epsilon(&alone, &by_itself, err);
     if (status != TACIT_OK)
         return status;
-    *out = tacit_budget_epsilon(&all) <= cap;
+    *out = in_all <= cap;
     if (!begun && *out)
-        *out = sum + tacit_budget_epsilon(&alone) <= cap && first <= cap;
+        *out = sum + by_itself <= cap && first <= cap;
     return TACIT_OK;
 }
 

@@ -1,6 +1,7 @@
 /* Shared by the files of the ledger alone: ledger_store.c keeps the tree, ledger_kinds_store.c the
- * state that entries of each kind leave behind, ledger_restore_store.c under which origin the log
- * goes on, ledger_afford_store.c answers what an account holds. */
+ * state that entries of each kind leave behind, ledger_signed_store.c what policy keys signed,
+ * ledger_restore_store.c under which origin the log goes on, ledger_afford_store.c answers what an
+ * account holds. */
 #ifndef TACIT_PRIVACY_LEDGER_INTERNAL_H
 #define TACIT_PRIVACY_LEDGER_INTERNAL_H
 
@@ -47,6 +48,12 @@ tacit_status ledger_window_allowed(tacit_ledger *ledger,
                                    const uint8_t identity_key[TACIT_SIGN_KEY_BYTES],
                                    const tacit_policy *policy, const tacit_event *event,
                                    uint64_t values, tacit_error *err) TACIT_MUST_CHECK;
+
+/* Takes entry `index` as the newest policy that the policy key of this account signed. It comes
+ * after every one before it, whatever it allows: TACIT_REFUSED. */
+tacit_status ledger_signed_take(tacit_ledger *ledger,
+                                const uint8_t identity_key[TACIT_SIGN_KEY_BYTES], uint64_t serial,
+                                uint64_t index, tacit_error *err) TACIT_MUST_CHECK;
 
 /* The SQL scripts of the component "ledger". */
 extern const tacit_migrations ledger_migrations;

@@ -2,6 +2,7 @@
 
 #include "common/clock.h"
 #include "common/digest.h"
+#include "privacy/signed_policy.h"
 #include "privacy/window.h"
 
 #include <math.h>
@@ -150,17 +151,6 @@ done:
 
 /* --- the server's kinds --- */
 
-/* A policy by signature: of the identity key, or of the policy key where one is pinned. */
-static bool policy_signed(const ledger_account *a, ProtobufCBinaryData policy,
-                          ProtobufCBinaryData signature)
-{
-    return signature.len == TACIT_SIGNATURE_BYTES &&
-           (tacit_signature_holds(a->identity_key, TACIT_POLICY_DOMAIN, policy.data, policy.len,
-                                  signature.data) ||
-            (a->has_policy_key && tacit_signature_holds(a->policy_key, TACIT_POLICY_DOMAIN,
-                                                        policy.data, policy.len, signature.data)));
-}
-
 static tacit_status account_for_enrol(tacit_ledger *ledger, const Tacit__Enrol *enrol,
                                       ledger_account *out, tacit_error *err)
 {
@@ -207,6 +197,30 @@ static tacit_status policy_is_new(tacit_ledger *ledger, const ledger_account *a,
         status =
             run_blobs(ledger, "INSERT INTO ledger_policy (identity_key, policy) VALUES ($1, $2)",
                       row, 2, err);
+    return status;
+}
+
+/* Whether this account declares this policy together with this policy key for the first time: with
+ * an enrolment of before, a key that the device gave up would come back. */
+static tacit_status enrolment_is_new(tacit_ledger *ledger, const ledger_account *a,
+                                     const Tacit__Enrol *enrol, bool *fresh, tacit_error *err)
+{
+    bool seen;
+    static const uint8_t none; /* a blob without bytes, where a NULL pointer is no blob */
+    const size_t key_size = enrol->policy_key.len;
+    const tacit_span row[] = {{a->identity_key, TACIT_SIGN_KEY_BYTES},
+                              {key_size ? enrol->policy_key.data : &none, key_size},
+                              tacit_span_of(enrol->policy)};
+    tacit_status status = exists_blobs(ledger,
+                                       "SELECT 1 FROM ledger_enrolment WHERE identity_key = $1"
+                                       " AND policy_key = $2 AND policy = $3",
+                                       row, 3, &seen, err);
+    *fresh = !seen;
+    if (status == TACIT_OK && !seen)
+        status = run_blobs(ledger,
+                           "INSERT INTO ledger_enrolment (identity_key, policy_key, policy)"
+                           " VALUES ($1, $2, $3)",
+                           row, 3, err);
     return status;
 }
 
@@ -270,6 +284,7 @@ static tacit_status apply_enrol(tacit_ledger *ledger, const tacit_entry *e, uint
 {
     const Tacit__Enrol *enrol = e->entry->enrol;
     ledger_account a;
+    bool key_is_new;
     tacit_status status = account_for_enrol(ledger, enrol, &a, err);
     if (status != TACIT_OK)
         return status;
@@ -277,10 +292,13 @@ static tacit_status apply_enrol(tacit_ledger *ledger, const tacit_entry *e, uint
                                   enrol->policy_signature.data))
         return tacit_fail(err, TACIT_INTEGRITY, "ledger: the device did not sign its policy");
     status = declare_policy(ledger, &a, enrol, err);
+    if (status == TACIT_OK)
+        status = enrolment_is_new(ledger, &a, enrol, &key_is_new, err);
     if (status != TACIT_OK)
         return status;
-    a.has_policy_key = enrol->policy_key.len == TACIT_SIGN_KEY_BYTES;
-    if (a.has_policy_key)
+    if (key_is_new)
+        a.has_policy_key = enrol->policy_key.len == TACIT_SIGN_KEY_BYTES;
+    if (key_is_new && a.has_policy_key)
         memcpy(a.policy_key, enrol->policy_key.data, TACIT_SIGN_KEY_BYTES);
     status = account_write(ledger, &a, err);
     if (status != TACIT_OK)
@@ -369,6 +387,29 @@ static tacit_status plan_insert(tacit_ledger *ledger, const Tacit__Plan *plan,
     return tacit_statement_finish(s, err);
 }
 
+/* Rounds come in the order of their schedule: a version states the rounds up to its own, so one
+ * that was skipped is not made up for below one that ran. */
+static tacit_status plan_in_order(tacit_ledger *ledger, const Tacit__Plan *plan, tacit_error *err)
+{
+    tacit_statement *s;
+    bool later = false;
+    tacit_status status = tacit_statement_begin(
+        ledger->db, &s, "SELECT 1 FROM ledger_plan WHERE lineage = $1 AND round_index > $2 LIMIT 1",
+        err);
+    if (status != TACIT_OK)
+        return status;
+    tacit_bind_blob(s, 1, plan->lineage.data, plan->lineage.len);
+    tacit_bind_u64(s, 2, plan->round_index);
+    status = tacit_statement_step(s, &later, err);
+    tacit_statement_end(s);
+    if (status == TACIT_OK && later)
+        status = tacit_fail(err, TACIT_CONFLICT,
+                            "ledger: round %u of its schedule is behind one that was planned; go "
+                            "on with the next",
+                            plan->round_index);
+    return status;
+}
+
 static tacit_status apply_plan(tacit_ledger *ledger, const tacit_entry *e, uint64_t index,
                                tacit_error *err)
 {
@@ -386,6 +427,7 @@ static tacit_status apply_plan(tacit_ledger *ledger, const tacit_entry *e, uint6
                               err),
               done);
     TACIT_TRY(tacit_plan_follows_schedule(plan, schedule, plan->schedule_hash.data, err), done);
+    TACIT_TRY(plan_in_order(ledger, plan, err), done);
     status = plan_insert(ledger, plan, bytes, index, err);
 done:
     tacit_message_free(schedule);
@@ -442,10 +484,26 @@ static tacit_status apply_update(tacit_ledger *ledger, const tacit_entry *e, uin
                      &leaf, 1, err);
 }
 
+/* Who may let a device do more: itself, in words that are new, or its policy key. */
+static tacit_status judge_change(const ledger_account *a, const tacit_policy *to,
+                                 tacit_policy_signer signer, bool fresh, tacit_error *err)
+{
+    if (signer == TACIT_POLICY_BY_KEY || !tacit_policy_weakens(&a->policy, to))
+        return TACIT_OK;
+    if (signer == TACIT_POLICY_BY_NOBODY)
+        return tacit_fail(err, TACIT_REFUSED,
+                          "ledger: a policy that allows more must be signed by the device or, for "
+                          "this device, by its policy key");
+    if (!fresh)
+        return tacit_fail(err, TACIT_REFUSED,
+                          "ledger: this policy was logged before, so its signature may be an old "
+                          "one; sign one that differs, if only in a digit of its cap");
+    return TACIT_OK;
+}
+
 static tacit_status apply_policy_changed(tacit_ledger *ledger, const tacit_entry *e, uint64_t index,
                                          tacit_error *err)
 {
-    (void)index;
     const Tacit__PolicyChanged *change = e->entry->policy_changed;
     ledger_account a;
     tacit_policy to;
@@ -455,20 +513,17 @@ static tacit_status apply_policy_changed(tacit_ledger *ledger, const tacit_entry
         status = tacit_policy_unpack(&to, change->policy.data, change->policy.len, err);
     if (status == TACIT_OK)
         status = policy_is_new(ledger, &a, change->policy, &fresh, err);
+    if (status == TACIT_OK)
+        status = keeps_for_life(&a, &to, err);
     if (status != TACIT_OK)
         return status;
-    status = keeps_for_life(&a, &to, err);
+    tacit_policy_signer signer = tacit_policy_change_signer(change, to.serial, a.identity_key,
+                                                            a.has_policy_key ? a.policy_key : NULL);
+    status = judge_change(&a, &to, signer, fresh, err);
+    if (status == TACIT_OK && signer == TACIT_POLICY_BY_KEY)
+        status = ledger_signed_take(ledger, a.identity_key, to.serial, index, err);
     if (status != TACIT_OK)
         return status;
-    if (tacit_policy_weakens(&a.policy, &to) &&
-        !policy_signed(&a, change->policy, change->signature))
-        return tacit_fail(err, TACIT_REFUSED,
-                          "ledger: a policy that allows more must be signed by the device or its "
-                          "policy key");
-    if (tacit_policy_weakens(&a.policy, &to) && !fresh)
-        return tacit_fail(err, TACIT_REFUSED,
-                          "ledger: this policy was logged before, so its signature may be an old "
-                          "one; sign one that differs, if only in a digit of its cap");
     a.policy = to;
     return account_write(ledger, &a, err);
 }
@@ -641,7 +696,10 @@ static tacit_status judge_terms(tacit_ledger *ledger, const Tacit__Reserve *r,
     tacit_status found = widest_policy(ledger, a, &widest, &none);
     if (found != TACIT_OK)
         return tacit_fail(err, found, "%s", none.message);
-    *outdated = terms_allow(ledger, a, &widest, r, plan, &none) == TACIT_OK;
+    /* A unit changes only before the first private reserve, so one of another unit than the one in
+     * force would be the first of an account that its policy is not of. */
+    *outdated = (r->kind == TACIT_MECHANISM_NONE || r->unit == (uint32_t)a->policy.unit) &&
+                terms_allow(ledger, a, &widest, r, plan, &none) == TACIT_OK;
     return *outdated ? TACIT_OK : status;
 }
 
@@ -726,6 +784,7 @@ static tacit_status reserve_schedule_check(tacit_ledger *ledger, const Tacit__Re
     Tacit__Plan *plan = NULL;
     Tacit__Schedule *schedule = NULL;
     tacit_budget all = a->budget;
+    double epsilon;
     bool unprotected;
     tacit_status status = message_by_hash(
         ledger, "SELECT bytes FROM ledger_plan WHERE hash = $1", "plan of this reserve",
@@ -738,12 +797,14 @@ static tacit_status reserve_schedule_check(tacit_ledger *ledger, const Tacit__Re
     if (status == TACIT_OK)
         status = tacit_budget_add_schedule(&all, schedule, schedule->n_rounds, r->values,
                                            &unprotected, err);
-    if (status == TACIT_OK && !(tacit_budget_epsilon(&all) <= r->epsilon_cap))
+    if (status == TACIT_OK)
+        status = tacit_budget_epsilon(&all, &epsilon, err);
+    if (status == TACIT_OK && !(epsilon <= r->epsilon_cap))
         status =
             tacit_fail(err, TACIT_REFUSED,
                        "ledger: the whole schedule of this reserve brings epsilon to %.6g, its "
                        "own stated cap is %.6g",
-                       tacit_budget_epsilon(&all), r->epsilon_cap);
+                       epsilon, r->epsilon_cap);
     tacit_message_free(schedule);
     tacit_message_free(plan);
     return status;
@@ -755,6 +816,7 @@ static tacit_status reserve_charge(tacit_ledger *ledger, const Tacit__Reserve *r
                                    ledger_account *a, tacit_error *err)
 {
     bool seen;
+    double epsilon;
     tacit_event event;
     if (a->budget.lost)
         return tacit_fail(err, TACIT_REFUSED,
@@ -773,9 +835,10 @@ static tacit_status reserve_charge(tacit_ledger *ledger, const Tacit__Reserve *r
         status = tacit_budget_event(&event, r, err);
     if (status == TACIT_OK)
         status = tacit_budget_add(&a->budget, &event, tacit_budget_values(r), !seen, err);
+    if (status == TACIT_OK)
+        status = tacit_budget_epsilon(&a->budget, &epsilon, err);
     if (status != TACIT_OK)
         return status;
-    double epsilon = tacit_budget_epsilon(&a->budget);
     if (!(epsilon <= r->epsilon_cap))
         return tacit_fail(err, TACIT_REFUSED,
                           "ledger: the reserve brings epsilon to %.6g, its own stated cap is %.6g",
@@ -978,8 +1041,11 @@ tacit_status tacit_ledger_device_get(tacit_ledger *ledger, const uint8_t device[
                                      tacit_ledger_device *out, tacit_error *err)
 {
     ledger_account a;
+    double epsilon;
     tacit_status status =
         account_by_device(ledger, tacit_field_of(device, TACIT_DEVICE_BYTES), &a, err);
+    if (status == TACIT_OK)
+        status = tacit_budget_epsilon(&a.budget, &epsilon, err);
     if (status != TACIT_OK)
         return status;
     *out = (tacit_ledger_device){
@@ -987,7 +1053,7 @@ tacit_status tacit_ledger_device_get(tacit_ledger *ledger, const uint8_t device[
         .revoked = a.revoked,
         .frozen = a.frozen,
         .policy = a.policy,
-        .epsilon = tacit_budget_epsilon(&a.budget),
+        .epsilon = epsilon,
         .non_private = a.budget.unprotected > 0,
     };
     memcpy(out->identity_key, a.identity_key, sizeof out->identity_key);

@@ -38,6 +38,12 @@ static const char *const ledger_sql[] = {
     "ALTER TABLE ledger_reserve ADD COLUMN outdated INTEGER NOT NULL DEFAULT 0;",
     "CREATE TABLE ledger_cosigned (size INTEGER PRIMARY KEY"
     " REFERENCES ledger_checkpoint (size)) STRICT;",
+    "CREATE TABLE ledger_signed_policy (identity_key BLOB PRIMARY KEY"
+    " REFERENCES ledger_account (identity_key), serial INTEGER NOT NULL, idx INTEGER NOT NULL)"
+    " STRICT;",
+    "CREATE TABLE ledger_enrolment (identity_key BLOB NOT NULL, policy_key BLOB NOT NULL,"
+    " policy BLOB NOT NULL, PRIMARY KEY (identity_key, policy_key, policy)) STRICT;"
+    "INSERT INTO ledger_enrolment SELECT identity_key, policy_key, policy FROM ledger_account;",
     /* ledger_origin.origin is the log's first name; a device's idx is that of its enrolment, 0 in
      * logs of before, which were never restored. */
     "CREATE TABLE ledger_restored (generation INTEGER PRIMARY KEY, idx INTEGER NOT NULL,"

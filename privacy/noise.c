@@ -209,6 +209,11 @@ void tacit_noise_draw(tacit_drbg *g, uint64_t b, int64_t *out, size_t n)
     sodium_memzero(accepted, sizeof accepted);
 }
 
+double tacit_noise_dominating(double sigma)
+{
+    return nextafter(sigma / (1 + 1 / (8 * sigma * sigma)), 0);
+}
+
 double tacit_noise_delta(uint64_t values, double epsilon)
 {
     return values ? (1 + exp(epsilon)) * ((double)values * TACIT_NOISE_TV) : 0;

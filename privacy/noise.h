@@ -4,11 +4,28 @@
  * sigma. Under sampling, integer orders agree exactly (every term of the binomial is such a sum,
  * shifted by integers); at other orders the integrand is analytic to pi z^2 2^16 grid units, so for
  * TACIT_B_MIN and more (z = 0.01, sigma above 655 units) sum and integral differ by a factor within
- * 1 +- e^-129. Accounts are kept in Renyi divergences. Delta at one epsilon, which pld and analytic
- * report, has a kink that falls between integers: one run's may differ either way by a relative
- * t^2 / (12 sigma^2), t the deviations of the lower distribution out at which the loss is epsilon:
- * under 2.8e-9 at z = 1 for delta down to 1e-30. Integers only, so the floating-point attacks
- * (Mironov 2012, Haney et al. 2022) do not apply.
+ * 1 +- e^-129. Delta at one epsilon has a kink that falls between integers: see Domination.
+ * Integers only, so the floating-point attacks (Mironov 2012, Haney et al. 2022) do not apply.
+ *
+ * Domination. Noise on Z^d of sigma units, sigma >= 655, moved by an integer vector of length s, at
+ * most 2^17: at every epsilon its delta is at most that of a Gaussian of deviation sigma / (1 +
+ * kappa) moved by s, kappa = 1 / (8 sigma^2), but for 1e-300. So that pair dominates it, by itself,
+ * sampled (delta at alpha is then q or 1 - (1 - q) alpha times the pair's at another alpha), and in
+ * compositions (Zhu, Dong and Wang 2022). For epsilon >= 0; negative ones follow by symmetry:
+ *   - let p and q be the densities of N(s, sigma^2) and N(0, sigma^2) along the move, mu = s /
+ *     sigma <= 200, g = (p - e^epsilon q)_+. The integral of g is the Gaussian's delta. g has one
+ *     kink, of slope J = p s / sigma^2 there, u = epsilon / mu - mu / 2 deviations from the middle
+ *     of p and v = u + mu from that of q; for |u| above 40, J and delta are below 1e-300;
+ *   - by Poisson's formula the sum over Z^d, whose normaliser is above the integral's, exceeds the
+ *     integral by at most the transforms at integer k: exp(-2 pi^2 sigma^2 k_across^2) times that
+ *     of g at k_along. Two integrations by parts at the kink make the latter J / (4 pi^2 k_along^2)
+ *     within a factor 1 + 2 (|u| + |v|) / (pi sigma) <= 1.28 (for u < 0 on the side without the
+ *     bulk of p, whose own transform is below e^(-2 pi^2 sigma^2)). k with |k_across| > 1/16 add up
+ *     to less than e^-30000 of delta; the others lie 0.99 apart along the move at least: together
+ *     at most 1.016 * 1.28 * J / 12 = 1.31 J / 12;
+ *   - delta of the Gaussian grows with mu by phi(u), J = mu phi(u) / sigma^2, and phi(u) falls on
+ *     the way from mu to mu (1 + kappa) by at most a factor e^(-mu^2 kappa / 2) >= 0.99: the gain
+ *     is at least 0.99 kappa mu phi(u) = 1.48 J / 12.
  *
  * Sampling (the form of Ducas et al. 2013 without its inner exponentials): y with
  * P(y) ~ 2^(-y^2) from a table, u uniform in [0, b), x = b y + u, accepted with probability
@@ -45,6 +62,10 @@
 
 /* out[n] of independent noise; b in TACIT_B_MIN..TACIT_B_MAX (any b >= 1 works, for tests). */
 void tacit_noise_draw(tacit_drbg *g, uint64_t b, int64_t *out, size_t n);
+
+/* The deviation of the continuous Gaussian that dominates this noise at a deviation of `sigma` grid
+ * units, at least 655, in units; rounded down. */
+double tacit_noise_dominating(double sigma);
 
 /* What the sampler adds to delta at `epsilon` over `values` noise values:
  * (1 + e^epsilon) values TACIT_NOISE_TV. */

@@ -299,9 +299,9 @@ static const char *adapter_complaint(const Tacit__AdapterSpec *a)
     return a->lineage_seed.len == 32 ? NULL : "adapter lineage_seed has not 32 bytes";
 }
 
-/* Budgets and reserves are RDP's (privacy/budget.h): a log that names another accountant would say
- * what nobody enforces. */
-static const char not_rdp[] = "accountant: expected rdp, the one that budgets are kept in";
+/* Budgets and reserves are kept by one rule (privacy/budget.h): a log that names another accountant
+ * would say what nobody enforces. */
+static const char not_pld[] = "accountant: expected pld, the one that budgets are kept by";
 
 static bool delta_fits(double delta, bool all_none)
 {
@@ -318,8 +318,8 @@ tacit_status tacit_schedule_validate(const Tacit__Schedule *s, tacit_error *err)
         complaint = "lineage or base_digest has a wrong length";
     else if (s->n_rounds < 1 || s->n_rounds > SCHEDULE_ROUNDS_MAX)
         complaint = "rounds are missing or too many";
-    else if (s->accountant != TACIT__ACCOUNTANT_KIND__ACCOUNTANT_RDP)
-        complaint = not_rdp;
+    else if (s->accountant != TACIT__ACCOUNTANT_KIND__ACCOUNTANT_PLD)
+        complaint = not_pld;
     else if (s->initial_adapter.len != 0 && s->initial_adapter.len != 32)
         complaint = "initial_adapter has neither 0 nor 32 bytes";
     else
@@ -354,7 +354,7 @@ static const char *plan_complaint(const Tacit__Plan *p)
         {p->trainable_values >= 1, "trainable_values is missing"},
         {p->optimizer && p->optimizer->kind != TACIT__OPTIMIZER_KIND__OPTIMIZER_UNSPECIFIED,
          "optimizer is missing"},
-        {p->accountant == TACIT__ACCOUNTANT_KIND__ACCOUNTANT_RDP, not_rdp},
+        {p->accountant == TACIT__ACCOUNTANT_KIND__ACCOUNTANT_PLD, not_pld},
         {isfinite(p->norm_bound) && p->norm_bound > 0, "norm_bound is out of range"},
         {isfinite(p->update_scale) && p->update_scale > 0, "update_scale is out of range"},
         {p->cohort >= 1 && p->quorum >= 1 && p->quorum <= p->cohort,

@@ -79,7 +79,10 @@ tacit_status tacit_published_epsilon(tacit_published *out, const Tacit__Schedule
             status = add_round(&b, schedule, &summed[i], values, err);
     if (status != TACIT_OK)
         return status;
-    double epsilon = tacit_budget_epsilon(&b);
+    double epsilon;
+    status = tacit_budget_epsilon(&b, &epsilon, err);
+    if (status != TACIT_OK)
+        return status;
     if (epsilon < out->epsilon_published) {
         out->epsilon_published = epsilon;
         out->rule = "summed-noise";

@@ -223,7 +223,8 @@ static bool run_init(run *r, double sigma, double q, tacit_rdp_mode mode, int in
     if (q == 1)
         return true;
     integer_terms_fill(&r->terms, sigma, q, integer_max);
-    bool quadrature_needed = mode == TACIT_RDP_TRUE && sigma >= QUADRATURE_SIGMA_MIN;
+    bool quadrature_needed =
+        mode == TACIT_RDP_TRUE && sigma >= QUADRATURE_SIGMA_MIN && fractional_max > 0;
     return !quadrature_needed || quadrature_init(&r->quad, sigma, q, fractional_max);
 }
 
@@ -304,6 +305,12 @@ static double largest_fractional_order(const order_list *l)
     return largest;
 }
 
+/* An order that lies between two needs the terms of the next. */
+static int largest_integer_order(const order_list *l)
+{
+    return (int)fmin(INTEGER_ORDER_MAX, floor(l->order[l->n - 1]) + 1);
+}
+
 /* Sensitivity in units of the clip norm, or 0 when this accountant cannot say. */
 static double event_sensitivity(const tacit_event *event, tacit_rdp_mode mode)
 {
@@ -328,7 +335,7 @@ static tacit_status add_event(unsigned __int128 *rho, const order_list *l, const
                           "bound here; use the pld accountant, q = 1, or add-remove neighbours",
                           event->q);
     run *r = malloc(sizeof *r);
-    if (!r || !run_init(r, event->sigma / sensitivity, event->q, mode, INTEGER_ORDER_MAX,
+    if (!r || !run_init(r, event->sigma / sensitivity, event->q, mode, largest_integer_order(l),
                         largest_fractional_order(l))) {
         free(r);
         return tacit_fail(err, TACIT_NO_MEMORY, "rdp accountant: no memory");
@@ -346,6 +353,13 @@ tacit_status tacit_rdp_add(tacit_rdp *account, const tacit_event *event, tacit_r
                            tacit_error *err)
 {
     return add_event(account->rho, &account_orders, event, mode, err);
+}
+
+tacit_status tacit_rdp_add_at(unsigned __int128 *rho, const tacit_event *event, size_t order_index,
+                              tacit_error *err)
+{
+    const order_list one = {&tacit_rdp_orders[order_index], 1};
+    return add_event(rho, &one, event, TACIT_RDP_TRUE, err);
 }
 
 void tacit_rdp_join(tacit_rdp *account, const tacit_rdp *other)

@@ -233,13 +233,12 @@ static void mechanism(const report *r, const facts *f, char *out)
 static void accounting(const report *r, const facts *f, char *out)
 {
     (void)r;
-    say(out,
-        "Renyi differential privacy (" TACIT_ACCOUNTANT_VERSION
-        ") of the Gaussian, Poisson-subsampled where q is below 1, in integer arithmetic rounded "
-        "up. One schedule, "
-        "fixed in the log before its first reserve, is read at its best order; from the second on "
-        "everything is read at one order fixed when the account was opened, which stays valid for "
-        "plans that depend on earlier results. The cost of a round is charged in full before its "
+    say(out, TACIT_ACCOUNTANT_VERSION
+        ": the Gaussian, Poisson-subsampled where q is below 1, rounded up. One schedule, fixed in "
+        "the log before its first reserve, is read by its privacy loss distribution; from the "
+        "second on everything is read by Renyi differential privacy at one order fixed when the "
+        "account was opened, which stays valid for plans that depend on earlier results. The cost "
+        "of a round is charged in full before its "
         "first gradient is computed and never given back, also where no update followed. The "
         "distance of the noise sampler from the exact law is taken off delta.");
     if (f->tree)

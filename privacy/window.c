@@ -1,5 +1,6 @@
 #include "privacy/window.h"
 
+#include "common/bytes.h"
 #include "privacy/budget.h"
 #include "privacy/entry.h"
 
@@ -79,7 +80,8 @@ bool tacit_window_same(const tacit_window_item *a, const tacit_window_item *b)
            a->event.count == b->event.count;
 }
 
-/* Rounds are usually alike, and rho is dear to compute: that of an equal neighbour is taken over.
+/* At the window's order alone: who reserves what has no two rounds alike must not make everybody
+ * else compute all the others. Rounds are usually alike: an equal neighbour's cost is taken over.
  */
 static tacit_status cost_items(window_cost *cost, const tacit_window *w, size_t order,
                                tacit_error *err)
@@ -89,12 +91,12 @@ static tacit_status cost_items(window_cost *cost, const tacit_window *w, size_t 
             cost[i] = cost[i - 1];
             continue;
         }
-        tacit_budget one = {0};
-        tacit_status status =
-            tacit_budget_add(&one, &w->item[i].event, w->item[i].values, false, err);
+        const tacit_event *event = &w->item[i].event;
+        if (!tacit_mul_u64(w->item[i].values, event->count, &cost[i].noise_values))
+            return tacit_fail(err, TACIT_REFUSED, "window: too many noise values to account for");
+        tacit_status status = tacit_rdp_add_at(&cost[i].rho, event, order, err);
         if (status != TACIT_OK)
             return status;
-        cost[i] = (window_cost){one.spent.rho[order], one.noise_values};
     }
     return TACIT_OK;
 }

@@ -421,7 +421,8 @@ static tacit_status make_words(operator_call *o, const control_verb *verb, tacit
 {
     o->words[o->n_words++] = (char *)(uintptr_t)verb->name;
     if (verb->argument) {
-        bool path = strncmp(verb->name, "ledger ", 7) == 0 && o->argument[0] != '/';
+        bool path = (strcmp(verb->argument, "FILE") == 0 || strcmp(verb->argument, "OUT") == 0) &&
+                    o->argument[0] != '/';
         char here[PATH_MAX / 2] = "";
         if (path && !getcwd(here, sizeof here))
             return tacit_fail(err, TACIT_FAILED, "cannot tell the current folder");

@@ -27,7 +27,7 @@ typedef struct control_call {
 
 typedef struct control_verb {
     const char *name;     /* "token create"; NULL ends the table */
-    const char *argument; /* the positional word's name, or NULL */
+    const char *argument; /* the positional word's name, or NULL; FILE and OUT are paths */
     const char *summary;
     const control_option *options; /* or NULL */
     bool is_list;                  /* its answer is an array, given in parts that fit one message */
@@ -71,6 +71,7 @@ tacit_status verb_device_show(control_call *call, tacit_error *err);
 tacit_status verb_device_revoke(control_call *call, tacit_error *err);
 tacit_status verb_budget_set(control_call *call, tacit_error *err);
 tacit_status verb_budget_show(control_call *call, tacit_error *err);
+tacit_status verb_budget_apply(control_call *call, tacit_error *err);
 extern const control_option verb_token_create_options[];
 extern const control_option verb_device_revoke_options[];
 extern const control_option verb_budget_set_options[];

@@ -22,6 +22,7 @@ static const char *const device_sql[] = {
     "  revoked INTEGER NOT NULL DEFAULT 0) STRICT;",
     "ALTER TABLE server_device ADD COLUMN certificates_since_ms INTEGER NOT NULL DEFAULT 0;"
     "ALTER TABLE server_device ADD COLUMN certificates INTEGER NOT NULL DEFAULT 0;",
+    "ALTER TABLE server_device ADD COLUMN declined BLOB;",
 };
 
 tacit_status device_store_open(tacit_database *db, tacit_error *err)
@@ -33,7 +34,9 @@ tacit_status device_store_open(tacit_database *db, tacit_error *err)
 
 #define DEVICE_COLUMNS                                                                             \
     "device, name, identity_key, counter, action, enrolled_ms, seen_ms, certificate_until_ms, "    \
-    "active_version, revoked, frozen, enrolment, entry_index, certificates_since_ms, certificates"
+    "active_version, revoked, frozen, enrolment, entry_index, certificates_since_ms, "             \
+    "certificates, "                                                                               \
+    "declined"
 
 static void read_device(tacit_statement *s, device_row *out)
 {
@@ -53,6 +56,9 @@ static void read_device(tacit_statement *s, device_row *out)
     out->entry_index = tacit_column_u64(s, 12);
     out->certificates_since_ms = tacit_column_u64(s, 13);
     out->certificates = (uint32_t)tacit_column_u64(s, 14);
+    out->has_declined = !tacit_column_is_null(s, 15);
+    if (out->has_declined)
+        tacit_column_bytes(s, 15, out->declined, sizeof out->declined);
 }
 
 device_label device_called(const device_row *row)
@@ -173,6 +179,19 @@ tacit_status device_set_certificate(tacit_database *db, const device_row *row, u
     tacit_bind_u64(s, 2, until_ms);
     tacit_bind_u64(s, 3, same ? row->certificates_since_ms : now_ms);
     tacit_bind_u64(s, 4, same ? row->certificates + 1 : 1);
+    return tacit_statement_finish(s, err);
+}
+
+tacit_status device_set_declined(tacit_database *db, const uint8_t device[TACIT_DEVICE_BYTES],
+                                 const uint8_t *lineage, tacit_error *err)
+{
+    tacit_statement *s;
+    tacit_status status = tacit_statement_begin(
+        db, &s, "UPDATE server_device SET declined = $2 WHERE device = $1", err);
+    if (status != TACIT_OK)
+        return status;
+    tacit_bind_blob(s, 1, device, TACIT_DEVICE_BYTES);
+    tacit_bind_blob(s, 2, lineage, DEVICE_LINEAGE_BYTES);
     return tacit_statement_finish(s, err);
 }
 

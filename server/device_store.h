@@ -9,6 +9,8 @@
 
 #define DEVICE_NAME_MAX 64 /* bytes of the operator's name for a device, NUL not counted */
 
+#define DEVICE_LINEAGE_BYTES 16
+
 /* Creates or migrates the tables. */
 tacit_status device_store_open(tacit_database *db, tacit_error *err) TACIT_MUST_CHECK;
 
@@ -26,6 +28,8 @@ typedef struct device_row {
     uint64_t certificates_since_ms; /* begin of the hour in which it got this many: */
     uint32_t certificates;
     bool revoked, frozen;
+    bool has_declined; /* it says that its policy or account refuses the plans of this lineage: */
+    uint8_t declined[DEVICE_LINEAGE_BYTES];
 } device_row;
 
 /* How messages call it: its name, or the beginning of its pseudonym when it has none. */
@@ -54,6 +58,10 @@ tacit_status device_may_certify(const device_row *row, uint64_t now_ms,
 /* Notes one that was issued at `now_ms`; `row` is the device's as stored. */
 tacit_status device_set_certificate(tacit_database *db, const device_row *row, uint64_t until_ms,
                                     uint64_t now_ms, tacit_error *err) TACIT_MUST_CHECK;
+
+/* `lineage` NULL: it declines nothing any more. */
+tacit_status device_set_declined(tacit_database *db, const uint8_t device[TACIT_DEVICE_BYTES],
+                                 const uint8_t *lineage, tacit_error *err) TACIT_MUST_CHECK;
 
 tacit_status device_freeze(tacit_database *db, const uint8_t device[TACIT_DEVICE_BYTES],
                            tacit_error *err) TACIT_MUST_CHECK;

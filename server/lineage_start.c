@@ -393,7 +393,7 @@ static tacit_status fill_schedule(starting *s, tacit_error *err)
     s->schedule.rounds = s->rounds;
     s->schedule.n_rounds = rounds;
     s->schedule.delta = s->mechanism.kind == TACIT__MECHANISM_KIND__MECHANISM_NONE ? 0 : delta;
-    s->schedule.accountant = TACIT__ACCOUNTANT_KIND__ACCOUNTANT_RDP;
+    s->schedule.accountant = TACIT__ACCOUNTANT_KIND__ACCOUNTANT_PLD;
     s->row.rounds = (uint32_t)rounds;
     return TACIT_OK;
 }
@@ -509,8 +509,10 @@ static tacit_status add_costs(starting *s, json_t *costs, tacit_error *err)
                                   tacit_step_noise_values(s->common.trainable_values, m.quantile_b),
                                   true, err);
     for (uint32_t r = 1; status == TACIT_OK && r <= s->row.rounds; r++) {
-        double epsilon = is_private ? tacit_budget_epsilon_times(&one, r) : INFINITY;
+        double epsilon = INFINITY;
         if (is_private)
+            status = tacit_budget_epsilon_times(&one, r, &epsilon, err);
+        if (status == TACIT_OK && is_private)
             status = check_cost(s, r, epsilon, err);
         if (is_private && r == 1)
             s->first_epsilon = epsilon;

@@ -5,9 +5,12 @@
 #include "common/message.h"
 #include "privacy/policy.h"
 #include "server/log_proof.h"
+#include "server/signed_entry.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+#define DECLARE_MAX (TACIT_SIGNED_POLICY_MAX + 1024)
 
 /* An entry of the log on its way to the device, and the proof that it is there. */
 typedef struct shown {
@@ -73,6 +76,33 @@ static tacit_status check_signature(const gate_call *call, const Tacit__DeclareP
     return tacit_fail(err, TACIT_REFUSED, "policy: its signature is not this device's");
 }
 
+/* The device's own word, or one that it was given: then the ledger asks for its policy key's. */
+static tacit_status log_policy(gate_call *call, const Tacit__DeclarePolicyRequest *r,
+                               uint64_t *index, tacit_error *err)
+{
+    tacit_signed_policy p;
+    tacit_status status;
+    if (r->signed_policy.len == 0) {
+        status = check_signature(call, r, err);
+        if (status == TACIT_OK)
+            status = log_declared(call, r, index, err);
+        if (status == TACIT_OK)
+            tacit_log_info("device %s declared another policy; entry %llu",
+                           device_called(&call->device).text, (unsigned long long)*index);
+        return status;
+    }
+    if (r->policy.len || r->signature.len)
+        return tacit_fail(err, TACIT_BAD_INPUT,
+                          "policy: expected one of the device or one that was signed for it, found "
+                          "both");
+    status = tacit_signed_policy_open(&p, r->signed_policy.data, r->signed_policy.len, err);
+    if (status != TACIT_OK)
+        return status;
+    status = signed_entry_log(call->server, &call->device, &p, index, err);
+    tacit_message_free(p.message);
+    return status;
+}
+
 tacit_status method_declare_policy_act(gate_call *call, tacit_error *err)
 {
     Tacit__DeclarePolicyRequest *request = NULL;
@@ -81,18 +111,13 @@ tacit_status method_declare_policy_act(gate_call *call, tacit_error *err)
     if (status == TACIT_OK)
         status =
             TACIT_UNPACK(&request, tacit__declare_policy_request, call->received.request.body.data,
-                         call->received.request.body.size, 1024, err);
+                         call->received.request.body.size, DECLARE_MAX, err);
     if (status != TACIT_OK)
         return status;
     s->known_size = request->checkpoint_size;
-    status = check_signature(call, request, err);
-    if (status == TACIT_OK)
-        status = log_declared(call, request, &s->index, err);
+    status = log_policy(call, request, &s->index, err);
     if (status == TACIT_OK)
         status = tacit_ledger_entry(call->server->ledger, s->index, &s->entry, &s->entry_size, err);
-    if (status == TACIT_OK)
-        tacit_log_info("device %s declared another policy; entry %llu",
-                       device_called(&call->device).text, (unsigned long long)s->index);
     tacit_message_free(request);
     return status;
 }

@@ -2,11 +2,13 @@
  * the device is asked. */
 #include "server/methods.h"
 
+#include "common/log.h"
 #include "common/message.h"
 #include "proto/plan.pb-c.h"
 #include "server/ahead.h"
 #include "server/log_proof.h"
 #include "server/registry_store.h"
+#include "server/round_machine.h"
 #include "server/round_store.h"
 
 #include <stdlib.h>
@@ -24,7 +26,11 @@ typedef struct checkin {
     size_t plan_entry_size;
     uint8_t *manifest_entry;
     size_t manifest_entry_size;
-    double epsilon_cap; /* in force for the device, as the log has it */
+    bool declined;         /* it was not known before that the device declines the lineage */
+    double epsilon_cap;    /* in force for the device, as the log has it */
+    uint8_t *policy_entry; /* of its policy key, when the device has not taken it yet */
+    size_t policy_entry_size;
+    uint64_t policy_index;
     bool has_newest, has_parent;
     adapter_row newest, parent;
 } checkin;
@@ -157,6 +163,38 @@ static tacit_status check_left(gate_call *call, const checkin *c, tacit_error *e
                : status;
 }
 
+/* What the device declines, or does no more. A hash that is none of the running round's says
+ * nothing new. */
+static tacit_status note_declined(gate_call *call, checkin *c, tacit_error *err)
+{
+    const device_row *d = &call->device;
+    const ProtobufCBinaryData plan = c->request->declined_plan;
+    tacit_database *db = call->server->db;
+    if (plan.len == 0)
+        return d->has_declined ? device_set_declined(db, d->device, NULL, err) : TACIT_OK;
+    if (!c->asked || !tacit_bytes_are(plan, TACIT_DIGEST_BYTES) ||
+        memcmp(plan.data, c->round.plan_hash, TACIT_DIGEST_BYTES) != 0 ||
+        (d->has_declined && memcmp(d->declined, c->round.lineage, LINEAGE_BYTES) == 0))
+        return TACIT_OK;
+    c->declined = true;
+    tacit_log_info("device %s declines the plan by its own policy or account",
+                   device_called(d).text);
+    return device_set_declined(db, d->device, c->round.lineage, err);
+}
+
+static tacit_status find_policy(gate_call *call, checkin *c, tacit_error *err)
+{
+    tacit_ledger *ledger = call->server->ledger;
+    tacit_ledger_signed newest;
+    if (!c->request->pinned_policy_key)
+        return TACIT_OK;
+    tacit_status status = tacit_ledger_signed_policy(ledger, call->device.device, &newest, err);
+    if (status != TACIT_OK || newest.serial <= c->request->policy_serial)
+        return status;
+    c->policy_index = newest.index;
+    return tacit_ledger_entry(ledger, newest.index, &c->policy_entry, &c->policy_entry_size, err);
+}
+
 tacit_status method_checkin_act(gate_call *call, tacit_error *err)
 {
     checkin *c = call->own;
@@ -167,7 +205,11 @@ tacit_status method_checkin_act(gate_call *call, tacit_error *err)
     if (status == TACIT_OK)
         status = tacit_ledger_device_get(call->server->ledger, call->device.device, &logged, err);
     if (status == TACIT_OK)
+        status = find_policy(call, c, err);
+    if (status == TACIT_OK)
         status = find_round(call, c, err);
+    if (status == TACIT_OK)
+        status = note_declined(call, c, err);
     if (status == TACIT_OK)
         status = find_newest(call, c, err);
     if (status == TACIT_OK && c->asked)
@@ -179,7 +221,7 @@ tacit_status method_checkin_act(gate_call *call, tacit_error *err)
 
 /* Everything of the reply that the proofs cover; they live as long as it. */
 typedef struct checkin_proofs {
-    log_proof consistency, plan, manifest, cosigned;
+    log_proof consistency, plan, manifest, cosigned, policy;
     char note[TACIT_CHECKPOINT_MAX]; /* cosigned */
 } checkin_proofs;
 
@@ -244,6 +286,19 @@ static tacit_status add_manifest(gate_call *call, const checkin *c, const writer
     return TACIT_OK;
 }
 
+static tacit_status add_policy(gate_call *call, const checkin *c, const writer_point *point,
+                               Tacit__CheckInReply *reply, log_proof *proof, tacit_error *err)
+{
+    tacit_status status = log_proof_inclusion(proof, call->server, c->policy_index, point, err);
+    if (status != TACIT_OK)
+        return status;
+    reply->policy_entry = tacit_field_of(c->policy_entry, c->policy_entry_size);
+    reply->policy_index = c->policy_index;
+    reply->policy_proof = proof->fields;
+    reply->n_policy_proof = proof->proof.count;
+    return TACIT_OK;
+}
+
 tacit_status method_checkin_finish(gate_call *call, const writer_point *point, tacit_error *err)
 {
     checkin *c = call->own;
@@ -259,6 +314,8 @@ tacit_status method_checkin_finish(gate_call *call, const writer_point *point, t
         status = add_cosigned(call, point, &reply, &proofs, err);
     if (status == TACIT_OK && c->has_newest)
         status = add_manifest(call, c, point, &reply, &proofs.manifest, err);
+    if (status == TACIT_OK && c->policy_entry)
+        status = add_policy(call, c, point, &reply, &proofs.policy, err);
     if (status != TACIT_OK)
         return status;
     reply.checkpoint = tacit_field_of(point->checkpoint, strlen(point->checkpoint));
@@ -266,6 +323,8 @@ tacit_status method_checkin_finish(gate_call *call, const writer_point *point, t
     reply.n_consistency = proofs.consistency.proof.count;
     reply.poll_after_ms = (uint32_t)call->server->config.poll_ms;
     reply.epsilon_cap = c->epsilon_cap;
+    if (c->declined)
+        round_machine_wake(call->server->rounds); /* it may have waited for this device */
     return gate_reply_with(call, &reply, err);
 }
 
@@ -281,5 +340,6 @@ void method_checkin_release(gate_call *call)
     registry_row_free(&c->parent);
     free(c->plan_entry);
     free(c->manifest_entry);
+    free(c->policy_entry);
     free(c);
 }

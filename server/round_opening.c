@@ -26,7 +26,7 @@ typedef struct opening {
     round_row row;
     uint8_t (*device)[TACIT_DEVICE_BYTES]; /* active ones, then shuffled */
     size_t devices, capacity;
-    size_t unwilling; /* whose policy refuses the plan */
+    size_t unwilling; /* whose policy refuses the plan, or who said so */
     size_t exhausted; /* whose account does not hold what it costs */
     tacit_ledger_price price;
     bool opened;
@@ -44,7 +44,9 @@ static tacit_status take_active(void *ctx, const device_row *row, tacit_error *e
     tacit_status status = tacit_ledger_device_get(o->server->ledger, row->device, &logged, err);
     if (status != TACIT_OK || logged.revoked || logged.frozen)
         return status;
-    if (tacit_policy_check(&logged.policy, o->plan, &why) != TACIT_OK) {
+    bool declines =
+        row->has_declined && memcmp(row->declined, o->lineage->lineage, sizeof row->declined) == 0;
+    if (declines || tacit_policy_check(&logged.policy, o->plan, &why) != TACIT_OK) {
         o->unwilling++;
         return TACIT_OK;
     }

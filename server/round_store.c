@@ -514,8 +514,10 @@ tacit_status round_members_ended(tacit_database *db, const uint8_t round_id[ROUN
     tacit_status status = tacit_statement_begin(
         db, &s,
         "SELECT count(*) FROM round_member m JOIN server_device d ON d.device = m.device WHERE "
-        "m.round_id = $1 AND (d.revoked OR d.frozen) AND NOT EXISTS (SELECT 1 FROM round_update u "
-        "WHERE u.round_id = m.round_id AND u.device = m.device AND u.state >= $2)",
+        "m.round_id = $1 AND (d.revoked OR d.frozen OR d.declined = (SELECT lineage FROM "
+        "round_round "
+        "WHERE round_id = $1)) AND NOT EXISTS (SELECT 1 FROM round_update u WHERE u.round_id = "
+        "m.round_id AND u.device = m.device AND (u.state >= $2 OR NOT (d.revoked OR d.frozen)))",
         err);
     if (status != TACIT_OK)
         return status;

@@ -132,7 +132,8 @@ tacit_status round_member_is(tacit_database *db, const uint8_t round_id[ROUND_ID
                              const uint8_t device[TACIT_DEVICE_BYTES], bool *is,
                              tacit_error *err) TACIT_MUST_CHECK;
 
-/* How many of the asked devices have not answered and never will: revoked or frozen since. */
+/* How many of the asked devices have not answered and are not waited for: revoked or frozen since,
+ * or they declined the plan. */
 tacit_status round_members_ended(tacit_database *db, const uint8_t round_id[ROUND_ID_BYTES],
                                  uint32_t *out, tacit_error *err) TACIT_MUST_CHECK;
 

@@ -3,6 +3,8 @@
 
 #include "common/clock.h"
 #include "common/enrolment.h"
+#include "common/file.h"
+#include "common/key_text.h"
 #include "common/log.h"
 #include "common/message.h"
 #include "common/text.h"
@@ -10,6 +12,7 @@
 #include "server/device_store.h"
 #include "server/round_terms.h"
 #include "server/server_events.h"
+#include "server/signed_entry.h"
 
 #include <math.h>
 #include <sodium.h>
@@ -162,6 +165,13 @@ static tacit_status is_exhausted(reading *r, const device_row *d, const tacit_le
     return status;
 }
 
+/* Its own policy or account, sub-caps included, refuses the lineage that runs; it said so. */
+static bool declines(const reading *r, const device_row *d)
+{
+    return d->has_declined && r->has_price &&
+           memcmp(d->declined, r->price.lineage, sizeof d->declined) == 0;
+}
+
 static tacit_status state_of(reading *r, const device_row *d, const tacit_ledger_device *logged,
                              const char **state, tacit_error *err)
 {
@@ -170,6 +180,7 @@ static tacit_status state_of(reading *r, const device_row *d, const tacit_ledger
     *state = d->revoked || logged->revoked ? "revoked"
              : d->frozen || logged->frozen ? "frozen"
              : exhausted                   ? "exhausted"
+             : declines(r, d)              ? "declined"
                                            : "active";
     return status;
 }
@@ -255,6 +266,7 @@ tacit_status verb_budget_show(control_call *call, tacit_error *err)
  * when they are no other's. Devices choose their names, so a name never hides a pseudonym. */
 typedef struct device_search {
     const char *word;
+    const uint8_t *key; /* or that of its identity */
     device_row found;
     size_t hits;
     bool whole; /* the found one's pseudonym is the word */
@@ -300,9 +312,13 @@ static tacit_status fill_device(reading *r, tacit_error *err)
     tacit_status status = find_device(r->call, &d, err);
     if (status != TACIT_OK)
         return status;
+    char key[TACIT_KEY_TEXT];
     json_t *json = device_json(r, &d, &status, err);
-    if (status == TACIT_OK)
+    tacit_key_text_write(key, TACIT_KEY_DEVICE, d.identity_key);
+    if (status == TACIT_OK) {
         json_object_update(r->json, json);
+        json_object_set_new(r->json, "device_key", json_string(key));
+    }
     json_decref(json);
     return status;
 }
@@ -378,7 +394,7 @@ static tacit_status lowered_policy(control_call *call, const device_row *d, uint
         return tacit_fail(
             err, TACIT_REFUSED,
             "budget set: the cap of %s is %g; a server can only lower it, give less than "
-            "that (raising it takes the device's or its policy key's signature)",
+            "that (a policy that the device or its policy key signs can raise it)",
             device_called(d).text, logged.policy.epsilon_cap);
     logged.policy.epsilon_cap = cap;
     return tacit_policy_pack(&logged.policy, bytes, size, err);
@@ -426,4 +442,68 @@ static tacit_status set_budget(reading *r, tacit_error *err)
 tacit_status verb_budget_set(control_call *call, tacit_error *err)
 {
     return read_json(call, json_object(), set_budget, err);
+}
+
+/* --- a policy that a policy key signed --- */
+
+static tacit_status match_key(void *ctx, const device_row *d, tacit_error *err)
+{
+    device_search *search = ctx;
+    (void)err;
+    if (memcmp(d->identity_key, search->key, TACIT_SIGN_KEY_BYTES) != 0)
+        return TACIT_OK;
+    search->found = *d;
+    search->hits++;
+    return TACIT_OK;
+}
+
+/* A file of the operator's: it says itself whom it is for. */
+typedef struct applying {
+    server *server;
+    tacit_signed_policy policy;
+    device_row device;
+    uint64_t index;
+} applying;
+
+static tacit_status apply_policy(void *ctx, tacit_error *err)
+{
+    applying *a = ctx;
+    device_search search = {.key = a->policy.message->identity_key.data};
+    tacit_status status = device_each(a->server->db, match_key, &search, err);
+    if (status == TACIT_OK && search.hits == 0)
+        status = tacit_fail(err, TACIT_NOT_FOUND,
+                            "signed policy: no device of this server has the key that it is for");
+    if (status != TACIT_OK)
+        return status;
+    a->device = search.found;
+    return signed_entry_log(a->server, &a->device, &a->policy, &a->index, err);
+}
+
+static json_t *applied_json(const applying *a)
+{
+    const Tacit__SignedPolicy *m = a->policy.message;
+    char hex[2 * TACIT_DEVICE_BYTES + 1];
+    tacit_hex(hex, a->device.device, sizeof a->device.device);
+    return json_pack("{s:s, s:s, s:I, s:f, s:I, s:s, s:s, s:s}", "device", hex, "name",
+                     a->device.name, "entry", (json_int_t)a->index, "epsilon_cap",
+                     a->policy.policy.epsilon_cap, "serial", (json_int_t)a->policy.policy.serial,
+                     "who", m->who, "role", m->role, "reason", m->reason);
+}
+
+tacit_status verb_budget_apply(control_call *call, tacit_error *err)
+{
+    applying a = {.server = call->server};
+    uint8_t *bytes = NULL;
+    size_t size;
+    tacit_status status = tacit_status_of_input(
+        tacit_file_read(call->argument, TACIT_SIGNED_POLICY_MAX, &bytes, &size, err), err);
+    if (status == TACIT_OK)
+        status = tacit_signed_policy_open(&a.policy, bytes, size, err);
+    if (status == TACIT_OK)
+        status = writer_run(call->server->writer, apply_policy, NULL, &a, err);
+    if (status == TACIT_OK)
+        status = give(call, applied_json(&a), err);
+    tacit_message_free(a.policy.message);
+    free(bytes);
+    return status;
 }

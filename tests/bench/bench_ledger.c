@@ -273,7 +273,7 @@ static Tacit__Schedule *make_schedule(run *r)
     s.rounds = rounds;
     s.n_rounds = r->rounds;
     s.delta = 1e-5;
-    s.accountant = TACIT__ACCOUNTANT_KIND__ACCOUNTANT_RDP;
+    s.accountant = TACIT__ACCOUNTANT_KIND__ACCOUNTANT_PLD;
     return &s;
 }
 
@@ -302,7 +302,7 @@ static void price_rounds(run *r)
     all.schedules = 1;
     for (size_t i = 1; i <= r->rounds; i++) {
         OK(tacit_budget_join(&all, &one, &r->w.err));
-        r->epsilon[i] = tacit_budget_epsilon(&all);
+        OK(tacit_budget_epsilon(&all, &r->epsilon[i], &r->w.err));
     }
 }
 
@@ -334,7 +334,7 @@ static void push_plan(run *r)
     p.optimizer = &optimizer;
     p.mechanism = &mechanism;
     p.delta = 1e-5;
-    p.accountant = TACIT__ACCOUNTANT_KIND__ACCOUNTANT_RDP;
+    p.accountant = TACIT__ACCOUNTANT_KIND__ACCOUNTANT_PLD;
     p.norm_bound = 3;
     p.update_scale = 1 << 20;
     p.cohort = p.target = COHORT;
@@ -386,7 +386,7 @@ static packed make_reserve(run *r, fleet_device *d)
     b.clip_norm = m.clip_norm;
     b.values = WORLD_VALUES;
     b.delta = r->w.policy.delta;
-    b.accountant = TACIT__ACCOUNTANT_KIND__ACCOUNTANT_RDP;
+    b.accountant = TACIT__ACCOUNTANT_KIND__ACCOUNTANT_PLD;
     b.accountant_version = version;
     b.epsilon_cap = r->w.policy.epsilon_cap;
     b.epsilon_after = r->epsilon[++d->rounds];

@@ -5,6 +5,7 @@
 #include "../engine/tiny_model.h"
 #include "client/client.h"
 #include "common/file.h"
+#include "engine/trainable.h"
 
 #include <stdio.h>
 #include <stdlib.h>

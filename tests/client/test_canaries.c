@@ -64,12 +64,12 @@ static tacit_mechanism steps_of(uint32_t steps, double q, double z)
 /* The least noise with which these steps cost `epsilon`. */
 static tacit_mechanism steps_for(uint32_t steps, double q, double epsilon)
 {
-    const tacit_accountant *rdp;
+    const tacit_accountant *pld;
     tacit_event event = {TACIT_ADD_REMOVE, 1, q, steps};
     tacit_error err;
     double z;
-    OK(tacit_accountant_find(&rdp, "rdp", &err));
-    OK(tacit_accountant_calibrate(rdp, &event, epsilon, 0.99e-5, &z, &err));
+    OK(tacit_accountant_find(&pld, "pld", &err));
+    OK(tacit_accountant_calibrate(pld, &event, epsilon, 0.99e-5, &z, &err));
     return steps_of(steps, q, z);
 }
 

@@ -548,11 +548,11 @@ static void a_plan_must_be_its_schedules_round(void **state)
 
 static void planned_by_pld(Tacit__Plan *p)
 {
-    p->accountant = TACIT__ACCOUNTANT_KIND__ACCOUNTANT_PLD;
+    p->accountant = TACIT__ACCOUNTANT_KIND__ACCOUNTANT_RDP;
 }
 static void scheduled_by_pld(Tacit__Schedule *s)
 {
-    s->accountant = TACIT__ACCOUNTANT_KIND__ACCOUNTANT_PLD;
+    s->accountant = TACIT__ACCOUNTANT_KIND__ACCOUNTANT_RDP;
 }
 
 /* The device enforces its cap by rdp: what says otherwise, in both or in one, is not taken. */
@@ -561,10 +561,10 @@ static void an_accountant_that_nobody_keeps_is_refused(void **state)
     offered o;
     (void)state;
     make_offer(&o, planned_by_pld, scheduled_by_pld);
-    expect_status(&o, TACIT_BAD_INPUT, "accountant: expected rdp");
+    expect_status(&o, TACIT_BAD_INPUT, "accountant: expected pld");
     drop_offer(&o);
     make_offer(&o, planned_by_pld, NULL);
-    expect_status(&o, TACIT_BAD_INPUT, "accountant: expected rdp");
+    expect_status(&o, TACIT_BAD_INPUT, "accountant: expected pld");
     drop_offer(&o);
 }
 

@@ -109,7 +109,25 @@ told epsilon_cap 9.0 || fail "the declared cap is not in force"
 edit cart delta 1e-6
 expect 4 'delta is 1e-05 for life' "$client" budget --declare --dir "$work/cart"
 edit cart delta 1e-5
-stop_device van
+
+# A sub-cap is the device's own: it says that it declines, the round ends without it before its
+# deadline, and it is shown and asked no more until its owner changes that.
+enrol bus "$(token)" >/dev/null
+edit cart lineage_epsilon 0.0001
+start_device bus
+start_device cart
+lineage --rounds 2 --cohort 3 --quorum 2
+until_true 60 rounds_ended 4 || fail "the round waits for a device that declined"
+[ "$(last_round state) $(last_round accepted)" = "published 2" ] || fail "the round is $(last_round state)"
+until_true 20 grep -q 'take its plan, 1 refuse it' "$work/server.log" ||
+    fail "nobody says why the second round waits"
+verb budget show --json | grep -q '"name":"cart","state":"declined"' || fail "budget show does not show it"
+stop_device cart
+edit cart lineage_epsilon 0
+start_device cart
+until_true 60 rounds_ended 5 || fail "the second round does not open"
+[ "$(last_round state) $(last_round accepted)" = "published 3" ] || fail "the round is $(last_round state)"
+for name in cart van bus; do stop_device "$name"; done
 verb ledger export "$work/export" >/dev/null
 "$bin/tacit-audit" verify "$work/export" --json >/dev/null || fail "the audit finds violations"
 stop_server

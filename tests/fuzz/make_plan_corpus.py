@@ -53,7 +53,7 @@ BASE = b"\xba\xba" + bytes(30)
 
 def schedule(m=None, a=None, **change):
     m, a = m or mechanism(), a or adapter()
-    f = {1: 1, 2: b"\x11" * 16, 3: BASE, 4: a, 5: [message({1: m})] * 3, 6: 1e-5, 7: 1}
+    f = {1: 1, 2: b"\x11" * 16, 3: BASE, 4: a, 5: [message({1: m})] * 3, 6: 1e-5, 7: 2}
     f.update({int(k[1:]): v for k, v in change.items()})
     return message(f)
 
@@ -61,7 +61,7 @@ def schedule(m=None, a=None, **change):
 def plan(m=None, a=None, optimizer=ADAM, **change):
     m, a = m or mechanism(), a or adapter()
     f = {1: 1, 2: b"\xa0" * 16, 3: b"\x11" * 16, 4: bytes(31) + b"\x01", 6: BASE, 9: a, 10: 1000, 11: optimizer,
-         12: m, 13: 1e-5, 14: 1, 15: 3.0, 16: float(2**20), 17: 3, 18: 2, 19: 3, 20: 1000, 21: 1, 22: b"\xcc" * 32,
+         12: m, 13: 1e-5, 14: 2, 15: 3.0, 16: float(2**20), 17: 3, 18: 2, 19: 3, 20: 1000, 21: 1, 22: b"\xcc" * 32,
          23: 256}
     f.update({int(k[1:]): v for k, v in change.items()})
     return message(f)

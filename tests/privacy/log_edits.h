@@ -3,6 +3,7 @@
 #ifndef TACIT_TESTS_LOG_EDITS_H
 #define TACIT_TESTS_LOG_EDITS_H
 
+#include "privacy/signed_policy.h"
 #include "world.h"
 
 /* Bytes that an edited entry points to until it is signed. */
@@ -55,28 +56,57 @@ static inline void slip_own(world *w, int d, Tacit__Entry *other, Tacit__Entry *
     memcpy(scratch, w->device[d].head, 32);
 }
 
-/* A policy change; `signer` NULL leaves it unsigned. */
+static inline void push_change(world *w, int d, const Tacit__PolicyChanged *change)
+{
+    Tacit__Entry e = TACIT__ENTRY__INIT;
+    e.body_case = TACIT__ENTRY__BODY_POLICY_CHANGED;
+    e.policy_changed = (Tacit__PolicyChanged *)(uintptr_t)change;
+    push_about(w, d, &e);
+}
+
+/* A policy that `key` signed for device `whom`, logged about device `d`. */
+static inline void push_signed_policy(world *w, int d, int whom, const tacit_policy *policy,
+                                      const tacit_identity *key)
+{
+    const tacit_policy_words words = {"operator", "operator", "operator", "operator"};
+    tacit_signed_policy opened;
+    Tacit__PolicyChanged change;
+    uint8_t *bytes;
+    size_t size;
+    OK(tacit_signed_policy_make(policy, tacit_identity_sign_key(w->device[whom].id), &words, key,
+                                &bytes, &size, &w->err));
+    OK(tacit_signed_policy_open(&opened, bytes, size, &w->err));
+    tacit_signed_policy_change(opened.message, &change);
+    push_change(w, d, &change);
+    tacit_message_free(opened.message);
+    free(bytes);
+}
+
+/* A policy change; `signer` NULL leaves it unsigned, one that is not the device signs as a policy
+ * key does, under a serial that rises with the log. */
 static inline void push_policy(world *w, int d, double cap, double delta,
                                const tacit_identity *signer)
 {
     static uint8_t signature[TACIT_SIGNATURE_BYTES];
-    Tacit__Entry e = TACIT__ENTRY__INIT;
     Tacit__PolicyChanged b = TACIT__POLICY_CHANGED__INIT;
     tacit_policy policy = w->policy;
     policy.epsilon_cap = cap;
     policy.delta = delta;
+    if (signer && signer != w->device[d].id) {
+        policy.serial += w->count + 1;
+        push_signed_policy(w, d, d, &policy, signer);
+        return;
+    }
     uint8_t *bytes;
     size_t size;
     OK(tacit_policy_pack(&policy, &bytes, &size, &w->err));
-    e.body_case = TACIT__ENTRY__BODY_POLICY_CHANGED;
-    e.policy_changed = &b;
     b.who = b.role = b.meaning = b.reason = (char *)(uintptr_t) "operator";
     b.policy = tacit_field_of(bytes, size);
     if (signer) {
         OK(tacit_policy_sign(bytes, size, signer, signature, &w->err));
         b.signature = tacit_field_of(signature, sizeof signature);
     }
-    push_about(w, d, &e);
+    push_change(w, d, &b);
     free(bytes);
 }
 

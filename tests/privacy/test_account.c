@@ -84,16 +84,33 @@ static tacit_account_status status_of(fixture *f)
     return s;
 }
 
-/* `runs` of the world's event straight from the accountant; order < 0: the least over orders. */
-static double accountant(unsigned runs, bool at_filter_order, double cap)
+static tacit_event runs_of(unsigned runs)
+{
+    return (tacit_event){TACIT_ADD_REMOVE, tacit_noise_multiplier(100000),
+                         tacit_sampling_rate(TACIT_Q_ONE / 20), runs};
+}
+
+/* `runs` of the world's event as one schedule. */
+static double alone(unsigned runs)
+{
+    tacit_error err;
+    tacit_budget b;
+    tacit_event event = runs_of(runs);
+    tacit_budget_open(&b, 3, 1e-5);
+    OK(tacit_budget_add(&b, &event, 1, true, &err));
+    double epsilon = budget_epsilon(&b);
+    assert_true(is_cost_of(epsilon, event, 1e-5));
+    return epsilon;
+}
+
+/* The same at the order that an account under `cap` is read at from its second schedule on. */
+static double at_fixed_order(unsigned runs, double cap)
 {
     tacit_error err;
     tacit_rdp rdp = {0};
-    tacit_event event = {TACIT_ADD_REMOVE, tacit_noise_multiplier(100000),
-                         tacit_sampling_rate(TACIT_Q_ONE / 20), runs};
+    tacit_event event = runs_of(runs);
     OK(tacit_rdp_add(&rdp, &event, TACIT_RDP_TRUE, &err));
-    return at_filter_order ? tacit_rdp_epsilon_at(&rdp, tacit_rdp_filter_order(cap, 1e-5), 1e-5)
-                           : tacit_rdp_epsilon(&rdp, 1e-5, NULL);
+    return tacit_rdp_epsilon_at(&rdp, tacit_rdp_filter_order(cap, 1e-5), 1e-5);
 }
 
 static void test_a_reserve_is_signed_charged_and_stored(void **state)
@@ -104,7 +121,7 @@ static void test_a_reserve_is_signed_charged_and_stored(void **state)
     start(f);
     assert_true(status_of(f).epsilon == 0);
     for (int round = 0; round < WORLD_ROUNDS; round++) {
-        double expected = accountant(10 * (unsigned)(round + 1), false, 3);
+        double expected = alone(10 * (unsigned)(round + 1));
         OK(reserve(f, round, &r));
         assert_true(fabs(r.epsilon_after - expected) < 1e-6 * expected);
         OK(tacit_entry_open(&e, r.entry, r.entry_size, &f->err));
@@ -135,13 +152,11 @@ static void test_an_adaptive_clip_is_charged(void **state)
     start(f);
     double z = 1 / sqrt(1 / pow(tacit_noise_multiplier(100000), 2) +
                         1 / pow(tacit_noise_multiplier(400000), 2));
-    tacit_rdp rdp = {0};
     tacit_event event = {TACIT_ADD_REMOVE, z, tacit_sampling_rate(TACIT_Q_ONE / 20), 10};
-    OK(tacit_rdp_add(&rdp, &event, TACIT_RDP_TRUE, &f->err));
-    double expected = tacit_rdp_epsilon(&rdp, 1e-5, NULL);
     OK(reserve(f, 0, &r));
-    assert_true(fabs(r.epsilon_after / expected - 1) < 1e-9);
-    assert_true(r.epsilon_after > accountant(10, false, 3) * 1.01);
+    double stated = r.epsilon_after;
+    assert_true(is_cost_of(stated, event, 1e-5));
+    assert_true(r.epsilon_after > alone(10) * 1.01);
     OK(tacit_entry_open(&e, r.entry, r.entry_size, &f->err));
     assert_int_equal(e.entry->reserve->b, 100000);
     assert_int_equal(e.entry->reserve->quantile_b, 400000);
@@ -149,7 +164,7 @@ static void test_an_adaptive_clip_is_charged(void **state)
     tacit_reservation_free(&r);
     reopen(f);
     assert_false(status_of(f).lost);
-    assert_true(fabs(status_of(f).epsilon / expected - 1) < 1e-9);
+    assert_true(status_of(f).epsilon == stated);
 }
 
 static void test_the_same_plan_spends_once(void **state)
@@ -177,7 +192,7 @@ static void test_a_schedule_over_the_cap_reserves_nothing(void **state)
 {
     fixture *f = *state;
     tacit_reservation r;
-    f->w.policy.epsilon_cap = accountant(30, false, 3) * 0.999;
+    f->w.policy.epsilon_cap = alone(30) * 0.999;
     start(f);
     assert_int_equal(reserve(f, 0, &r), TACIT_REFUSED);
     assert_non_null(strstr(f->err.message, "plan's schedule"));
@@ -192,7 +207,7 @@ static void test_a_schedule_at_the_cap_fits(void **state)
 {
     fixture *f = *state;
     tacit_reservation r;
-    f->w.policy.epsilon_cap = accountant(30, false, 3) * (1 + 1e-6);
+    f->w.policy.epsilon_cap = alone(30) * (1 + 1e-6);
     start(f);
     for (int round = 0; round < WORLD_ROUNDS; round++) {
         OK(reserve(f, round, &r));
@@ -234,12 +249,12 @@ static void test_a_second_lineage_is_read_at_the_fixed_order(void **state)
     f->w.policy.epsilon_cap = 8;
     start(f);
     OK(reserve(f, 0, &r));
-    assert_true(fabs(r.epsilon_after - accountant(10, false, 8)) < 1e-6);
+    assert_true(fabs(r.epsilon_after - alone(10)) < 1e-6);
     tacit_reservation_free(&r);
     remake(&f->w, 0x22, 0x60);
     OK(reserve(f, 0, &r));
-    double expected = accountant(20, true, 8);
-    assert_true(expected > accountant(20, false, 8));
+    double expected = at_fixed_order(20, 8);
+    assert_true(expected > alone(20));
     assert_true(fabs(r.epsilon_after - expected) < 1e-6);
     tacit_reservation_free(&r);
     reopen(f);
@@ -328,7 +343,7 @@ static void test_a_tiny_spend_after_exhaustion_is_refused(void **state)
         OK(reserve(f, round, &r));
         tacit_reservation_free(&r);
     }
-    double spent = accountant(30, true, 8); /* as beside another schedule */
+    double spent = at_fixed_order(30, 8); /* as beside another schedule */
     remake(&f->w, 0x22, 0x60);
     free(f->w.schedule);
     free(f->w.plan[0]);
@@ -356,7 +371,7 @@ static void test_sub_caps_add_up_to_the_cap(void **state)
     assert_int_equal(tacit_account_set_lineage_cap(f->account, second, 1.1, &f->err),
                      TACIT_REFUSED);
     OK(tacit_account_set_lineage_cap(f->account, second, 0.2, &f->err));
-    double whole = accountant(30, false, 3);
+    double whole = alone(30);
     assert_true(whole > 0.8 && whole < 3); /* more than what is left */
     assert_int_equal(reserve(f, 0, &r), TACIT_REFUSED);
     assert_non_null(strstr(f->err.message, "schedules of others hold 2.2"));
@@ -375,7 +390,7 @@ static void test_a_lineage_keeps_its_sub_cap(void **state)
     uint8_t own[16];
     memset(own, 0x11, 16);
     start(f);
-    OK(tacit_account_set_lineage_cap(f->account, own, accountant(30, false, 3) * 0.99, &f->err));
+    OK(tacit_account_set_lineage_cap(f->account, own, alone(30) * 0.99, &f->err));
     assert_int_equal(reserve(f, 0, &r), TACIT_REFUSED);
     assert_non_null(strstr(f->err.message, "sub-cap"));
 }
@@ -510,7 +525,7 @@ static void test_mechanism_none_is_counted_apart(void **state)
     reopen(f);
     assert_false(status_of(f).lost);
     OK(reserve(f, 1, &r));
-    assert_true(fabs(r.epsilon_after - accountant(20, false, 3)) < 1e-6);
+    assert_true(fabs(r.epsilon_after - alone(20)) < 1e-6);
     tacit_reservation_free(&r);
 }
 
@@ -649,7 +664,7 @@ static void test_a_returned_reserve_survives_a_kill(void **state)
     assert_true(WIFSIGNALED(code));
     OK(tacit_database_open(&f->db, f->path, &f->err));
     OK(tacit_account_open(&f->account, f->db, f->w.device[0].id, &f->err));
-    assert_true(fabs(status_of(f).epsilon - accountant(10, false, 3)) < 1e-6);
+    assert_true(fabs(status_of(f).epsilon - alone(10)) < 1e-6);
 }
 
 static void test_a_full_disk_reserves_nothing(void **state)
@@ -715,7 +730,7 @@ static void test_processes_never_exceed_the_cap_together(void **state)
 {
     fixture *f = *state;
     int barrier[2], won = 0, refused = 0;
-    double one = accountant(30, false, 3);
+    double one = alone(30);
     f->w.policy.epsilon_cap = 3 * one; /* sub-caps alone allow three schedules */
     start(f);
     tacit_account_close(f->account);
@@ -748,7 +763,7 @@ static void test_processes_never_exceed_the_cap_together(void **state)
     assert_false(s.lost);
     assert_int_equal(s.reserves, won);
     assert_true(s.epsilon <= s.policy.epsilon_cap);
-    assert_true(fabs(s.epsilon - accountant(10 * (unsigned)won, true, 3 * one)) < 1e-6);
+    assert_true(fabs(s.epsilon - at_fixed_order(10 * (unsigned)won, 3 * one)) < 1e-6);
 }
 
 /* --- damage --- */

@@ -454,11 +454,13 @@ static void test_the_cost_is_that_of_both_gaussians(void **state)
  * the count, and the auditor agrees. */
 static double epsilon_after(double sigma, uint64_t steps)
 {
-    tacit_rdp rdp = {0};
+    tacit_budget b;
     tacit_error err;
     tacit_event event = {TACIT_ADD_REMOVE, sigma, tacit_sampling_rate(TACIT_Q_ONE / 20), steps};
-    OK(tacit_rdp_add(&rdp, &event, TACIT_RDP_TRUE, &err));
-    return tacit_rdp_epsilon(&rdp, 1e-5, NULL);
+    tacit_budget_open(&b, 3, 1e-5);
+    OK(tacit_budget_add(&b, &event, 1, true, &err));
+    assert_true(is_cost_of(budget_epsilon(&b), event, 1e-5));
+    return budget_epsilon(&b);
 }
 
 static double step_sigma(double b, double quantile_b)

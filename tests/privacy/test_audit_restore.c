@@ -282,8 +282,7 @@ static void test_the_first_name_stays_good(void **state)
     OK(tacit_note_key_make(&other, WORLD_ORIGIN "/3", tacit_identity_sign_key(l.w.log), &l.w.err));
     run(&x, &(tacit_audit_options){.log_key = &first}, &audit);
     assert_int_equal(audit.violation_count, 0);
-    assert_true(find_device(&audit, &l.w, 0).epsilon ==
-                tacit_budget_epsilon(&l.w.device[0].budget));
+    assert_true(find_device(&audit, &l.w, 0).epsilon == budget_epsilon(&l.w.device[0].budget));
     tacit_audit_free(&audit);
     run(&x, &(tacit_audit_options){.log_key = &other}, &audit);
     assert_true(has(&audit, "wrong_log_key"));

@@ -1,7 +1,8 @@
 /* An export that somebody tampered with: whoever holds its files, a server that signs with its own
  * key whatever suits it, a device that colludes. Each row changes one thing in the files of one
  * realistic log, and names every kind of violation that the auditor must find, and no other.
- * (test_audit.c builds logs that are wrong from the start, for every kind.) */
+ * (test_audit.c and test_audit_rounds.c build logs that are wrong from the start, for every kind.)
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -364,6 +365,7 @@ static void set_text(char **text, const char *to)
 SERVER(policy_key_swapped, FIND(ENROL, 0, 0),
        memcpy(e->enrol->policy_key.data, tacit_identity_sign_key(t->w.stranger), 32))
 SERVER(raise_unsigned, FIND(POLICY_CHANGED, 0, 0), e->policy_changed->signature.data[5] ^= 1)
+SERVER(raise_reworded, FIND(POLICY_CHANGED, 0, 0), e->policy_changed->reason[0] = 'O')
 SERVER(rejected_as_accepted, FIND(UPDATE, 2, 1), e->update->accepted = true;
        e->update->reason[0] = '\0')
 SERVER(accepted_as_rejected, FIND(UPDATE, 0, 2), e->update->accepted = false;
@@ -486,6 +488,16 @@ static void raise_again(tamper *t)
     insert(t, t->count, (bytes){made.entry[0].bytes, made.entry[0].size});
     tacit_merkle_memory_free(&made.tree);
     again(t, FIND(POLICY_CHANGED, 0, 0), t->count);
+}
+
+/* What the policy key signed for device 0, about device 1, which pinned the same key. */
+static void raise_another(tamper *t)
+{
+    tacit_entry e = open_entry(t, FIND(POLICY_CHANGED, 0, 0));
+    memcpy(e.entry->device.data, t->w.device[1].name, TACIT_DEVICE_BYTES);
+    insert(t, t->count, signed_bytes(t, e.entry, t->w.log));
+    tacit_entry_close(&e);
+    server_signs(t);
 }
 
 /* A new entry of the server's before another one. */
@@ -641,7 +653,7 @@ static void price(tamper *t, Tacit__Reserve *r)
     tacit_event event;
     OK(tacit_budget_event(&event, r, &t->w.err));
     OK(tacit_budget_add(&b, &event, r->values, true, &t->w.err));
-    r->epsilon_after = tacit_budget_epsilon(&b);
+    r->epsilon_after = budget_epsilon(&b);
 }
 
 LOCAL_OF_0(noise_under_policy, e->reserve->b = 70000; e->reserve->steps = 1; price(t, e->reserve))
@@ -703,7 +715,7 @@ static void reserved_again(tamper *t)
     leaf_of(t, i, leaf);
     OK(tacit_budget_event(&event, e->reserve, &t->w.err));
     OK(tacit_budget_add(&b, &event, e->reserve->values, false, &t->w.err));
-    e->reserve->epsilon_after = tacit_budget_epsilon(&b);
+    e->reserve->epsilon_after = budget_epsilon(&b);
     e->sequence++;
     memcpy(e->previous.data, leaf, sizeof leaf);
     insert(t, t->count, signed_bytes(t, e, t->w.device[1].id));
@@ -802,7 +814,9 @@ static const struct row {
     {"a round planned again", planned_again, "duplicate_plan", NULL},
     {"a lineage scheduled again", scheduled_again, "duplicate_schedule", NULL},
     {"a plan with less noise", quieter_plan, "plan_off_schedule reserve_without_plan", NULL},
-    {"an old policy again", raise_again, "policy_weakened", NULL},
+    {"an old policy again", raise_again, "policy_replayed", NULL},
+    {"a policy of another device", raise_another, "policy_weakened", NULL},
+    {"a signed policy's reason rewritten", raise_reworded, "policy_weakened", NULL},
     {"a delta changed", another_delta, "bad_policy", NULL},
     {"a cap raised by a stranger", raise_by_a_stranger, "policy_weakened", NULL},
     {"a frozen device went on", frozen_and_went_on, "after_clone", NULL},

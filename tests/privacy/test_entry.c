@@ -1,4 +1,4 @@
-/* Entries, policies and the budget's rule for orders. */
+/* Entries and policies. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,7 +21,7 @@ static Tacit__Reserve good_reserve(uint8_t *bytes)
     r.steps = 1;
     r.clip_norm = 1;
     r.delta = 1e-5;
-    r.accountant = TACIT__ACCOUNTANT_KIND__ACCOUNTANT_RDP;
+    r.accountant = TACIT__ACCOUNTANT_KIND__ACCOUNTANT_PLD;
     r.accountant_version = (char *)(uintptr_t)TACIT_ACCOUNTANT_VERSION;
     r.epsilon_after = 1;
     r.epsilon_cap = 2;
@@ -309,88 +309,6 @@ static void test_policies_round_trip(void **state)
     assert_int_equal(tacit_policy_unpack(&back, "\x08\x09", 2, &err), TACIT_BAD_INPUT);
 }
 
-/* Plain Gaussian, q = 1: rho(order) = order k / (2 z^2) in closed form, converted by hand. */
-static double gaussian_at(double order, double z, unsigned k, double delta)
-{
-    return order * k / (2 * z * z) + log1p(-1 / order) - log(delta * order) / (order - 1);
-}
-
-static double gaussian_least(double z, unsigned k, double delta)
-{
-    double least = INFINITY;
-    for (size_t i = 0; i < TACIT_RDP_ORDERS; i++)
-        least = fmin(least, gaussian_at(tacit_rdp_orders[i], z, k, delta));
-    return least;
-}
-
-static void test_one_schedule_may_choose_its_order_and_two_may_not(void **state)
-{
-    (void)state;
-    tacit_error err;
-    tacit_budget b;
-    const tacit_event event = {TACIT_ADD_REMOVE, 5, 1, 1};
-    tacit_budget_open(&b, 8, 1e-5);
-    double order = tacit_rdp_orders[b.filter_order];
-    assert_true(tacit_budget_epsilon(&b) == 0);
-    for (unsigned k = 1; k <= 4; k++) {
-        assert_int_equal(tacit_budget_add(&b, &event, 1, k == 1, &err), TACIT_OK);
-        assert_true(fabs(tacit_budget_epsilon(&b) - gaussian_least(5, k, 1e-5)) < 1e-7);
-    }
-    assert_int_equal(tacit_budget_add(&b, &event, 1, true, &err), TACIT_OK);
-    assert_true(fabs(tacit_budget_epsilon(&b) - gaussian_at(order, 5, 5, 1e-5)) < 1e-7);
-    assert_true(tacit_budget_epsilon(&b) > gaussian_least(5, 5, 1e-5) + 1e-3);
-    /* A group of three copies costs three times rho. */
-    assert_true(fabs(tacit_budget_epsilon_times(&b, 3) - gaussian_at(order, 5, 15, 1e-5)) < 1e-7);
-    tacit_budget back;
-    uint8_t stored[TACIT_BUDGET_BYTES];
-    tacit_budget_write(&b, stored);
-    assert_int_equal(tacit_budget_read(&back, stored, sizeof stored, &err), TACIT_OK);
-    assert_true(tacit_budget_epsilon(&back) == tacit_budget_epsilon(&b));
-    assert_int_equal(tacit_budget_read(&back, stored, sizeof stored - 1, &err), TACIT_BAD_INPUT);
-    b.lost = true;
-    assert_true(isinf(tacit_budget_epsilon(&b)));
-}
-
-static void test_the_sampler_takes_its_share_of_delta(void **state)
-{
-    (void)state;
-    tacit_error err;
-    tacit_budget few, many;
-    const tacit_event event = {TACIT_ADD_REMOVE, 5, 1, 1};
-    tacit_budget_open(&few, 8, 1e-5);
-    tacit_budget_open(&many, 8, 1e-5);
-    assert_int_equal(tacit_budget_add(&few, &event, 1, true, &err), TACIT_OK);
-    assert_int_equal(tacit_budget_add(&many, &event, 1ull << 60, true, &err), TACIT_OK);
-    /* 2^60 values of total variation 2^-80 take (1 + e^epsilon) 2^-20 of delta: epsilon covers its
-     * own share, and nothing smaller does. */
-    double epsilon = tacit_budget_epsilon(&many);
-    double left = 1e-5 - (1 + exp(epsilon)) * 0x1p-20;
-    assert_true(left > 0 && left < 0.8e-5);
-    assert_true(fabs(epsilon - gaussian_least(5, 1, left)) < 1e-7);
-    double less = epsilon - 1e-6;
-    assert_true(gaussian_least(5, 1, 1e-5 - (1 + exp(less)) * 0x1p-20) > less);
-    assert_true(epsilon > tacit_budget_epsilon(&few));
-    /* Where e^epsilon is large no epsilon may cover a share that 2 tau alone would leave room for.
-     */
-    const tacit_event strong = {TACIT_ADD_REMOVE, 0.5, 1, 1};
-    tacit_budget_open(&few, 20, 1e-5);
-    assert_int_equal(tacit_budget_add(&few, &strong, 1ull << 60, true, &err), TACIT_OK);
-    assert_true(isinf(tacit_budget_epsilon(&few)));
-    assert_int_equal(tacit_budget_add(&many, &event, 1ull << 63, false, &err), TACIT_OK);
-    assert_true(isinf(tacit_budget_epsilon(&many)));
-    assert_int_equal(tacit_budget_add(&many, &event, UINT64_MAX, false, &err), TACIT_REFUSED);
-}
-
-static void test_unprotected_events_do_not_touch_the_number(void **state)
-{
-    (void)state;
-    tacit_budget b;
-    tacit_budget_open(&b, 8, 1e-5);
-    tacit_budget_add_unprotected(&b);
-    assert_true(tacit_budget_epsilon(&b) == 0);
-    assert_int_equal(b.unprotected, 1);
-}
-
 int main(void)
 {
     if (sodium_init() < 0)
@@ -401,9 +319,6 @@ int main(void)
         cmocka_unit_test(test_kinds_have_names_and_signers),
         cmocka_unit_test(test_policies_weaken_in_every_field),
         cmocka_unit_test(test_policies_round_trip),
-        cmocka_unit_test(test_one_schedule_may_choose_its_order_and_two_may_not),
-        cmocka_unit_test(test_the_sampler_takes_its_share_of_delta),
-        cmocka_unit_test(test_unprotected_events_do_not_touch_the_number),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

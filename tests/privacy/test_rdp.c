@@ -467,6 +467,29 @@ static void test_account_is_exact_arithmetic(void **state)
     }
 }
 
+/* One order by itself is what the account holds of it. */
+static void test_one_order_alone(void **state)
+{
+    (void)state;
+    static const tacit_event events[] = {
+        {TACIT_ADD_REMOVE, 1.3, 0.05, 10},    {TACIT_ADD_REMOVE, 0.01, 0.3, 3},
+        {TACIT_ADD_REMOVE, 0.7, 1, 1000000},  {TACIT_REPLACE_ONE, 2, 1, 7},
+        {TACIT_ADD_REMOVE, 50, 1e-9, 100000},
+    };
+    for (size_t k = 0; k < sizeof events / sizeof events[0]; k++) {
+        tacit_error err;
+        tacit_rdp account = {0};
+        assert_int_equal(tacit_rdp_add(&account, &events[k], TACIT_RDP_TRUE, &err), TACIT_OK);
+        for (size_t i = 0; i < TACIT_RDP_ORDERS; i++) {
+            unsigned __int128 rho = 0, of = account.rho[i];
+            assert_int_equal(tacit_rdp_add_at(&rho, &events[k], i, &err), TACIT_OK);
+            unsigned __int128 apart = rho > of ? rho - of : of - rho;
+            bool whole = tacit_rdp_orders[i] == floor(tacit_rdp_orders[i]);
+            assert_true(whole ? apart == 0 : apart <= (of >> 33) + events[k].count);
+        }
+    }
+}
+
 static void test_infinity_stays_infinite(void **state)
 {
     (void)state;
@@ -595,6 +618,7 @@ int main(void)
         cmocka_unit_test(test_orders_of_the_callers_choice),
         cmocka_unit_test(test_high_fractional_orders_fit_between),
         cmocka_unit_test(test_account_is_exact_arithmetic),
+        cmocka_unit_test(test_one_order_alone),
         cmocka_unit_test(test_infinity_stays_infinite),
         cmocka_unit_test(test_zero_cost),
         cmocka_unit_test(test_conversions_are_inverse_and_monotone),

@@ -14,6 +14,8 @@
 #include "privacy/ledger.h"
 #include "privacy/window.h"
 
+#include <time.h>
+
 static const tacit_event one_round = {TACIT_ADD_REMOVE, 0, 0, 10};
 
 /* The world's event. */
@@ -221,6 +223,36 @@ static void next_lineage(fixture *f, uint8_t byte)
     world_schedule(w);
     for (int r = 0; r < WORLD_ROUNDS; r++)
         world_plan(w, r);
+}
+
+/* No two reserves alike: a window of them costs far less than to price each at every order, which
+ * whoever reserves so would make the log and the auditor do at each of his reserves. */
+static void test_a_window_of_unlike_reserves_is_cheap(void **state)
+{
+    (void)state;
+    enum { UNLIKE = 200 };
+    tacit_error err;
+    tacit_window w = {0};
+    tacit_rdp all = {0};
+    const tacit_policy policy = with_window(3, 1000);
+    size_t order = tacit_rdp_filter_order(3, 1e-5);
+    double worst;
+    clock_t begin = clock();
+    for (unsigned i = 0; i < UNLIKE; i++) {
+        tacit_event e = {TACIT_ADD_REMOVE, 40 + 0.01 * i, 0.01, 1};
+        OK(tacit_window_push(&w, &e, 1000, &err));
+        OK(tacit_rdp_add(&all, &e, TACIT_RDP_TRUE, &err));
+    }
+    clock_t priced = clock();
+    OK(tacit_window_worst(&worst, &policy, &w, UNLIKE - 1, &err));
+    clock_t took = clock() - priced, full = priced - begin;
+    double expected = tacit_rdp_epsilon_at(&all, order, 1e-5);
+    assert_true(fabs(worst - expected) <= 1e-6 * expected);
+    if (4 * took > full)
+        print_error("%g s, all orders %g s\n", (double)took / CLOCKS_PER_SEC,
+                    (double)full / CLOCKS_PER_SEC);
+    assert_true(4 * took <= full);
+    tacit_window_free(&w);
 }
 
 static void test_a_schedule_whose_rounds_fill_the_window_is_not_begun(void **state)
@@ -499,6 +531,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_windows_are_terms_of_the_policy),
         cmocka_unit_test(test_the_worst_stretch_is_the_accountants),
+        cmocka_unit_test(test_a_window_of_unlike_reserves_is_cheap),
         cmocka_unit_test(test_a_schedule_whose_rounds_fill_the_window_is_not_begun),
         cmocka_unit_test(test_windows_look_back_over_lineages_and_at_no_clock),
         cmocka_unit_test(test_a_tightened_window_refuses_the_next_round),

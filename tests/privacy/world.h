@@ -4,10 +4,11 @@
 #ifndef TACIT_TESTS_WORLD_H
 #define TACIT_TESTS_WORLD_H
 
+#include "budget_epsilon.h"
+
 #include "common/digest.h"
 #include "common/identity.h"
 #include "common/message.h"
-#include "privacy/budget.h"
 #include "privacy/entry.h"
 #include "privacy/merkle.h"
 #include "privacy/note.h"
@@ -158,7 +159,7 @@ static inline void world_schedule(world *w)
     s.rounds = rounds;
     s.n_rounds = WORLD_ROUNDS;
     s.delta = w->none ? 0 : 1e-5;
-    s.accountant = TACIT__ACCOUNTANT_KIND__ACCOUNTANT_RDP;
+    s.accountant = TACIT__ACCOUNTANT_KIND__ACCOUNTANT_PLD;
     if (w->edit_schedule)
         w->edit_schedule(&s);
     w->schedule = world_pack(&s, &w->schedule_size);
@@ -190,7 +191,7 @@ static inline void world_plan(world *w, int round)
     p.optimizer = &optimizer;
     p.mechanism = &mechanism;
     p.delta = w->none ? 0 : 1e-5;
-    p.accountant = TACIT__ACCOUNTANT_KIND__ACCOUNTANT_RDP;
+    p.accountant = TACIT__ACCOUNTANT_KIND__ACCOUNTANT_PLD;
     p.norm_bound = 3;
     p.update_scale = 1 << 20;
     p.cohort = WORLD_DEVICES;
@@ -330,7 +331,7 @@ static inline void world_reserve(world *w, int round, int d)
     r.values = p->trainable_values;
     r.quantile_b = p->mechanism->quantile_b;
     r.delta = w->policy.delta;
-    r.accountant = TACIT__ACCOUNTANT_KIND__ACCOUNTANT_RDP;
+    r.accountant = TACIT__ACCOUNTANT_KIND__ACCOUNTANT_PLD;
     r.accountant_version = version;
     r.epsilon_cap = w->policy.epsilon_cap;
     if (w->none) {
@@ -340,7 +341,7 @@ static inline void world_reserve(world *w, int round, int d)
         OK(tacit_budget_event(&event, &r, &w->err));
         OK(tacit_budget_add(&device->budget, &event, r.values + (r.quantile_b != 0), round == 0,
                             &w->err));
-        r.epsilon_after = tacit_budget_epsilon(&device->budget);
+        r.epsilon_after = budget_epsilon(&device->budget);
     }
     world_own(w, &e, round, d, device->reserve[round]);
     tacit_message_free(p);
@@ -506,7 +507,7 @@ static inline void world_fill_local(world *w, Tacit__Reserve *r, uint8_t lineage
     r->clip_norm = 0.5;
     r->values = WORLD_VALUES;
     r->delta = w->policy.delta;
-    r->accountant = TACIT__ACCOUNTANT_KIND__ACCOUNTANT_RDP;
+    r->accountant = TACIT__ACCOUNTANT_KIND__ACCOUNTANT_PLD;
     r->accountant_version = version;
     r->epsilon_cap = w->policy.epsilon_cap;
 }
@@ -522,7 +523,7 @@ static inline void world_price_local(world *w, Tacit__Reserve *r, int d, bool fi
     }
     OK(tacit_budget_event(&event, r, &w->err));
     (void)!tacit_budget_add(b, &event, r->values, first, &w->err);
-    r->epsilon_after = tacit_budget_epsilon(b);
+    r->epsilon_after = budget_epsilon(b);
 }
 
 static inline void world_push_local(world *w, int d, Tacit__Reserve *r,

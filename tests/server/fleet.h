@@ -63,7 +63,8 @@ typedef struct fleet_device {
     uint8_t nonce[TACIT_NONCE_BYTES];
     uint8_t secret[TACIT_TOKEN_SECRET_BYTES];
     uint64_t counter;
-    tacit_error err; /* of the last reply that was no success */
+    const uint8_t *declined; /* SHA-256 of a plan, for its check-ins; NULL: none */
+    tacit_error err;         /* of the last reply that was no success */
 } fleet_device;
 
 static _Atomic uint64_t fleet_now = FLEET_START_MS;
@@ -498,6 +499,8 @@ static inline tacit_status fleet_check_in(fleet_device *d, Tacit__CheckInReply *
     uint64_t size;
     fleet_must(tacit_account_last_checkpoint(d->account, &note, &size, &d->err), &d->err, "note");
     r.checkpoint = tacit_field_of(note, strlen(note));
+    if (d->declined)
+        r.declined_plan = tacit_field_of(d->declined, TACIT_DIGEST_BYTES);
     tacit_status status = fleet_call(d, TACIT__METHOD__METHOD_CHECK_IN, &r,
                                      &tacit__check_in_reply__descriptor, reply);
     if (status == TACIT_OK)

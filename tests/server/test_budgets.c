@@ -182,6 +182,50 @@ static void test_exhausted_devices_are_left_alone(void **state)
     assert_true(is_offered(&two));
 }
 
+static void hash_offer(fleet_device *d, uint8_t hash[TACIT_DIGEST_BYTES])
+{
+    Tacit__CheckInReply *told = NULL;
+    fleet_must(fleet_check_in(d, &told), &d->err, "check-in");
+    tacit_digest(hash, told->plan.data, told->plan.len);
+    tacit_message_free(told);
+}
+
+/* A device says that its own policy or account, sub-caps for instance, refuses the plan: its round
+ * goes on without it, the lineage's next one waits for it unasked, and it is shown, until it says
+ * so no more. */
+static void test_devices_that_decline_are_left_alone(void **state)
+{
+    (void)state;
+    uint8_t hash[TACIT_DIGEST_BYTES], other[TACIT_DIGEST_BYTES] = {7};
+    json_decref(FLEET_ASK(&f, START, "cohort", "2", "quorum", "1"));
+    fleet_work(&f);
+    hash_offer(&one, hash);
+    one.declined = other; /* of no round: says nothing */
+    assert_true(is_offered(&one));
+    assert_string_equal(state_in("budget show", "one"), "active");
+    one.declined = hash;
+    assert_true(is_offered(&one)); /* it may still come to another mind */
+    assert_string_equal(state_in("budget show", "one"), "declined");
+    assert_string_equal(state_in("device list", "one"), "declined");
+    assert_string_equal(state_in("device list", "two"), "active");
+    fleet_serve_round(&two, 0.25);
+    fleet_step(&f);
+    fleet_expect_round(&f, "aggregating", "");
+    fleet_work(&f);
+    expect_waiting(1, 0);
+    assert_false(is_offered(&one));
+    fleet_restart(&f);
+    assert_string_equal(state_in("budget show", "one"), "declined");
+    one.declined = NULL;
+    assert_false(is_offered(&one));
+    fleet_work(&f);
+    assert_string_equal(state_in("budget show", "one"), "active");
+    assert_true(is_offered(&one) && is_offered(&two));
+    one.declined = hash; /* of the round before */
+    assert_true(is_offered(&one));
+    assert_string_equal(state_in("budget show", "one"), "active");
+}
+
 /* What is left of a lineage's budget after its last round is enough: nobody is exhausted then. */
 static void test_a_lineage_that_fits_exhausts_nobody(void **state)
 {
@@ -288,6 +332,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_a_device_raises_its_cap_again, setup, teardown),
         cmocka_unit_test_setup_teardown(test_exhausted_devices_are_left_alone, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_devices_that_decline_are_left_alone, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_lineage_that_fits_exhausts_nobody, setup, teardown),
         cmocka_unit_test_setup_teardown(test_lineages_that_do_not_fit_together, setup, teardown),
         cmocka_unit_test_setup_teardown(test_own_entries_at_any_counter, setup, teardown),

@@ -82,6 +82,10 @@ tacit_status tacit_link_open(tacit_link **out, const tacit_link_setup *setup, ta
 {
     tacit_status status;
     *out = NULL;
+    if (setup->connect_ms > TACIT_LINK_WAIT_MAX_MS || setup->reply_ms > TACIT_LINK_WAIT_MAX_MS)
+        return tacit_fail(err, TACIT_USAGE,
+                          "%s: expected connect_ms and reply_ms of at most %u, found %u and %u",
+                          setup->url, TACIT_LINK_WAIT_MAX_MS, setup->connect_ms, setup->reply_ms);
     tacit_link *link = calloc(1, sizeof *link);
     if (!link)
         return tacit_fail(err, TACIT_NO_MEMORY, "no memory for a link");

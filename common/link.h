@@ -16,7 +16,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define TACIT_MESSAGE_MAX 262144u /* 256 KiB */
+#define TACIT_MESSAGE_MAX 262144u          /* 256 KiB */
+#define TACIT_LINK_WAIT_MAX_MS 0x7fffffffu /* of connect_ms and reply_ms: 24 days */
 
 /* --- Asking --- */
 
@@ -34,7 +35,8 @@ typedef struct tacit_link_setup {
 } tacit_link_setup;
 
 /* Checks the setup; connects when the first request is sent. The server's certificate must hold
- * the HOST of the url. TACIT_BAD_INPUT for a malformed url or PEM. Strings are copied. */
+ * the HOST of the url. TACIT_BAD_INPUT for a malformed url or PEM, TACIT_USAGE for a wait above
+ * TACIT_LINK_WAIT_MAX_MS. Strings are copied. */
 tacit_status tacit_link_open(tacit_link **out, const tacit_link_setup *setup,
                              tacit_error *err) TACIT_MUST_CHECK;
 

@@ -440,21 +440,6 @@ static tacit_status report_devices(audit_work *w)
     return TACIT_OK;
 }
 
-/* They are the report's from here on. */
-static tacit_status report_schedules(audit_work *w)
-{
-    tacit_audit *out = w->out;
-    out->schedules = calloc(w->schedule_count ? w->schedule_count : 1, sizeof *out->schedules);
-    if (!out->schedules)
-        return tacit_fail(w->err, TACIT_NO_MEMORY, "audit: no memory for the report");
-    for (size_t i = 0; i < w->schedule_count; i++) {
-        audit_schedule *s = &w->schedules[i];
-        out->schedules[out->schedule_count++] = (tacit_audit_schedule){s->entry, s->schedule};
-        s->schedule = NULL;
-    }
-    return TACIT_OK;
-}
-
 static void work_free(audit_work *w)
 {
     audit_map *maps[] = {&w->names,
@@ -508,7 +493,7 @@ tacit_status tacit_audit_run(tacit_audit *out, const tacit_export *log,
     if (status == TACIT_OK)
         status = audit_report_rounds(&w);
     if (status == TACIT_OK)
-        status = report_schedules(&w);
+        status = audit_report_schedules(&w);
     if (status == TACIT_OK)
         status = audit_judge(&w);
     out->rounds = w.plan_count;

@@ -94,10 +94,17 @@ typedef struct tacit_audit_publication {
     char rule[32];
 } tacit_audit_publication;
 
-/* A well-formed schedule, whatever became of it. */
+/* A well-formed schedule, and how far it went. Epsilons are recomputed, at the schedule's delta,
+ * against the server, for a device that takes every round: +inf with a round of mechanism none. */
 typedef struct tacit_audit_schedule {
     uint64_t entry;
     Tacit__Schedule *schedule;
+    uint64_t values; /* trainable values, as its plans state them; 0: no plan is logged */
+    /* Rounds that have a plan, a reserve of some device, a sum, a publication, an end without. */
+    uint64_t planned, reserved, summed, published, failed;
+    uint64_t planned_to;    /* its last plan is of the round before this position */
+    double epsilon;         /* of the whole; NaN without a plan, which would state the values */
+    double epsilon_planned; /* of rounds 0 .. planned_to - 1 */
 } tacit_audit_schedule;
 
 typedef struct tacit_audit {

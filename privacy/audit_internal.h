@@ -281,8 +281,9 @@ tacit_status audit_aggregate(audit_work *w, const tacit_entry *e) TACIT_MUST_CHE
 tacit_status audit_published(audit_work *w, const tacit_entry *e) TACIT_MUST_CHECK;
 tacit_status audit_rolled_back(audit_work *w, const tacit_entry *e) TACIT_MUST_CHECK;
 tacit_status audit_round_closed(audit_work *w, const tacit_entry *e) TACIT_MUST_CHECK;
-/* The rounds for the report, after the walk. */
+/* The rounds and the schedules for the report, after the walk; the report owns the latter then. */
 tacit_status audit_report_rounds(audit_work *w) TACIT_MUST_CHECK;
+tacit_status audit_report_schedules(audit_work *w) TACIT_MUST_CHECK;
 
 /* A reserve that nothing can be said about any more leaves no more than its fingerprint. */
 tacit_status audit_reserve_retire(audit_work *w, audit_reserve *r) TACIT_MUST_CHECK;

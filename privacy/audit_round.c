@@ -539,3 +539,63 @@ tacit_status audit_report_rounds(audit_work *w)
         status = report_round(w, &w->plans[i], &w->out->round_list[i]);
     return status;
 }
+
+/* --- the schedules for the report --- */
+
+static void count_plan(const audit_plan *p, tacit_audit_schedule *s)
+{
+    s->values = p->plan->trainable_values;
+    s->planned++;
+    s->reserved += p->reserved > 0;
+    s->summed += p->aggregated;
+    s->published += p->published;
+    s->failed += p->closed && !p->published;
+    if (s->planned_to <= p->plan->round_index)
+        s->planned_to = p->plan->round_index + UINT64_C(1);
+}
+
+/* Of its first `rounds` rounds; +inf where the accountant takes none of it. */
+static tacit_status price_rounds(audit_work *w, const tacit_audit_schedule *s, uint64_t rounds,
+                                 double *epsilon)
+{
+    tacit_error reason;
+    tacit_status status =
+        tacit_budget_schedule_epsilon(epsilon, s->schedule, (size_t)rounds, s->values, &reason);
+    if (status == TACIT_NO_MEMORY)
+        return tacit_fail(w->err, status, "%s", reason.message);
+    if (status != TACIT_OK)
+        *epsilon = INFINITY;
+    return TACIT_OK;
+}
+
+static tacit_status price_schedule(audit_work *w, tacit_audit_schedule *s)
+{
+    s->epsilon = NAN;
+    s->epsilon_planned = 0;
+    if (!s->planned)
+        return TACIT_OK;
+    tacit_status status = price_rounds(w, s, s->schedule->n_rounds, &s->epsilon);
+    return status == TACIT_OK ? price_rounds(w, s, s->planned_to, &s->epsilon_planned) : status;
+}
+
+tacit_status audit_report_schedules(audit_work *w)
+{
+    tacit_audit *out = w->out;
+    out->schedules = calloc(w->schedule_count + 1, sizeof *out->schedules);
+    if (!out->schedules)
+        return tacit_fail(w->err, TACIT_NO_MEMORY, "audit: no memory for %zu schedules",
+                          w->schedule_count);
+    for (size_t i = 0; i < w->plan_count; i++)
+        count_plan(&w->plans[i], &out->schedules[w->plans[i].schedule]);
+    tacit_status status = TACIT_OK;
+    for (size_t i = 0; i < w->schedule_count; i++) {
+        tacit_audit_schedule *s = &out->schedules[i];
+        s->entry = w->schedules[i].entry;
+        s->schedule = w->schedules[i].schedule;
+        w->schedules[i].schedule = NULL;
+        if (status == TACIT_OK)
+            status = price_schedule(w, s);
+    }
+    out->schedule_count = w->schedule_count;
+    return status;
+}

@@ -8,7 +8,7 @@
 #include <stdio.h>
 
 typedef struct outputs {
-    const char *html, *csv, *date;
+    const char *html, *csv, *schedules_csv, *rounds_csv, *date;
     bool json;
 } outputs;
 
@@ -67,6 +67,10 @@ static tacit_status write_all(const audit_input *in, const outputs *out, tacit_e
         status = write_file(out->html, report_page, &r, err);
     if (status == TACIT_OK && out->csv)
         status = write_file(out->csv, report_csv, &r, err);
+    if (status == TACIT_OK && out->schedules_csv)
+        status = write_file(out->schedules_csv, report_csv_schedules, &r, err);
+    if (status == TACIT_OK && out->rounds_csv)
+        status = write_file(out->rounds_csv, report_csv_rounds, &r, err);
     if (status == TACIT_OK && out->json)
         status = print_json(&r, in->schedules, err);
     if (status == TACIT_OK && !out->json)
@@ -90,6 +94,10 @@ tacit_status cmd_report(int argc, char **argv, tacit_error *err)
          "one page that loads nothing: violations, statement of the guarantee, charts, tables", 0,
          0},
         {"csv", 0, TACIT_OPTION_TEXT, &out.csv, false, "FILE", "a row for each device", 0, 0},
+        {"schedules-csv", 0, TACIT_OPTION_TEXT, &out.schedules_csv, false, "FILE",
+         "what was promised before the first reserve: a row for each run of equal rounds", 0, 0},
+        {"rounds-csv", 0, TACIT_OPTION_TEXT, &out.rounds_csv, false, "FILE",
+         "a row for each round: mechanism, parameters, outcome, both epsilons", 0, 0},
         {"json", 0, TACIT_OPTION_FLAG, &out.json, false, NULL,
          "one JSON object: what verify prints, with curves, rounds, events and the statement", 0,
          0},
@@ -102,9 +110,10 @@ tacit_status cmd_report(int argc, char **argv, tacit_error *err)
         tacit_options_parse(&usage, table, argc, argv, &folder, &positionals, &help, err);
     if (status != TACIT_OK || help)
         return status;
-    if (!out.html && !out.csv && !out.json)
+    if (!out.html && !out.csv && !out.schedules_csv && !out.rounds_csv && !out.json)
         return tacit_fail(err, TACIT_USAGE,
-                          "report: nothing to write; give --html FILE, --csv FILE or --json");
+                          "report: nothing to write; give --html FILE, --csv FILE, "
+                          "--schedules-csv FILE, --rounds-csv FILE or --json");
     status = audit_input_run(&in, folder, err);
     if (status != TACIT_OK)
         return status;

@@ -1,22 +1,45 @@
 #include "privacy/verify_schedules.h"
 
 #include "common/text.h"
-#include "privacy/mechanism.h"
+#include "privacy/schedule_runs.h"
 
+#include <math.h>
 #include <stdio.h>
 
-static json_t *describe(uint64_t entry, const Tacit__Schedule *s, const tacit_mechanism *m,
-                        size_t rounds)
+static json_t *json_finite(double v)
+{
+    return isfinite(v) ? json_real(v) : json_null();
+}
+
+/* What holds of the whole schedule, in each of its rows. */
+static json_t *describe_whole(const tacit_audit_schedule *s)
 {
     char lineage[2 * 16 + 1] = "";
-    if (s->lineage.len == 16)
-        tacit_hex(lineage, s->lineage.data, 16);
-    json_t *row = json_pack(
-        "{s:I, s:s, s:f, s:I, s:s, s:s, s:s, s:f, s:f, s:I, s:f}", "entry", (json_int_t)entry,
-        "lineage", lineage, "delta", s->delta, "rounds", (json_int_t)rounds, "mechanism",
-        tacit_mechanism_kind_name(m->kind), "unit", tacit_privacy_unit_name(m->unit), "neighbours",
-        tacit_neighbours_name(m->neighbours), "sigma", tacit_mechanism_noise_multiplier(m), "q",
-        tacit_sampling_rate(m->q_num), "steps", (json_int_t)m->steps, "clip_norm", m->clip_norm);
+    if (s->schedule->lineage.len == 16)
+        tacit_hex(lineage, s->schedule->lineage.data, 16);
+    return json_pack("{s:I, s:s, s:f, s:s, s:I, s:o, s:I, s:I, s:I, s:I, s:I, s:o}", "entry",
+                     (json_int_t)s->entry, "lineage", lineage, "delta", s->schedule->delta,
+                     "accountant", schedule_accountant_name(s->schedule), "schedule_rounds",
+                     (json_int_t)s->schedule->n_rounds, "epsilon", json_finite(s->epsilon),
+                     "rounds_planned", (json_int_t)s->planned, "rounds_reserved",
+                     (json_int_t)s->reserved, "rounds_summed", (json_int_t)s->summed,
+                     "rounds_published", (json_int_t)s->published, "rounds_failed",
+                     (json_int_t)s->failed, "epsilon_planned", json_finite(s->epsilon_planned));
+}
+
+static json_t *describe(const tacit_audit_schedule *s, const schedule_run *run)
+{
+    const tacit_mechanism *m = &run->mechanism;
+    json_t *row = describe_whole(s);
+    if (row)
+        json_object_update_new(
+            row,
+            json_pack("{s:I, s:I, s:s, s:s, s:s, s:f, s:f, s:I, s:f}", "first_round",
+                      (json_int_t)run->first, "rounds", (json_int_t)run->rounds, "mechanism",
+                      tacit_mechanism_kind_name(m->kind), "unit", tacit_privacy_unit_name(m->unit),
+                      "neighbours", tacit_neighbours_name(m->neighbours), "sigma",
+                      tacit_mechanism_noise_multiplier(m), "q", tacit_sampling_rate(m->q_num),
+                      "steps", (json_int_t)m->steps, "clip_norm", m->clip_norm));
     if (row && m->quantile_b)
         json_object_update_new(
             row, json_pack("{s:f, s:f, s:f, s:f, s:f, s:f}", "quantile_target", m->quantile_target,
@@ -28,29 +51,13 @@ static json_t *describe(uint64_t entry, const Tacit__Schedule *s, const tacit_me
     return row;
 }
 
-static void add_schedule(json_t *list, uint64_t entry, const Tacit__Schedule *s)
-{
-    tacit_mechanism current, next;
-    size_t rounds = 0;
-    for (size_t i = 0; i < s->n_rounds; i++) {
-        if (tacit_mechanism_from_message(&next, s->rounds[i]->mechanism, NULL) != TACIT_OK)
-            return;
-        if (rounds && !tacit_mechanism_equal(&current, &next)) {
-            json_array_append_new(list, describe(entry, s, &current, rounds));
-            rounds = 0;
-        }
-        current = next;
-        rounds++;
-    }
-    if (rounds)
-        json_array_append_new(list, describe(entry, s, &current, rounds));
-}
-
 json_t *schedule_list(const tacit_audit *audit)
 {
     json_t *list = json_array();
     for (size_t i = 0; list && i < audit->schedule_count; i++)
-        add_schedule(list, audit->schedules[i].entry, audit->schedules[i].schedule);
+        for (schedule_run run = {.rounds = 0};
+             schedule_run_next(&run, audit->schedules[i].schedule);)
+            json_array_append_new(list, describe(&audit->schedules[i], &run));
     return list;
 }
 
@@ -81,6 +88,33 @@ static void print_private(const json_t *row)
                number_of(row, "minimum_separation"));
 }
 
+static void print_epsilon(const char *what, const json_t *row, const char *key)
+{
+    const json_t *value = json_object_get(row, key);
+    if (json_is_null(value))
+        printf("%s infinite", what);
+    else
+        printf("%s %.6g", what, json_number_value(value));
+}
+
+/* After the last of its rows: what was promised as a whole, and how far it went. */
+static void print_progress(const json_t *row)
+{
+    printf("    in all %.0f round%s", number_of(row, "schedule_rounds"),
+           number_of(row, "schedule_rounds") == 1 ? "" : "s");
+    if (number_of(row, "rounds_planned") == 0) {
+        printf(", none planned yet\n");
+        return;
+    }
+    print_epsilon(": epsilon", row, "epsilon");
+    printf(" (%s)", text_of(row, "accountant"));
+    print_epsilon("; as far as planned", row, "epsilon_planned");
+    printf("\n    planned %.0f, reserved %.0f, summed %.0f, published %.0f, failed %.0f\n",
+           number_of(row, "rounds_planned"), number_of(row, "rounds_reserved"),
+           number_of(row, "rounds_summed"), number_of(row, "rounds_published"),
+           number_of(row, "rounds_failed"));
+}
+
 void schedule_list_print(const json_t *list)
 {
     size_t i;
@@ -96,5 +130,8 @@ void schedule_list_print(const json_t *list)
             print_private(row);
         else
             printf("mechanism none: no guarantee\n");
+        const json_t *next = json_array_get(list, i + 1);
+        if (!next || number_of(next, "entry") != number_of(row, "entry"))
+            print_progress(row);
     }
 }

@@ -107,6 +107,12 @@ static tacit_status run_blobs(tacit_ledger *ledger, const char *sql, const tacit
     return tacit_statement_finish(s, err);
 }
 
+/* That a row is there already is said in the log's words, not in the database's. */
+static tacit_status taken(tacit_status status, const char *what, tacit_error *err)
+{
+    return status == TACIT_CONFLICT ? tacit_fail(err, status, "ledger: %s already", what) : status;
+}
+
 /* True when the query over blob parameters has a row. */
 static tacit_status exists_blobs(tacit_ledger *ledger, const char *sql, const tacit_span *blobs,
                                  size_t n, bool *row, tacit_error *err)
@@ -303,7 +309,7 @@ static tacit_status apply_enrol(tacit_ledger *ledger, const tacit_entry *e, uint
     status = account_write(ledger, &a, err);
     if (status != TACIT_OK)
         return status;
-    return device_insert_row(ledger, e, index, err);
+    return taken(device_insert_row(ledger, e, index, err), "that pseudonym is a device's", err);
 }
 
 static tacit_status apply_about_device(tacit_ledger *ledger, const tacit_entry *e, uint64_t index,
@@ -360,6 +366,7 @@ static tacit_status apply_schedule(tacit_ledger *ledger, const tacit_entry *e, u
     status =
         run_blobs(ledger, "INSERT INTO ledger_schedule (hash, lineage, bytes) VALUES ($1, $2, $3)",
                   row, 3, err);
+    status = taken(status, "that lineage has a schedule", err);
 done:
     tacit_message_free(schedule);
     return status;
@@ -384,7 +391,8 @@ static tacit_status plan_insert(tacit_ledger *ledger, const Tacit__Plan *plan,
     tacit_bind_u64(s, 4, plan->round_index);
     tacit_bind_u64(s, 5, index);
     tacit_bind_blob(s, 6, bytes.data, bytes.len);
-    return tacit_statement_finish(s, err);
+    return taken(tacit_statement_finish(s, err),
+                 "that round, or its place in the schedule, has a plan", err);
 }
 
 /* Rounds come in the order of their schedule: a version states the rounds up to its own, so one
@@ -871,7 +879,7 @@ static tacit_status reserve_insert(tacit_ledger *ledger, const tacit_entry *e, u
     tacit_bind_blob(s, 6, r->lineage.data, r->lineage.len);
     tacit_bind_i64(s, 7, v->outdated);
     tacit_bind_i64(s, 8, v->lost_plan);
-    return tacit_statement_finish(s, err);
+    return taken(tacit_statement_finish(s, err), "the device reserved that plan", err);
 }
 
 static tacit_status device_reserve(tacit_ledger *ledger, const tacit_entry *e, uint64_t index,
@@ -925,8 +933,9 @@ static tacit_status device_spend(tacit_ledger *ledger, const tacit_entry *e, uin
         return status;
     const tacit_span row[] = {tacit_span_of(spend->update_digest),
                               tacit_span_of(spend->reserve_hash)};
-    return run_blobs(ledger, "UPDATE ledger_reserve SET update_digest = $1 WHERE leaf = $2", row, 2,
-                     err);
+    status = run_blobs(ledger, "UPDATE ledger_reserve SET update_digest = $1 WHERE leaf = $2", row,
+                       2, err);
+    return taken(status, "an update with that digest was spent", err);
 }
 
 static tacit_status device_abandon(tacit_ledger *ledger, const tacit_entry *e, uint64_t index,

@@ -5,11 +5,22 @@
 #include <math.h>
 #include <stdlib.h>
 
+double report_epsilon(const tacit_audit_device *d)
+{
+    return d->non_private ? INFINITY : d->epsilon;
+}
+
+double report_epsilon_subject(const tacit_audit_device *d)
+{
+    return d->non_private ? INFINITY : d->epsilon_subject;
+}
+
 double report_share(const tacit_audit_device *d)
 {
+    double epsilon = report_epsilon(d);
     if (d->cap > 0)
-        return d->epsilon / d->cap;
-    return d->epsilon > 0 ? INFINITY : 0;
+        return epsilon / d->cap;
+    return epsilon > 0 ? INFINITY : 0;
 }
 
 /* --- which device spent the largest share --- */
@@ -82,36 +93,4 @@ void report_close(report *r)
     free(r->first);
     free(r->of_device);
     *r = (report){0};
-}
-
-/* --- CSV --- */
-
-void report_csv(markup *m, const report *r)
-{
-    markup_raw(m, "origin,device,unit,delta,epsilon_cap,epsilon,epsilon_left,devices_per_subject,"
-                  "epsilon_subject,reserves,spends,accepted,non_private,insecure,revoked,frozen,"
-                  "account_lost\r\n");
-    for (size_t i = 0; i < r->audit->device_count; i++) {
-        const tacit_audit_device *d = &r->audit->devices[i];
-        char name[2 * TACIT_DEVICE_BYTES + 1];
-        tacit_hex(name, d->device, TACIT_DEVICE_BYTES);
-        markup_cell(m, r->audit->checkpoint.origin);
-        markup_cell(m, name);
-        markup_cell(m, tacit_privacy_unit_name(d->unit));
-        markup_cell_number(m, d->delta);
-        markup_cell_number(m, d->cap);
-        markup_cell_number(m, d->epsilon);
-        markup_cell_number(m, fmax(0, d->cap - d->epsilon));
-        markup_cell_count(m, d->devices_per_subject);
-        markup_cell_number(m, d->epsilon_subject);
-        markup_cell_count(m, d->reserves);
-        markup_cell_count(m, d->spends);
-        markup_cell_count(m, d->accepted);
-        markup_cell_flag(m, d->non_private);
-        markup_cell_flag(m, d->insecure);
-        markup_cell_flag(m, d->revoked);
-        markup_cell_flag(m, d->frozen);
-        markup_cell_flag(m, d->lost);
-        markup_record(m);
-    }
 }

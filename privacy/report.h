@@ -1,6 +1,6 @@
-/* The report of an audit: one page of HTML without scripts that loads nothing, and a table of the
- * devices. The same audit gives the same bytes: no clock is read. Everything in a log is hostile
- * text (markup.h). */
+/* The report of an audit: one page of HTML without scripts that loads nothing, and tables of the
+ * devices, schedules and rounds as CSV. The same audit gives the same bytes: no clock is read.
+ * Everything in a log is hostile text (markup.h). */
 #ifndef TACIT_PRIVACY_REPORT_H
 #define TACIT_PRIVACY_REPORT_H
 
@@ -24,6 +24,11 @@ tacit_status report_open(report *r, const tacit_audit *audit, const char *date,
                          tacit_error *err) TACIT_MUST_CHECK;
 void report_close(report *r);
 
+/* What an account spent, and as many as one subject may be on: +inf with a round without noise,
+ * which the audit counts apart. */
+double report_epsilon(const tacit_audit_device *d);
+double report_epsilon_subject(const tacit_audit_device *d);
+
 /* What an account spent of its cap: 1 is all of it, +inf where nothing finite is known. */
 double report_share(const tacit_audit_device *d);
 
@@ -34,6 +39,19 @@ void report_page(markup *m, const report *r);
  * origin,device,unit,delta,epsilon_cap,epsilon,epsilon_left,devices_per_subject,epsilon_subject,
  * reserves,spends,accepted,non_private,insecure,revoked,frozen,account_lost */
 void report_csv(markup *m, const report *r);
+
+/* One row for each run of equal rounds of a schedule:
+ * origin,entry,lineage,schedule_rounds,first_round,rounds,mechanism,unit,neighbours,sigma,q,steps,
+ * clip_norm,quantile_target,clip_min,clip_max,minimum_separation,delta,accountant,epsilon,
+ * epsilon_planned,rounds_planned,rounds_reserved,rounds_summed,rounds_published,rounds_failed */
+void report_csv_schedules(markup *m, const report *r);
+
+/* One row for each round, in the order of the plans:
+ * origin,entry,round_id,lineage,index,mechanism,unit,neighbours,sigma,q,steps,clip_norm,
+ * quantile_target,clip_min,clip_max,minimum_separation,delta,local_steps,assumed_colluders,cohort,
+ * quorum,reserved,accepted,rejected,epsilon_server,epsilon_published,epsilon_rule,summed,published,
+ * closed */
+void report_csv_rounds(markup *m, const report *r);
 
 /* --- parts of the page --- */
 
@@ -59,6 +77,7 @@ void report_chart_device(markup *m, const report *r, size_t device);
 
 /* Tables of the page. */
 void report_table_devices(markup *m, const report *r);
+void report_table_schedules(markup *m, const report *r);
 void report_table_rounds(markup *m, const report *r);
 void report_table_publications(markup *m, const report *r);
 void report_table_events(markup *m, const report *r);

@@ -196,7 +196,7 @@ void report_chart_curves(markup *m, const report *r)
         sample_shares(r, share, sorted, &s);
         draw_curves(m, r, &s);
     } else {
-        markup_raw(m, "<p>Nothing was reserved, so there is no curve.</p>");
+        markup_raw(m, "<p>No round with noise was reserved, so there is no curve.</p>");
     }
     free(share);
     free(sorted);

@@ -23,10 +23,11 @@ static const char style[] =
     ".warnings{border:1px solid #9a6700;border-left-width:.5rem;background:#fff8e5;"
     "padding:.4rem .9rem .4rem 2rem}"
     ".note{color:#4b5563;font-size:.9rem}"
-    "dl{margin:0}dt{font-weight:600;margin-top:.8rem}dd{margin:0}"
+    "dl{margin:0}dt{font-weight:600;margin-top:.8rem}dd{margin:0;max-width:50rem}"
     ".facts{display:grid;grid-template-columns:fit-content(45%) 1fr;gap:.1rem "
     "1rem;margin-top:.8rem}"
-    ".facts dt{margin:0;font-weight:400;color:#4b5563}.facts dd{overflow-wrap:anywhere}"
+    ".facts dt{margin:0;font-weight:400;color:#4b5563}.facts "
+    "dd{max-width:none;overflow-wrap:anywhere}"
     ".charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(19rem,1fr));gap:1.5rem}"
     "figure{margin:0}figcaption{font-weight:600}"
     "svg{width:100%;height:auto;display:block}"
@@ -40,7 +41,7 @@ static const char style[] =
     ".bar{fill:#0b57b0}.over{fill:#b42318}"
     "svg.small{width:7.5rem;height:1.75rem}"
     ".scroll{overflow-x:auto;margin:.6rem 0}"
-    "table{border-collapse:collapse;width:100%;font-size:.86rem}"
+    "table{border-collapse:collapse;width:100%;min-width:46rem;font-size:.86rem}"
     "caption{text-align:left;font-weight:600;padding:.3rem .35rem}"
     "th,td{text-align:left;vertical-align:top;padding:.3rem .35rem;"
     "border-bottom:1px solid #d5d9df}"
@@ -49,10 +50,13 @@ static const char style[] =
     "td code,th code{white-space:nowrap}"
     "td .long,th .long{white-space:normal;display:inline-block;min-width:9rem;max-width:17rem}"
     "th.number,td.number{text-align:right;font-variant-numeric:tabular-nums}"
+    ".words{min-width:12rem}"
     ".outcome{font-weight:600}.pass .outcome{color:#1a7f37}.fail .outcome{color:#b42318}"
     ".skipped .outcome{color:#7a5200}"
     "@media print{body{font-size:10pt}main{max-width:none;padding:0}"
-    ".scroll{overflow:visible}table{font-size:7pt}td .long,th .long{min-width:0;max-width:11em}"
+    ".scroll{overflow:visible}table,.words{min-width:0}dd{max-width:none}table{font-size:7pt}td "
+    ".long,th "
+    ".long{min-width:0;max-width:11em}"
     "tr,figure,.verdict{break-inside:avoid}h2,caption,thead{break-after:avoid}thead{display:table-"
     "header-group}"
     "@page{size:A4 landscape;margin:12mm}}";
@@ -183,7 +187,8 @@ static void spending(markup *m, const report *r)
     report_table_devices(m, r);
     markup_raw(m, "<p class=\"note\">The small curves go from the first entry of the log to the "
                   "last; the dashed line is the cap. Left is what a device may still spend; a "
-                  "device that has not yet reserved counts as zero.</p>\n");
+                  "device that has not yet reserved counts as zero. Rounds without noise, whose "
+                  "epsilon is infinite, are in no curve.</p>\n");
 }
 
 void report_page(markup *m, const report *r)
@@ -204,6 +209,8 @@ void report_page(markup *m, const report *r)
     report_list(m, "Notes", a->notes, a->note_count);
     spending(m, r);
     statement(m, r);
+    markup_raw(m, "<h2>Schedules</h2>\n");
+    report_table_schedules(m, r);
     markup_raw(m, "<h2>Rounds</h2>\n");
     report_table_rounds(m, r);
     markup_raw(m, "<h2>Publications</h2>\n");

@@ -27,9 +27,12 @@ static void widen(range *r, double v)
 typedef struct facts {
     range cap, delta, sigma, q, steps;
     double epsilon, epsilon_subject, delta_sum;
+    double epsilon_private; /* of the devices whose every round had noise */
     uint32_t devices_per_subject;
     uint64_t by_unit[TACIT_UNIT_DEVICE + 1];
     bool summed_noise; /* a published epsilon is below that against the server */
+    /* Largest of the published adapters, in both views; delta of the first. */
+    double published, against_server, published_delta;
     uint64_t over_cap, lost, non_private, insecure, skipped;
     uint64_t adaptive; /* rounds whose clip norm follows a quantile */
     uint64_t tree;     /* rounds with tree noise */
@@ -42,8 +45,9 @@ static void gather_devices(facts *f, const tacit_audit *a)
         const tacit_audit_device *d = &a->devices[i];
         widen(&f->cap, d->cap);
         widen(&f->delta, d->delta);
-        f->epsilon = fmax(f->epsilon, d->epsilon);
-        f->epsilon_subject = fmax(f->epsilon_subject, d->epsilon_subject);
+        f->epsilon = fmax(f->epsilon, report_epsilon(d));
+        f->epsilon_private = fmax(f->epsilon_private, d->non_private ? 0 : d->epsilon);
+        f->epsilon_subject = fmax(f->epsilon_subject, report_epsilon_subject(d));
         f->delta_sum += d->delta;
         if (d->devices_per_subject > f->devices_per_subject)
             f->devices_per_subject = d->devices_per_subject;
@@ -75,14 +79,25 @@ static void gather_rounds(facts *f, const tacit_audit *a)
     }
 }
 
+static void gather_publications(facts *f, const tacit_audit *a)
+{
+    for (size_t i = 0; i < a->publication_count; i++) {
+        const tacit_audit_publication *p = &a->publications[i];
+        f->summed_noise = f->summed_noise || p->epsilon_published < p->epsilon_server;
+        f->against_server = fmax(f->against_server, p->epsilon_server);
+        if (i == 0 || p->epsilon_published >= f->published) {
+            f->published = p->epsilon_published;
+            f->published_delta = p->delta;
+        }
+    }
+}
+
 static facts gather(const tacit_audit *a)
 {
     facts f = {.skipped = 0};
     gather_devices(&f, a);
     gather_rounds(&f, a);
-    for (size_t i = 0; i < a->publication_count; i++)
-        f.summed_noise = f.summed_noise ||
-                         a->publications[i].epsilon_published < a->publications[i].epsilon_server;
+    gather_publications(&f, a);
     for (size_t i = 0; i < a->check_count; i++)
         f.skipped += a->checks[i].outcome == TACIT_AUDIT_SKIPPED;
     return f;
@@ -130,34 +145,51 @@ static void claim(const report *r, const facts *f, char *out)
         say(out, "No device is enrolled, so nothing is claimed.");
         return;
     }
+    if (f->non_private)
+        say(out,
+            "Of %llu device%s nothing finite can be said: they took part in rounds without noise, "
+            "whose epsilon is infinite. ",
+            (unsigned long long)f->non_private, f->non_private == 1 ? "" : "s");
+    if (f->non_private == r->audit->device_count)
+        return;
     say(out,
         "Over its whole life so far, all lineages, servers and local training together, each of "
-        "the %zu devices revealed about any one unit of its data at most what "
+        "the %s%llu devices revealed about any one unit of its data at most what "
         "(epsilon, delta)-differential privacy with epsilon %s at delta %s allows. The accounts "
         "were recomputed from the logged mechanisms, entry by entry; no stated epsilon was taken "
         "on trust.",
-        r->audit->device_count, markup_number(f->epsilon, epsilon), range_text(f->delta, delta));
-    if (f->non_private)
-        say(out,
-            " Of %llu device%s this does not hold: they took part in rounds without noise, whose "
-            "epsilon is infinite.",
-            (unsigned long long)f->non_private, f->non_private == 1 ? "" : "s");
+        f->non_private ? "other " : "",
+        (unsigned long long)(r->audit->device_count - f->non_private),
+        markup_number(f->epsilon_private, epsilon), range_text(f->delta, delta));
 }
 
 static void parameters(const report *r, const facts *f, char *out)
 {
-    char cap[2 * MARKUP_NUMBER], delta[2 * MARKUP_NUMBER], epsilon[MARKUP_NUMBER];
-    (void)r;
+    char cap[2 * MARKUP_NUMBER], delta[2 * MARKUP_NUMBER], epsilon[3][MARKUP_NUMBER],
+        published_delta[MARKUP_NUMBER];
     say(out,
-        "Largest epsilon spent by a device: %s. Lifetime caps in force: %s. Delta of an account: "
-        "%s, one for its whole life. Delta summed over the devices: %.3g%s.",
-        markup_number(f->epsilon, epsilon), range_text(f->cap, cap), range_text(f->delta, delta),
+        "Against the server, which sees every update: the largest epsilon spent by a device is %s. "
+        "Lifetime caps in force: %s. Delta of an account: %s, one for its whole life. Delta summed "
+        "over the devices: %.3g%s. ",
+        markup_number(f->epsilon, epsilon[0]), range_text(f->cap, cap), range_text(f->delta, delta),
         f->delta_sum,
         f->delta_sum > DELTA_SUM_MAX ? ", above 0.01: that some device is outside its guarantee "
                                        "is no longer negligible"
                                      : "");
     if (f->over_cap)
-        say(out, " Above the cap now in force: %llu.", (unsigned long long)f->over_cap);
+        say(out, "Above the cap now in force: %llu. ", (unsigned long long)f->over_cap);
+    if (r->audit->publication_count)
+        say(out,
+            "Against those who see published adapters alone: epsilon %s at delta %s for the "
+            "costliest "
+            "version, over the rounds of its lineage so far; against the server such a series of "
+            "rounds comes to at most %s. Who sees adapters of several lineages learns at most what "
+            "the account spent.",
+            markup_number(f->published, epsilon[1]),
+            markup_number(f->published_delta, published_delta),
+            markup_number(f->against_server, epsilon[2]));
+    else
+        say(out, "No adapter was published.");
 }
 
 static void unit(const report *r, const facts *f, char *out)
@@ -234,18 +266,54 @@ static void accounting(const report *r, const facts *f, char *out)
 {
     (void)r;
     say(out, TACIT_ACCOUNTANT_VERSION
-        ": the Gaussian, Poisson-subsampled where q is below 1, rounded up. One schedule, fixed in "
-        "the log before its first reserve, is read by its privacy loss distribution; from the "
-        "second on everything is read by Renyi differential privacy at one order fixed when the "
-        "account was opened, which stays valid for plans that depend on earlier results. The cost "
-        "of a round is charged in full before its "
-        "first gradient is computed and never given back, also where no update followed. The "
-        "distance of the noise sampler from the exact law is taken off delta.");
+        ": the Gaussian, Poisson-subsampled where q is below 1, rounded up. Over time everything "
+        "that a device reserves adds up in its one account, whatever lineage or server it is for. "
+        "One schedule, fixed in the log before its first reserve, is read by its privacy loss "
+        "distribution; from the second on everything is read by Renyi differential privacy at one "
+        "order fixed when the account was opened, which stays valid for plans that depend on "
+        "earlier results. The cost of a round is charged in full before its first gradient is "
+        "computed and never given back, also where no update followed. The distance of the noise "
+        "sampler from the exact law is taken off delta. ");
     if (f->tree)
         say(out,
-            " A round with tree noise counts as that many runs of the Gaussian without sampling: "
+            "A round with tree noise counts as that many runs of the Gaussian without sampling: "
             "the most that the squared number of one unit's steps in a node adds up to over the "
-            "nodes of the tree.");
+            "nodes of the tree. ");
+    say(out,
+        "Over devices: a unit on one device costs that device's epsilon, however large the fleet; "
+        "a subject on several costs the composition of as many accounts, which the unit of privacy "
+        "states.");
+}
+
+static void hyper_parameters(const report *r, const facts *f, char *out)
+{
+    (void)f;
+    say(out,
+        "Clip norm, noise, sampling rate, steps and number of rounds of a lineage were logged "
+        "before its first reserve (%zu schedules), so nothing that the lineage showed chose them, "
+        "and a round follows its schedule or is skipped. They may have been chosen on what earlier "
+        "lineages or local training gave out; those are charged to the same account. Learning "
+        "rates are no part of the mechanism: they may follow any earlier result at no further "
+        "cost, and so may whom a plan asks, as far as the server's view goes. How the first "
+        "schedule was chosen no log shows: trying values "
+        "on private data outside this log would cost what it does not count. A candidate adapter "
+        "is accepted or refused on data of the server's own.",
+        r->audit->schedule_count);
+}
+
+static void released(const report *r, const facts *f, char *out)
+{
+    (void)r;
+    say(out,
+        "To the server, for each round that a device takes part in: one sealed vector, %s, and the "
+        "signed entries of its account (what it reserved, spent or abandoned, and when), and at "
+        "check-ins which adapters it fetched. To the "
+        "devices of the fleet and whoever they show it to: the mean of the accepted vectors as an "
+        "adapter file, with its manifest (both epsilons, and the score on the server's own data). "
+        "To the auditor: this log. Not released: records, gradients, losses, counts of examples, "
+        "the sampled units, the noise.",
+        f->without_noise ? "clipped and noised but in the rounds of mechanism none"
+                         : "clipped and noised before it leaves");
 }
 
 static void trust(const report *r, const facts *f, char *out)
@@ -254,11 +322,49 @@ static void trust(const report *r, const facts *f, char *out)
     say(out,
         "Local: noise is added on the device before anything leaves it, so neither the server, its "
         "operator nor whoever reads the network or a published adapter is trusted with data. "
-        "Trusted are the device's own software and its source of randomness, and the owner's word "
-        "for which records are one subject. The server is not trusted to keep the log: devices "
-        "sign and chain their entries, and their receipts show what it once promised.");
+        "Trusted are the device's own software and source of randomness with clipping, sampling "
+        "and noise; the owner of the data with which records are one subject and on how many "
+        "devices it is; whoever holds a device's policy key with raising its caps. The server is "
+        "trusted with running at all, with whom it asks and with what it publishes, not with the "
+        "log: devices sign and chain their entries, their receipts show what it once promised, and "
+        "a witness can vouch that there is one log.");
     if (f->without_noise)
         say(out, " In rounds without noise the server is trusted with whatever an update reveals.");
+}
+
+static void assumptions(const report *r, const facts *f, char *out)
+{
+    (void)r;
+    say(out,
+        "That devices ran what they reserved, with randomness nobody else can predict. That a "
+        "subject's records carry its id, and that it is on no more devices than the policy says. "
+        "That an account was not set back together with its folder in collusion with the server. "
+        "That SHA-256, Ed25519, ChaCha20 and the sealing of updates hold. That an account was the "
+        "only way by which its data were used: a second folder or another product on the same "
+        "data has an account of its own or none.");
+    if (f->summed_noise)
+        say(out,
+            " For the lower published epsilon also: that no more of the summed devices collude "
+            "with a recipient than the plan assumes.");
+}
+
+static void verification(const report *r, const facts *f, char *out)
+{
+    (void)r;
+    say(out,
+        "Checked against the log, each difference being a violation: every account and both "
+        "epsilons of every publication, recomputed; that each reserve equals its plan and each "
+        "plan its schedule; that each policy was kept. Not verified by it: that units were "
+        "sampled, gradients clipped and noise drawn as reserved; a log has numbers, not vectors. "
+        "For that there are the device's source code and its tests of the "
+        "noise's exact law, and an empirical lower bound on epsilon from planted canaries "
+        "(tacit-client train --canaries, tacit-audit canary), which can refute a claim and not "
+        "prove one. ");
+    if (f->insecure)
+        say(out, "Devices that drew noise from a test seed, which anybody can repeat: %llu.",
+            (unsigned long long)f->insecure);
+    else
+        say(out, "No device said that it drew noise from a test seed.");
 }
 
 static void protected_from(const report *r, const facts *f, char *out)
@@ -267,8 +373,10 @@ static void protected_from(const report *r, const facts *f, char *out)
     say(out,
         "The server and its operator learn about one unit at most what the epsilon of its device "
         "allows; recipients of an adapter at most the published epsilon of its version (both are "
-        "in the table of publications, with the rule that gave them). Not hidden are facts common "
-        "to many units, when a device took part, and that it takes part at all.");
+        "in the table of publications, with the rule that gave them). Not hidden are facts about "
+        "groups that hold with or without any one unit (that some condition is common in a fleet, "
+        "say), which device took part when, that it takes part at all, its policy, and what it has "
+        "left.");
     if (f->summed_noise)
         say(out,
             " Where the published epsilon is the lower one it counts on the noise of the "
@@ -336,9 +444,13 @@ static const struct {
     {"unit_of_privacy", "Unit of privacy", unit},
     {"neighbouring_relation", "Neighbouring relation", neighbours},
     {"mechanism", "Mechanism", mechanism},
-    {"composition", "Composition and accountant", accounting},
+    {"released", "What is released", released},
+    {"composition", "Composition over time and devices", accounting},
+    {"hyper_parameters", "Choice of parameters", hyper_parameters},
+    {"verification", "What was verified", verification},
     {"utility", "Utility and bias", utility},
     {"trust_model", "Trust model", trust},
+    {"assumptions", "Assumptions", assumptions},
     {"protected_from", "Protected from whom", protected_from},
     {"security", "Integrity and access", security},
     {"side_channels", "Side channels", side_channels},

@@ -2,7 +2,9 @@
 #include "privacy/report.h"
 
 #include "common/text.h"
+#include "privacy/schedule_runs.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -161,14 +163,21 @@ static void marks_of(markup *m, const tacit_audit_device *d)
     const struct {
         bool set;
         const char *word;
-    } marks[] = {{d->lost, "account lost"},     {d->insecure, "test seed"},
-                 {d->non_private, "no noise"},  {d->revoked, "revoked"},
-                 {d->frozen, "frozen (clone)"}, {d->epsilon > d->cap, "above its cap"}};
+    } marks[] = {{d->lost, "account lost"},
+                 {d->insecure, "test seed"},
+                 {d->non_private, "rounds without noise"},
+                 {d->revoked, "revoked"},
+                 {d->frozen, "frozen (clone)"},
+                 {d->epsilon > d->cap, "above its cap"}};
     bool any = false;
     for (size_t i = 0; i < sizeof marks / sizeof marks[0]; i++) {
         if (marks[i].set)
             markup_format(m, "%s%s", any ? ", " : "", marks[i].word);
         any = any || marks[i].set;
+    }
+    if (d->non_private) {
+        char text[MARKUP_NUMBER];
+        markup_format(m, "; epsilon of its other rounds: %s", markup_number(d->epsilon, text));
     }
     if (!any)
         markup_raw(m, "none");
@@ -182,17 +191,17 @@ static void device_row(markup *m, const report *r, size_t device)
     markup_format(m, "<tr><th scope=\"row\"><code class=\"long\">%s</code></th><td>", name);
     report_chart_device(m, r, device);
     markup_raw(m, "</td>");
-    cell_number(m, d->epsilon);
+    cell_number(m, report_epsilon(d));
     cell_number(m, d->cap);
-    cell_number(m, d->cap > d->epsilon ? d->cap - d->epsilon : 0);
+    cell_number(m, fmax(0, d->cap - report_epsilon(d)));
     cell_number(m, d->delta);
     cell(m, tacit_privacy_unit_name(d->unit));
     if (d->devices_per_subject > 1) {
         char text[MARKUP_NUMBER];
         markup_format(m, "<td class=\"number\">%s on %u devices</td>",
-                      markup_number(d->epsilon_subject, text), d->devices_per_subject);
+                      markup_number(report_epsilon_subject(d), text), d->devices_per_subject);
     } else {
-        cell_number(m, d->epsilon_subject);
+        cell_number(m, report_epsilon_subject(d));
     }
     cell_count(m, d->reserves);
     cell_count(m, d->accepted);
@@ -224,28 +233,7 @@ void report_table_devices(markup *m, const report *r)
     left_out(m, shown, r->audit->device_count, "devices", "the CSV and the JSON");
 }
 
-/* --- rounds --- */
-
-static const char *ending_of(const tacit_audit_round *r)
-{
-    if (r->published)
-        return "published";
-    if (r->closed)
-        return "failed";
-    return r->summed ? "summed" : "open";
-}
-
-/* Noised steps; with the device unit there is one, after local steps without noise. */
-static void cell_steps(markup *m, const tacit_audit_round *r)
-{
-    markup_format(m, "<td class=\"number\">%u", r->mechanism.steps);
-    if (r->local_steps)
-        markup_format(m, " after %u local, %u colluders assumed", r->local_steps,
-                      r->assumed_colluders);
-    if (r->mechanism.minimum_separation)
-        markup_format(m, ", a unit in one of every %u", r->mechanism.minimum_separation);
-    markup_raw(m, "</td>");
-}
+/* --- schedules --- */
 
 static void cell_clip(markup *m, const tacit_mechanism *k)
 {
@@ -257,20 +245,139 @@ static void cell_clip(markup *m, const tacit_mechanism *k)
     markup_raw(m, "</td>");
 }
 
-static void round_row(markup *m, const tacit_audit_round *r)
+static void cell_spanning(markup *m, size_t rows, double v)
 {
-    const tacit_mechanism *k = &r->mechanism;
-    char lineage[9];
-    tacit_hex(lineage, r->lineage, 4);
-    markup_format(m, "<tr><th scope=\"row\">%u of <code>%s</code></th>", r->index + 1, lineage);
-    cell_count(m, r->entry);
+    char text[MARKUP_NUMBER];
+    markup_format(m, "<td class=\"number\" rowspan=\"%zu\">%s</td>", rows, markup_number(v, text));
+}
+
+static void cell_progress(markup *m, size_t rows, const tacit_audit_schedule *s)
+{
+    markup_format(m, "<td class=\"words\" rowspan=\"%zu\">", rows);
+    if (!s->planned)
+        markup_raw(m, "no round planned");
+    else
+        markup_format(
+            m, "planned %llu of %zu, reserved %llu, summed %llu, published %llu, failed %llu",
+            (unsigned long long)s->planned, s->schedule->n_rounds, (unsigned long long)s->reserved,
+            (unsigned long long)s->summed, (unsigned long long)s->published,
+            (unsigned long long)s->failed);
+    markup_raw(m, "</td>");
+}
+
+/* Noised steps; with the device unit there is one, after local steps without noise, which the plan
+ * of round `r` states (NULL: no plan says). */
+static void cell_steps(markup *m, const tacit_mechanism *k, const tacit_audit_round *r)
+{
+    markup_format(m, "<td class=\"number\">%u", k->steps);
+    if (r && r->local_steps)
+        markup_format(m, " after %u local, %u colluders assumed", r->local_steps,
+                      r->assumed_colluders);
+    if (k->minimum_separation)
+        markup_format(m, ", a unit in one of every %u", k->minimum_separation);
+    markup_raw(m, "</td>");
+}
+
+/* From the mechanism's name to its clip norm. */
+static void mechanism_cells(markup *m, const tacit_mechanism *k, const tacit_audit_round *r)
+{
     cell_word(m, tacit_mechanism_kind_name(k->kind));
     markup_format(m, "<td>%s, %s</td>", tacit_privacy_unit_name(k->unit),
                   tacit_neighbours_name(k->neighbours));
     cell_number(m, tacit_mechanism_noise_multiplier(k));
     cell_number(m, tacit_sampling_rate(k->q_num));
-    cell_steps(m, r);
+    cell_steps(m, k, r);
     cell_clip(m, k);
+}
+
+static void run_cells(markup *m, const schedule_run *run)
+{
+    if (run->rounds == 1)
+        markup_format(m, "<td class=\"number\">%zu</td>", run->first + 1);
+    else
+        markup_format(m, "<td class=\"number\">%zu to %zu</td>", run->first + 1,
+                      run->first + run->rounds);
+    mechanism_cells(m, &run->mechanism, NULL);
+}
+
+/* At most `most` rows, one a run of equal rounds; the cells of the whole schedule span them. */
+static size_t schedule_rows(markup *m, const tacit_audit_schedule *s, size_t most)
+{
+    size_t rows = at_most(schedule_run_count(s->schedule), most);
+    schedule_run run = {.rounds = 0};
+    char lineage[2 * 4 + 1] = "";
+    tacit_hex(lineage, s->schedule->lineage.data, at_most(s->schedule->lineage.len, 4));
+    for (size_t i = 0; i < rows && schedule_run_next(&run, s->schedule); i++) {
+        markup_raw(m, "<tr>");
+        if (i == 0) {
+            markup_format(m, "<th scope=\"rowgroup\" rowspan=\"%zu\"><code>%s</code></th>", rows,
+                          lineage);
+            markup_format(m, "<td class=\"number\" rowspan=\"%zu\">%llu</td>", rows,
+                          (unsigned long long)s->entry);
+        }
+        run_cells(m, &run);
+        if (i == 0) {
+            cell_spanning(m, rows, s->schedule->delta);
+            markup_format(m, "<td rowspan=\"%zu\">%s</td>", rows,
+                          schedule_accountant_name(s->schedule));
+            cell_spanning(m, rows, s->epsilon);
+            cell_spanning(m, rows, s->epsilon_planned);
+            cell_progress(m, rows, s);
+        }
+        markup_raw(m, "</tr>");
+    }
+    return rows;
+}
+
+void report_table_schedules(markup *m, const report *r)
+{
+    static const char *const heads[] = {"Lineage",
+                                        NUMBER "Entry",
+                                        NUMBER "Rounds",
+                                        "Mechanism",
+                                        "Unit, neighbours",
+                                        NUMBER "Sigma",
+                                        NUMBER "q",
+                                        NUMBER "Steps",
+                                        NUMBER "Clip",
+                                        NUMBER "Delta",
+                                        "Accountant",
+                                        NUMBER "Epsilon of the whole",
+                                        NUMBER "Epsilon as far as planned",
+                                        "How far it went"};
+    size_t n = r->audit->schedule_count, shown = 0, rows = 0;
+    if (is_empty(m, n))
+        return;
+    TABLE_BEGIN(m, "Schedules, fixed in the log before their first reserve", heads);
+    for (; shown < n && rows < REPORT_ROUNDS_MAX; shown++)
+        rows += schedule_rows(m, &r->audit->schedules[shown], REPORT_ROUNDS_MAX - rows);
+    table_end(m);
+    left_out(m, shown, n, "schedules", "the JSON and their CSV");
+    markup_raw(
+        m, "<p class=\"note\">A row for each run of equal rounds. The epsilons are what a device "
+           "that takes every round reveals to the server, recomputed at the schedule's delta; a "
+           "device that skips rounds reveals less. Each local training of a device counts as a "
+           "schedule of its own, which its reserve states.</p>\n");
+}
+
+/* --- rounds --- */
+
+static const char *ending_of(const tacit_audit_round *r)
+{
+    if (r->published)
+        return "published";
+    if (r->closed)
+        return "failed";
+    return r->summed ? "summed" : "open";
+}
+
+static void round_row(markup *m, const tacit_audit_round *r)
+{
+    char lineage[9];
+    tacit_hex(lineage, r->lineage, 4);
+    markup_format(m, "<tr><th scope=\"row\">%u of <code>%s</code></th>", r->index + 1, lineage);
+    cell_count(m, r->entry);
+    mechanism_cells(m, &r->mechanism, r);
     cell_number(m, r->delta);
     cell_count(m, r->cohort);
     cell_count(m, r->quorum);

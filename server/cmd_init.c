@@ -156,11 +156,12 @@ tacit_status cmd_init(int argc, char **argv, tacit_error *err)
     return status;
 }
 
-static volatile sig_atomic_t stop_asked;
+/* Lock-free, so a signal handler may set it. */
+static atomic_bool stop_asked;
 static void ask_stop(int number)
 {
     (void)number;
-    stop_asked = 1;
+    atomic_store(&stop_asked, true);
 }
 
 tacit_status cmd_serve(int argc, char **argv, tacit_error *err)

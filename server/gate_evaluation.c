@@ -85,21 +85,35 @@ static void command_words(const char *words[ARGUMENTS_MAX], const server_config 
     words[n] = NULL;
 }
 
+/* Its standard output is `out`, its standard error ours. Nothing else is inherited: not every
+ * descriptor of this process closes itself, accepted connections least of all. */
+static int spawn(pid_t *pid, const char *const words[], int out)
+{
+    posix_spawn_file_actions_t actions;
+    int code = posix_spawn_file_actions_init(&actions);
+    if (code != 0)
+        return code;
+    code = posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    if (code == 0)
+        code = posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);
+    if (code == 0)
+        code = posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);
+    if (code == 0)
+        code = posix_spawn(pid, words[0], &actions, NULL, (char *const *)(uintptr_t)words, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    return code;
+}
+
 /* Starts the program with its standard output in a pipe. */
 static tacit_status start(const server_config *c, const char *adapter, pid_t *pid, int *out,
                           tacit_error *err)
 {
     const char *words[ARGUMENTS_MAX];
     int ends[2];
-    posix_spawn_file_actions_t actions;
     if (pipe2(ends, O_CLOEXEC) != 0)
         return tacit_fail(err, TACIT_IO, "evaluation: cannot make a pipe: %s", strerror(errno));
     command_words(words, c, adapter);
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-    int code = posix_spawn(pid, c->tacit, &actions, NULL, (char *const *)(uintptr_t)words, environ);
-    posix_spawn_file_actions_destroy(&actions);
+    int code = spawn(pid, words, ends[1]);
     close(ends[1]);
     if (code != 0) {
         close(ends[0]);
@@ -114,13 +128,13 @@ static tacit_status start(const server_config *c, const char *adapter, pid_t *pi
 }
 
 /* Reads until the end, the time limit or the stop. */
-static tacit_status collect(int fd, uint64_t until_ms, const volatile bool *stop,
-                            tacit_buffer *text, tacit_error *err)
+static tacit_status collect(int fd, uint64_t until_ms, const atomic_bool *stop, tacit_buffer *text,
+                            tacit_error *err)
 {
     for (;;) {
         struct pollfd ready = {.fd = fd, .events = POLLIN};
         char part[4096];
-        if (*stop)
+        if (atomic_load(stop))
             return tacit_fail(err, TACIT_AGAIN, "evaluation: the server stops");
         if (tacit_clock_monotonic_ms() >= until_ms)
             return tacit_fail(err, TACIT_FAILED, "evaluation: it took longer than gate.seconds");
@@ -138,7 +152,7 @@ static tacit_status collect(int fd, uint64_t until_ms, const volatile bool *stop
 }
 
 tacit_status gate_evaluate(gate_score *out, const server_config *config, const char *adapter,
-                           const volatile bool *stop, tacit_error *err)
+                           const atomic_bool *stop, tacit_error *err)
 {
     tacit_buffer text = {.cap = OUTPUT_MAX};
     pid_t pid;

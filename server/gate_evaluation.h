@@ -5,6 +5,7 @@
 
 #include "server/server_config.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 
 typedef struct gate_score {
@@ -15,7 +16,7 @@ typedef struct gate_score {
 /* Evaluates `adapter` (NULL: the base alone). Blocks at most config->gate_seconds; ends the process
  * when *stop becomes true (TACIT_AGAIN). TACIT_FAILED says what the program said. */
 tacit_status gate_evaluate(gate_score *out, const server_config *config, const char *adapter,
-                           const volatile bool *stop, tacit_error *err) TACIT_MUST_CHECK;
+                           const atomic_bool *stop, tacit_error *err) TACIT_MUST_CHECK;
 
 /* Whether a candidate may be published after `parent`: its exact match is at most `margin` below,
  * and where it is equal its loss is not above by more than a factor 1 + margin. NaN never passes.

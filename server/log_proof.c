@@ -26,3 +26,11 @@ tacit_status log_proof_consistency(log_proof *out, const server *s, uint64_t kno
         tacit_proof_to_fields(&out->proof, out->fields);
     return status;
 }
+
+tacit_status log_proofs_make(log_proofs *out, const server *s, uint64_t index, uint64_t known_size,
+                             const writer_point *point, tacit_error *err)
+{
+    tacit_status status = log_proof_inclusion(&out->inclusion, s, index, point, err);
+    return status == TACIT_OK ? log_proof_consistency(&out->consistency, s, known_size, point, err)
+                              : status;
+}

@@ -20,4 +20,24 @@ tacit_status log_proof_inclusion(log_proof *out, const server *s, uint64_t index
 tacit_status log_proof_consistency(log_proof *out, const server *s, uint64_t known_size,
                                    const writer_point *point, tacit_error *err) TACIT_MUST_CHECK;
 
+/* Both of one entry. */
+typedef struct log_proofs {
+    log_proof inclusion, consistency;
+} log_proofs;
+
+tacit_status log_proofs_make(log_proofs *out, const server *s, uint64_t index, uint64_t known_size,
+                             const writer_point *point, tacit_error *err) TACIT_MUST_CHECK;
+
+/* Puts them, the entry's index and the checkpoint into a reply, of whichever message has the fields
+ * index, checkpoint, inclusion and consistency. The proofs outlive the reply. */
+#define LOG_PROOFS_TELL(reply, proofs, entry_index, point)                                         \
+    do {                                                                                           \
+        (reply)->index = (entry_index);                                                            \
+        (reply)->checkpoint = tacit_field_of((point)->checkpoint, strlen((point)->checkpoint));    \
+        (reply)->inclusion = (proofs)->inclusion.fields;                                           \
+        (reply)->n_inclusion = (proofs)->inclusion.proof.count;                                    \
+        (reply)->consistency = (proofs)->consistency.fields;                                       \
+        (reply)->n_consistency = (proofs)->consistency.proof.count;                                \
+    } while (0)
+
 #endif

@@ -127,19 +127,13 @@ tacit_status method_declare_policy_finish(gate_call *call, const writer_point *p
 {
     shown *s = call->own;
     Tacit__DeclarePolicyReply reply = TACIT__DECLARE_POLICY_REPLY__INIT;
-    log_proof inclusion, consistency;
-    tacit_status status = log_proof_inclusion(&inclusion, call->server, s->index, point, err);
-    if (status == TACIT_OK)
-        status = log_proof_consistency(&consistency, call->server, s->known_size, point, err);
+    log_proofs proofs;
+    tacit_status status =
+        log_proofs_make(&proofs, call->server, s->index, s->known_size, point, err);
     if (status != TACIT_OK)
         return status;
-    reply.index = s->index;
     reply.entry = tacit_field_of(s->entry, s->entry_size);
-    reply.checkpoint = tacit_field_of(point->checkpoint, strlen(point->checkpoint));
-    reply.inclusion = inclusion.fields;
-    reply.n_inclusion = inclusion.proof.count;
-    reply.consistency = consistency.fields;
-    reply.n_consistency = consistency.proof.count;
+    LOG_PROOFS_TELL(&reply, &proofs, s->index, point);
     return gate_reply_with(call, &reply, err);
 }
 
@@ -213,20 +207,15 @@ tacit_status method_own_entry_finish(gate_call *call, const writer_point *point,
 {
     shown *s = call->own;
     Tacit__OwnEntryReply reply = TACIT__OWN_ENTRY_REPLY__INIT;
-    log_proof inclusion = {.proof = {.count = 0}}, consistency;
+    log_proofs proofs = {.inclusion = {.proof = {.count = 0}}};
     tacit_status status =
-        log_proof_consistency(&consistency, call->server, s->known_size, point, err);
+        log_proof_consistency(&proofs.consistency, call->server, s->known_size, point, err);
     if (status == TACIT_OK && s->entry)
-        status = log_proof_inclusion(&inclusion, call->server, s->index, point, err);
+        status = log_proof_inclusion(&proofs.inclusion, call->server, s->index, point, err);
     if (status != TACIT_OK)
         return status;
     reply.entry = tacit_field_of(s->entry, s->entry_size);
-    reply.index = s->index;
-    reply.checkpoint = tacit_field_of(point->checkpoint, strlen(point->checkpoint));
-    reply.inclusion = inclusion.fields;
-    reply.n_inclusion = inclusion.proof.count;
-    reply.consistency = consistency.fields;
-    reply.n_consistency = consistency.proof.count;
+    LOG_PROOFS_TELL(&reply, &proofs, s->index, point);
     reply.plan = tacit_field_of(s->plan, s->plan_size);
     reply.schedule = tacit_field_of(s->schedule, s->schedule_size);
     reply.counter = call->device.counter;

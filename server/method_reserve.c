@@ -154,18 +154,12 @@ tacit_status method_reserve_finish(gate_call *call, const writer_point *point, t
 {
     placed *p = call->own;
     Tacit__ReserveReply reply = TACIT__RESERVE_REPLY__INIT;
-    log_proof inclusion, consistency;
-    tacit_status status = log_proof_inclusion(&inclusion, call->server, p->index, point, err);
-    if (status == TACIT_OK)
-        status = log_proof_consistency(&consistency, call->server, p->known_size, point, err);
+    log_proofs proofs;
+    tacit_status status =
+        log_proofs_make(&proofs, call->server, p->index, p->known_size, point, err);
     if (status != TACIT_OK)
         return status;
-    reply.index = p->index;
-    reply.checkpoint = tacit_field_of(point->checkpoint, strlen(point->checkpoint));
-    reply.inclusion = inclusion.fields;
-    reply.n_inclusion = inclusion.proof.count;
-    reply.consistency = consistency.fields;
-    reply.n_consistency = consistency.proof.count;
+    LOG_PROOFS_TELL(&reply, &proofs, p->index, point);
     if (p->takes_part)
         reply.nonce = tacit_field_of(p->nonce, sizeof p->nonce);
     return gate_reply_with(call, &reply, err);
@@ -252,18 +246,12 @@ tacit_status method_receipt_finish(gate_call *call, const writer_point *point, t
 {
     placed *p = call->own;
     Tacit__ReceiptReply reply = TACIT__RECEIPT_REPLY__INIT;
-    log_proof inclusion, consistency;
-    tacit_status status = log_proof_inclusion(&inclusion, call->server, p->index, point, err);
-    if (status == TACIT_OK)
-        status = log_proof_consistency(&consistency, call->server, p->known_size, point, err);
+    log_proofs proofs;
+    tacit_status status =
+        log_proofs_make(&proofs, call->server, p->index, p->known_size, point, err);
     if (status != TACIT_OK)
         return status;
-    reply.index = p->index;
-    reply.checkpoint = tacit_field_of(point->checkpoint, strlen(point->checkpoint));
-    reply.inclusion = inclusion.fields;
-    reply.n_inclusion = inclusion.proof.count;
-    reply.consistency = consistency.fields;
-    reply.n_consistency = consistency.proof.count;
+    LOG_PROOFS_TELL(&reply, &proofs, p->index, point);
     return gate_reply_with(call, &reply, err);
 }
 

@@ -246,6 +246,20 @@ static void log_refusal(const gate_call *call, tacit_status status, const tacit_
         tacit_log_warn("refused %s of %s: %s", name, device, err->message);
 }
 
+/* What a device is told of a failure: where this server keeps its files is the operator's business,
+ * and stands in its log. */
+static void tell(const gate_call *call, tacit_status status, tacit_error *err)
+{
+    const char *why = status == TACIT_IO          ? "its disk is full or fails"
+                      : status == TACIT_NO_MEMORY ? "it is out of memory"
+                      : status == TACIT_AGAIN     ? "it is busy"
+                                                  : "of a fault of its own";
+    if (strstr(err->message, call->server->dir))
+        (void)!tacit_fail(err, status,
+                          "%s was not carried out by the server, because %s; its log says more",
+                          name_of(call->received.request.method), why);
+}
+
 bool gate_serve(server *s, gate_listener listener, const uint8_t *bytes, size_t size,
                 tacit_buffer *reply)
 {
@@ -262,6 +276,7 @@ bool gate_serve(server *s, gate_listener listener, const uint8_t *bytes, size_t 
     tacit_status status = serve(&call, &err);
     if (status != TACIT_OK) {
         log_refusal(&call, status, &err);
+        tell(&call, status, &err);
         call.body.size = 0;
     }
     const tacit_request *request = &call.received.request;

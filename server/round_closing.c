@@ -398,7 +398,7 @@ static tacit_status parent_path(closing *c, char path[SERVER_PATH_MAX], const ch
     return round_adapter_path(c->server, c->terms.plan->parent_digest.data, path, err);
 }
 
-static tacit_status score(closing *c, const volatile bool *stop, tacit_error *err)
+static tacit_status score(closing *c, const atomic_bool *stop, tacit_error *err)
 {
     const server_config *config = &c->server->config;
     c->score = c->parent_score = (gate_score){NAN, NAN};
@@ -548,7 +548,7 @@ static tacit_status publish(closing *c, tacit_error *err)
     return status;
 }
 
-tacit_status round_evaluate(server *s, const round_row *round, const volatile bool *stop,
+tacit_status round_evaluate(server *s, const round_row *round, const atomic_bool *stop,
                             tacit_error *err)
 {
     closing c = {.server = s};

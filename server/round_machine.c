@@ -18,7 +18,7 @@ struct round_machine {
     pthread_mutex_t lock;
     pthread_cond_t wake;
     bool woken;
-    volatile bool stopping;
+    atomic_bool stopping;
 };
 
 /* What the database says now. */
@@ -112,7 +112,7 @@ static void tell_change(server *s, const round_row *r)
     round_announce(s, r);
 }
 
-static tacit_status take_step(server *s, machine_look *l, const volatile bool *stop, bool *worked,
+static tacit_status take_step(server *s, machine_look *l, const atomic_bool *stop, bool *worked,
                               tacit_error *err)
 {
     *worked = l->has_round;
@@ -127,8 +127,7 @@ static tacit_status take_step(server *s, machine_look *l, const volatile bool *s
                                                : round_evaluate(s, &l->round, stop, err);
 }
 
-tacit_status round_machine_step(server *s, const volatile bool *stop, bool *worked,
-                                tacit_error *err)
+tacit_status round_machine_step(server *s, const atomic_bool *stop, bool *worked, tacit_error *err)
 {
     machine_look l = {.server = s};
     *worked = false;
@@ -144,7 +143,8 @@ static void wait_for_work(round_machine *m, uint32_t ms)
 {
     struct timespec until = tacit_clock_after_ms(ms);
     pthread_mutex_lock(&m->lock);
-    while (!m->woken && !m->stopping && pthread_cond_timedwait(&m->wake, &m->lock, &until) == 0)
+    while (!m->woken && !atomic_load(&m->stopping) &&
+           pthread_cond_timedwait(&m->wake, &m->lock, &until) == 0)
         continue;
     m->woken = false;
     pthread_mutex_unlock(&m->lock);
@@ -154,7 +154,7 @@ static void *machine_main(void *arg)
 {
     round_machine *m = arg;
     round_sweep(m->server);
-    while (!m->stopping) {
+    while (!atomic_load(&m->stopping)) {
         tacit_error err = {0};
         bool worked = false;
         tacit_status status = round_machine_step(m->server, &m->stopping, &worked, &err);
@@ -197,7 +197,7 @@ void round_machine_stop(round_machine *m)
 {
     if (!m)
         return;
-    m->stopping = true;
+    atomic_store(&m->stopping, true);
     round_machine_wake(m);
     pthread_join(m->thread, NULL);
     pthread_cond_destroy(&m->wake);

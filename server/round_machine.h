@@ -14,6 +14,7 @@
 
 #include "common/status.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 
 struct server;
@@ -26,7 +27,7 @@ tacit_status round_machine_start(round_machine **out, struct server *s,
 void round_machine_wake(round_machine *m);
 /* What the thread does at every turn: one step of whatever is due; *worked says that there may be
  * more. An evaluation ends with TACIT_AGAIN when *stop becomes true. */
-tacit_status round_machine_step(struct server *s, const volatile bool *stop, bool *worked,
+tacit_status round_machine_step(struct server *s, const atomic_bool *stop, bool *worked,
                                 tacit_error *err) TACIT_MUST_CHECK;
 /* Ends an evaluation that runs and waits for the thread. NULL is fine. */
 void round_machine_stop(round_machine *m);

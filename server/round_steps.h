@@ -13,7 +13,7 @@ tacit_status round_open_next(server *s, const lineage_row *lineage, bool *opened
 /* round_closing.c: the sum over the accepted set, its log entry and the candidate's file. */
 tacit_status round_aggregate(server *s, const round_row *round, tacit_error *err) TACIT_MUST_CHECK;
 /* Evaluates the candidate and publishes it, or fails the round. */
-tacit_status round_evaluate(server *s, const round_row *round, const volatile bool *stop,
+tacit_status round_evaluate(server *s, const round_row *round, const atomic_bool *stop,
                             tacit_error *err) TACIT_MUST_CHECK;
 /* Ends a round without a result and logs why: "quorum", "cancelled", "gate", "restored". */
 tacit_status round_fail(server *s, const round_row *round, const char *reason,

@@ -19,6 +19,7 @@
 #include "server/writer.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #define SERVER_PATH_MAX 4096
 #define SERVER_UPLOAD_MAX ((uint64_t)64 << 20) /* sealed bytes of one update, of any plan */
@@ -65,8 +66,9 @@ tacit_status server_open(server **out, const char *dir, tacit_error *err) TACIT_
 tacit_status server_open_idle(server **out, const char *dir, tacit_error *err) TACIT_MUST_CHECK;
 void server_close(server *s); /* logs the stop; NULL is fine */
 
-/* Listens and works until *stop becomes true (set by a signal handler). Writes DIR/address. */
-tacit_status server_run(server *s, const volatile int *stop, tacit_error *err) TACIT_MUST_CHECK;
+/* Listens and works until *stop becomes true (which a signal handler may set). Writes DIR/address.
+ */
+tacit_status server_run(server *s, const atomic_bool *stop, tacit_error *err) TACIT_MUST_CHECK;
 
 /* DIR/name. */
 tacit_status server_path(const server *s, char out[SERVER_PATH_MAX], const char *name,

@@ -179,10 +179,10 @@ static tacit_status renew(server *s, serving *v, tacit_error *err)
 
 #define TURN_MS 100
 
-static void serve_until(server *s, serving *v, const volatile int *stop)
+static void serve_until(server *s, serving *v, const atomic_bool *stop)
 {
     tacit_error err;
-    while (!*stop) {
+    while (!atomic_load(stop)) {
         tacit_clock_sleep_ms(TURN_MS);
         if (renew(s, v, &err) != TACIT_OK) {
             tacit_log_error("listening: %s; trying again", err.message);
@@ -191,7 +191,7 @@ static void serve_until(server *s, serving *v, const volatile int *stop)
     }
 }
 
-tacit_status server_run(server *s, const volatile int *stop, tacit_error *err)
+tacit_status server_run(server *s, const atomic_bool *stop, tacit_error *err)
 {
     serving v = {0};
     tacit_status status = start(s, &v, err);

@@ -781,6 +781,28 @@ static void nobody_there_is_said(void **state)
     tacit_buffer_free(&reply);
 }
 
+/* The transport counts milliseconds in 31 bits; one more would be no wait at all, or one for ever.
+ */
+static void waits_that_do_not_fit_are_refused(void **state)
+{
+    tacit_error err;
+    tacit_link *link;
+    (void)state;
+    tacit_link_setup setup = {.url = "tls+tcp://127.0.0.1:1",
+                              .roots_pem = tacit_ca_root_pem(ca),
+                              .connect_ms = TACIT_LINK_WAIT_MAX_MS,
+                              .reply_ms = TACIT_LINK_WAIT_MAX_MS};
+    assert_int_equal(tacit_link_open(&link, &setup, &err), TACIT_OK);
+    tacit_link_close(link);
+    setup.connect_ms = TACIT_LINK_WAIT_MAX_MS + 1;
+    assert_int_equal(tacit_link_open(&link, &setup, &err), TACIT_USAGE);
+    assert_non_null(strstr(err.message, "found 2147483648 and"));
+    assert_null(link);
+    setup.connect_ms = 0;
+    setup.reply_ms = UINT32_MAX;
+    assert_int_equal(tacit_link_open(&link, &setup, &err), TACIT_USAGE);
+}
+
 /* A server that executes each request once: it keeps the last request and its reply, as the real
  * one does by device and counter. The first execution loses its reply. */
 typedef struct once {
@@ -1091,6 +1113,7 @@ int main(void)
         cmocka_unit_test_setup(addresses_are_capped, reset_clock),
         cmocka_unit_test_setup(garbage_ends_the_connection, reset_clock),
         cmocka_unit_test_setup(nobody_there_is_said, reset_clock),
+        cmocka_unit_test(waits_that_do_not_fit_are_refused),
         cmocka_unit_test_setup(restart_is_survived_and_executes_once, reset_clock),
         cmocka_unit_test_setup(interrupt_and_stop_wait_for_handlers, reset_clock),
         cmocka_unit_test_setup(many_clients_get_their_own_replies, reset_clock),

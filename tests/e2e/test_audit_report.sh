@@ -39,6 +39,14 @@ holds "$page.3" '<dd>&lt;b&gt;today&lt;/b&gt;</dd>'
 told=$("$audit" verify "$work/fleet" --json | grep -o '"device":"d1[^}]*"epsilon":[0-9.]*' | sed 's/.*://')
 [ "$(sed -n 3p "$table" | cut -d, -f6)" = "$(printf %.12g "$told")" ] || fail "another epsilon than verify's"
 
+# Schedules and rounds as tables of their own.
+expect 0 'violations: 0' report "$work/fleet" --schedules-csv "$work/schedules.csv" --rounds-csv "$work/rounds.csv"
+[ "$(wc -l <"$work/schedules.csv")" = 3 ] || fail "two schedules were expected"
+[ "$(wc -l <"$work/rounds.csv")" = 5 ] || fail "four rounds were expected"
+holds "$work/schedules.csv" ',(rdp|pld),1.[0-9]+,1.[0-9]+,2,2,2,2,0'
+holds "$page" '<h2>Schedules</h2>'
+expect 0 '"schedules":\[\{"entry":4,.*"schedule_rounds":3,"epsilon":1.[0-9]+,"rounds_planned":2,' report "$work/fleet" --json
+
 # JSON holds what verify prints, and more.
 expect 0 '"audit":"ok",.*"checks":\[.*"round_list":\[.*"events":\[.*"curves":\[\[\[[0-9]+,[0-9.]+\]' report "$work/fleet" --json
 expect 0 '"statement":\{"claim":"Over its whole life.*"warnings":\["no receipt' report "$work/fleet" --json
@@ -51,6 +59,9 @@ holds "$page" '<code>epsilon_mismatch</code>'
 expect 6 'non_private' report "$work/none" --csv "$table"
 expect 0 'violations: 0' report "$work/none" --csv "$table" --html "$page" --allow-non-private
 holds "$page" 'whose epsilon is infinite: 3'
+holds "$page" 'Of 3 devices nothing finite can be said'
+lacks "$page" 'each of the [a-z0-9 ]*devices revealed'
+[ "$(sed -n 2p "$table" | cut -d, -f6,7,9)" = infinite,0,infinite ] || fail "rounds without noise cost a number"
 
 expect 2 'nothing to write; give --html' report "$work/fleet"
 expect 2 'EXPORT' report

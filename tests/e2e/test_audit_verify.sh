@@ -19,7 +19,10 @@ expect 0 'receipts held against it: 1' verify "$work/clean" --receipt "$work/goo
 sigma=$(awk 'BEGIN { printf "%.6g", 100000 / (sqrt(2 * log(2)) * 65536) }')
 expect 0 "3 rounds of 10 steps, subsampled_gaussian, sigma $sigma, q 0.05, clip 0.5, unit record, add-remove" \
     verify "$work/clean"
-expect 0 '"schedules":\[\{"entry":4,.*"rounds":3,.*"steps":10,"clip_norm":0.5\}\]' verify "$work/clean" --json
+expect 0 '"schedules":\[\{"entry":4,.*"accountant":"(rdp|pld)","schedule_rounds":3,"epsilon":1.[0-9]*,"rounds_planned":3,.*"rounds":3,.*"steps":10,"clip_norm":0.5\}\]' verify "$work/clean" --json
+expect 0 'in all 3 rounds: epsilon 1.[0-9]* \((rdp|pld)\); as far as planned 1.[0-9]*' verify "$work/clean"
+expect 0 'planned 3, reserved 3, summed 3, published 3, failed 0' verify "$work/clean"
+expect 0 'in all 3 rounds: epsilon infinite' verify "$work/none" --allow-non-private
 expect 0 '3 rounds of 10 steps, mechanism none' verify "$work/none" --allow-non-private
 key=$(sed -n 's/^log //p' "$work/clean/keys.txt")
 expect 0 'clean: ok' verify "$work/clean" --log-key "$key"

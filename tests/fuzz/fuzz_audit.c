@@ -172,6 +172,8 @@ static void write_report(signers *s, const tacit_audit *audit)
     FUZZ_CHECK(report_open(&r, audit, NULL, &s->err) == TACIT_OK);
     report_page(&page, &r);
     report_csv(&table, &r);
+    report_csv_schedules(&table, &r);
+    report_csv_rounds(&table, &r);
     FUZZ_CHECK(markup_end(&page, &s->err) == TACIT_OK && markup_end(&table, &s->err) == TACIT_OK);
     FUZZ_CHECK(!memmem(page.out.data, page.out.size, "<script", 7));
     FUZZ_CHECK(!memchr(page.out.data, '\0', page.out.size));

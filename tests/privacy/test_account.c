@@ -215,33 +215,6 @@ static void test_a_schedule_at_the_cap_fits(void **state)
     }
 }
 
-static uint8_t lineage_byte, round_byte;
-
-static void other_lineage(Tacit__Schedule *s)
-{
-    memset(s->lineage.data, lineage_byte, 16);
-}
-
-static void other_lineage_plan(Tacit__Plan *p, int round)
-{
-    memset(p->lineage.data, lineage_byte, 16);
-    memset(p->round_id.data, round_byte + round, 16);
-}
-
-static void remake(world *w, uint8_t lineage, uint8_t round)
-{
-    lineage_byte = lineage;
-    round_byte = round;
-    w->edit_schedule = other_lineage;
-    w->edit_plan = other_lineage_plan;
-    free(w->schedule);
-    for (int r = 0; r < WORLD_ROUNDS; r++)
-        free(w->plan[r]);
-    world_schedule(w);
-    for (int r = 0; r < WORLD_ROUNDS; r++)
-        world_plan(w, r);
-}
-
 static void test_a_second_lineage_is_read_at_the_fixed_order(void **state)
 {
     fixture *f = *state;
@@ -251,7 +224,7 @@ static void test_a_second_lineage_is_read_at_the_fixed_order(void **state)
     OK(reserve(f, 0, &r));
     assert_true(fabs(r.epsilon_after - alone(10)) < 1e-6);
     tacit_reservation_free(&r);
-    remake(&f->w, 0x22, 0x60);
+    world_next_lineage(&f->w, 0x22, 0x60);
     OK(reserve(f, 0, &r));
     double expected = at_fixed_order(20, 8);
     assert_true(expected > alone(20));
@@ -282,14 +255,14 @@ static void dear_plan(Tacit__Plan *p, int round)
 
 static void cheap_other_schedule(Tacit__Schedule *s)
 {
-    other_lineage(s);
+    world_other_schedule(s);
     for (int r = 0; r < WORLD_ROUNDS; r++)
         s->rounds[r]->mechanism->b = 1000000000;
 }
 
 static void cheap_other_plan(Tacit__Plan *p, int round)
 {
-    other_lineage_plan(p, round);
+    world_other_plan(p, round);
     p->mechanism->b = 1000000000;
 }
 
@@ -310,7 +283,7 @@ static void test_no_second_lineage_beside_one_that_only_its_own_order_admits(voi
     tacit_reserve_request next = request_of(&f->w, 1);
     uint8_t *schedule = f->w.schedule, *plan = f->w.plan[1];
     f->w.schedule = f->w.plan[1] = NULL;
-    remake(&f->w, 0x22, 0x60);
+    world_next_lineage(&f->w, 0x22, 0x60);
     free(f->w.schedule);
     free(f->w.plan[0]);
     f->w.edit_schedule = cheap_other_schedule;
@@ -344,7 +317,7 @@ static void test_a_tiny_spend_after_exhaustion_is_refused(void **state)
         tacit_reservation_free(&r);
     }
     double spent = at_fixed_order(30, 8); /* as beside another schedule */
-    remake(&f->w, 0x22, 0x60);
+    world_next_lineage(&f->w, 0x22, 0x60);
     free(f->w.schedule);
     free(f->w.plan[0]);
     f->w.edit_schedule = cheap_other_schedule;
@@ -407,7 +380,7 @@ static void test_a_lineage_keeps_its_schedule(void **state)
     start(f);
     OK(reserve(f, 0, &r));
     tacit_reservation_free(&r);
-    remake(&f->w, 0x11, 0xa0);
+    world_next_lineage(&f->w, 0x11, 0xa0);
     f->w.edit_schedule = more_steps;
     free(f->w.schedule);
     world_schedule(&f->w);
@@ -512,14 +485,14 @@ static void test_mechanism_none_is_counted_apart(void **state)
     tacit_reservation_free(&r);
     assert_false(status_of(f).non_private);
     f->w.none = true;
-    remake(&f->w, 0x33, 0x70);
+    world_next_lineage(&f->w, 0x33, 0x70);
     OK(reserve(f, 0, &r));
     assert_true(isinf(r.epsilon_after));
     tacit_reservation_free(&r);
     assert_true(status_of(f).non_private);
     assert_true(status_of(f).epsilon == epsilon);
     f->w.none = false;
-    remake(&f->w, 0x11, 0xa0);
+    world_next_lineage(&f->w, 0x11, 0xa0);
     f->w.edit_plan = NULL;
     f->w.edit_schedule = NULL;
     reopen(f);
@@ -716,7 +689,7 @@ static void race(fixture *f, int racer, int start_pipe)
     tacit_reservation r;
     tacit_error err;
     char go;
-    remake(&f->w, (uint8_t)(0x80 + racer), (uint8_t)(16 * racer));
+    world_next_lineage(&f->w, (uint8_t)(0x80 + racer), (uint8_t)(16 * racer));
     tacit_reserve_request request = request_of(&f->w, 0);
     if (tacit_database_open(&db, f->path, &err) != TACIT_OK ||
         tacit_account_open(&account, db, f->w.device[0].id, &err) != TACIT_OK ||

@@ -15,7 +15,6 @@
 #include <math.h>
 #include <pthread.h>
 #include <string.h>
-#include <time.h>
 
 #define OK(call) assert_int_equal(call, TACIT_OK)
 #define DELTA 1e-5
@@ -112,8 +111,8 @@ static void test_the_sampler_takes_its_share_of_delta(void **state)
     assert_int_equal(tacit_budget_add(&many, &event, UINT64_MAX, false, &err), TACIT_REFUSED);
 }
 
-/* Copies are added up exactly, and a policy that states a million of them takes no time. Both are
- * read at the fixed order, where nothing else is computed. */
+/* Copies are added up exactly, and a policy that states four billion of them ends. Both are read at
+ * the fixed order, where nothing else is computed. */
 static void test_copies_of_an_account(void **state)
 {
     (void)state;
@@ -126,7 +125,6 @@ static void test_copies_of_an_account(void **state)
     OK(tacit_budget_add(&b, &event, 1, true, &err));
     b.schedules = 2;
     naive = b;
-    clock_t begin = clock();
     for (uint32_t i = 0, n = 1; i < sizeof times / sizeof times[0]; i++) {
         for (; n < times[i]; n++)
             OK(tacit_budget_join(&naive, &b, &err));
@@ -135,10 +133,8 @@ static void test_copies_of_an_account(void **state)
         OK(tacit_budget_epsilon(&naive, &sum, &err));
         assert_true(copies == sum);
     }
-    clock_t joined = clock();
-    OK(tacit_budget_epsilon_times(&b, 1000000, &copies, &err));
-    assert_true(isfinite(copies));
-    assert_true(4 * (clock() - joined) < joined - begin);
+    OK(tacit_budget_epsilon_times(&b, UINT32_MAX, &copies, &err));
+    assert_true(copies > sum);
 }
 
 static void test_unprotected_events_do_not_touch_the_number(void **state)

@@ -609,6 +609,13 @@ static bool accepted_though_revoked(world *w, Tacit__Entry *e, int round, int de
     return true;
 }
 
+static bool pseudonym_taken(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (AT(ENROL, -1, 1))
+        e->device = tacit_field_of(w->device[0].name, TACIT_DEVICE_BYTES);
+    return true;
+}
+
 /* A server that names itself as the key that may raise caps. */
 static bool policy_key_swapped(world *w, Tacit__Entry *e, int round, int device)
 {
@@ -708,7 +715,7 @@ static const struct {
      "mechanism differs"},
     {"plan not logged", no_plan, NULL, 3, false, TACIT_NOT_FOUND, "plan"},
     {"schedule not logged", no_schedule, NULL, 3, false, TACIT_NOT_FOUND, "schedule"},
-    {"update digest twice", digest_twice, NULL, 3, false, TACIT_CONFLICT, "UNIQUE"},
+    {"update digest twice", digest_twice, NULL, 3, false, TACIT_CONFLICT, "was spent already"},
     {"another device's reserve", others_reserve, NULL, 3, false, TACIT_REFUSED, "another device"},
     {"decided twice", decided_twice, NULL, 3, false, TACIT_CONFLICT, "decided already"},
     {"digest not the spend's", other_digest, NULL, 3, false, TACIT_INTEGRITY, "digest"},
@@ -739,7 +746,8 @@ static const struct {
     {"cap raised by a stranger", cap_raised_by_stranger, NULL, 3, false, TACIT_REFUSED, "signed"},
     {"plan off its schedule", NULL, quiet_plan, 3, false, TACIT_INTEGRITY, "mechanism differs"},
     {"cohort under policy", NULL, small_cohort, 3, false, TACIT_REFUSED, "cohort 1 is below"},
-    {"round id twice", NULL, same_round, 3, false, TACIT_CONFLICT, "UNIQUE"},
+    {"round id twice", NULL, same_round, 3, false, TACIT_CONFLICT, "has a plan already"},
+    {"pseudonym taken", pseudonym_taken, NULL, 3, false, TACIT_CONFLICT, "is a device's already"},
     {"mechanism none", NULL, NULL, 3, true, TACIT_REFUSED, "none"},
 };
 

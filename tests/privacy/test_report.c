@@ -9,6 +9,7 @@
 #include "audit_run.h"
 #include "fleet_log.h"
 #include "privacy/report.h"
+#include "privacy/schedule_runs.h"
 
 #include <ctype.h>
 
@@ -103,9 +104,9 @@ static const char *const tags[] = {
     "figure", "figcaption", "table", "caption", "thead", "tbody", "tr",   "th",
     "td",     "code",       "svg",   "path",    "rect",  "text",  "desc", "wbr"};
 static const char *const attributes[] = {
-    "lang",     "charset", "http-equiv", "content",         "name", "class",   "scope",
-    "tabindex", "role",    "aria-label", "aria-labelledby", "id",   "viewBox", "d",
-    "x",        "y",       "width",      "height"};
+    "lang",     "charset", "http-equiv", "content",         "name",   "class",   "scope",
+    "tabindex", "role",    "aria-label", "aria-labelledby", "id",     "viewBox", "d",
+    "x",        "y",       "width",      "height",          "rowspan"};
 
 #define IS_IN(list, word) is_in(list, sizeof(list) / sizeof(list)[0], word)
 
@@ -331,6 +332,93 @@ static void test_every_round_and_device_is_told(void **state)
     done(&s);
 }
 
+/* What was promised before anything was reserved, and how far it went. */
+static void test_every_schedule_is_told(void **state)
+{
+    (void)state;
+    subject s;
+    audited(&s, NULL);
+    assert_int_equal(s.audit.schedule_count, 2);
+    for (size_t i = 0; i < 2; i++) {
+        const tacit_audit_schedule *c = &s.audit.schedules[i];
+        assert_int_equal(c->schedule->n_rounds, WORLD_ROUNDS);
+        assert_int_equal(c->values, WORLD_VALUES);
+        assert_int_equal(c->planned, 2);
+        assert_int_equal(c->planned_to, 2);
+        assert_int_equal(c->reserved, 2);
+        assert_int_equal(c->summed, i ? 1 : 2); /* the last one is open */
+        assert_int_equal(c->published, i ? 1 : 2);
+        assert_int_equal(c->failed, 0);
+        assert_true(c->epsilon == world_epsilon(&s.w, WORLD_ROUNDS));
+        assert_true(c->epsilon_planned == world_epsilon(&s.w, 2));
+    }
+    char *page = page_of(&s.r), cells[160], one[MARKUP_NUMBER], two[MARKUP_NUMBER];
+    snprintf(cells, sizeof cells,
+             ">%s</td><td class=\"number\" rowspan=\"1\">%s</td><td class=\"number\" "
+             "rowspan=\"1\">%s</td>",
+             schedule_accountant_name(s.audit.schedules[0].schedule),
+             markup_number(world_epsilon(&s.w, WORLD_ROUNDS), one),
+             markup_number(world_epsilon(&s.w, 2), two));
+    assert_int_equal(times(page, cells), 2);
+    assert_int_equal(times(page, ">1 to 3</td>"), 2);
+    assert_int_equal(
+        times(page, ">planned 2 of 3, reserved 2, summed 1, published 1, failed 0</td>"), 1);
+    assert_true(strstr(page, "<h2>Schedules</h2>") < strstr(page, "<h2>Rounds</h2>"));
+    free(page);
+    done(&s);
+}
+
+static void test_rounds_that_differ_have_rows_of_their_own(void **state)
+{
+    (void)state;
+    subject s;
+    audited(&s, NULL);
+    s.audit.schedules[0].schedule->rounds[1]->mechanism->b = 90000;
+    s.audit.schedules[0].planned = 0;
+    s.audit.schedules[0].epsilon = NAN;
+    char *page = page_of(&s.r), *csv = text_of(&s.r, report_csv_schedules);
+    read_page(page);
+    assert_int_equal(times(page, "<th scope=\"rowgroup\" rowspan=\"3\">"), 1);
+    assert_int_equal(times(page, "rowspan=\"3\">unknown</td>"), 1);
+    assert_int_equal(times(page, "class=\"words\" rowspan=\"3\">no round planned</td>"), 1);
+    assert_int_equal(times(csv, "\r\n"), 1 + 3 + 1);
+    assert_int_equal(times(csv, ",unknown,"), 3);
+    free(page);
+    free(csv);
+    done(&s);
+}
+
+static bool last_round_fails(world *w, Tacit__Entry *e, int round, int device)
+{
+    (void)w;
+    if (AT(ROUND_CLOSED, 2, -1)) {
+        e->round_closed->published = false;
+        e->round_closed->reason = (char *)(uintptr_t) "gate";
+    }
+    return !AT(PUBLISHED, 2, -1);
+}
+
+static void test_rounds_that_fail_count_in_their_schedule(void **state)
+{
+    (void)state;
+    world w;
+    exported x;
+    tacit_audit audit;
+    world_init(&w);
+    w.hook = last_round_fails;
+    world_plan_all(&w);
+    world_log(&w);
+    export_of(&w, &x);
+    run(&x, NULL, &audit);
+    assert_int_equal(audit.violation_count, 0);
+    assert_int_equal(audit.schedules[0].published, WORLD_ROUNDS - 1);
+    assert_int_equal(audit.schedules[0].failed, 1);
+    assert_true(audit.schedules[0].epsilon_planned == audit.schedules[0].epsilon);
+    tacit_audit_free(&audit);
+    export_done(&x);
+    world_free(&w);
+}
+
 static void test_the_events_are_told_with_their_words(void **state)
 {
     (void)state;
@@ -507,10 +595,14 @@ static const char *field_of(const report_field *fields, size_t n, const char *ke
 static void test_the_statement_has_every_field(void **state)
 {
     (void)state;
-    static const char *const keys[] = {
-        "claim",          "privacy_parameters", "unit_of_privacy", "neighbouring_relation",
-        "mechanism",      "composition",        "utility",         "trust_model",
-        "protected_from", "security",           "side_channels",   "data_collection"};
+    static const char *const keys[] = {"claim",           "privacy_parameters",
+                                       "unit_of_privacy", "neighbouring_relation",
+                                       "mechanism",       "released",
+                                       "composition",     "hyper_parameters",
+                                       "verification",    "utility",
+                                       "trust_model",     "assumptions",
+                                       "protected_from",  "security",
+                                       "side_channels",   "data_collection"};
     subject s;
     report_field fields[REPORT_FIELDS_MAX];
     char number[64];
@@ -523,7 +615,13 @@ static void test_the_statement_has_every_field(void **state)
     }
     snprintf(number, sizeof number, "epsilon %.6g at delta 1e-05", s.audit.devices[1].epsilon);
     assert_non_null(strstr(field_of(fields, n, "claim"), number));
-    assert_non_null(strstr(field_of(fields, n, "privacy_parameters"), "caps in force: 8 to 10"));
+    assert_non_null(strstr(field_of(fields, n, "privacy_parameters"), "aps in force: 8 to 10"));
+    snprintf(number, sizeof number, "adapters alone: epsilon %.6g at delta 1e-05",
+             world_epsilon(&s.w, 2));
+    assert_non_null(strstr(field_of(fields, n, "privacy_parameters"), number));
+    assert_non_null(strstr(field_of(fields, n, "hyper_parameters"), "reserve (2 schedules)"));
+    assert_null(strstr(field_of(fields, n, "assumptions"), "collude with"));
+    assert_non_null(strstr(field_of(fields, n, "verification"), "No device said that it drew"));
     assert_non_null(strstr(field_of(fields, n, "unit_of_privacy"), "example: 3 devices"));
     assert_non_null(strstr(field_of(fields, n, "neighbouring_relation"), "Add or remove one"));
     assert_null(strstr(field_of(fields, n, "mechanism"), "device unit"));
@@ -583,9 +681,38 @@ static void test_the_longest_statement_is_whole(void **state)
         strstr(field_of(fields, n, "mechanism"), "Rounds with tree noise (1): no samp"));
     assert_non_null(strstr(field_of(fields, n, "composition"), "A round with tree noise counts"));
     free(page);
+    assert_non_null(strstr(field_of(fields, n, "assumptions"), "devices collude with"));
+    assert_non_null(strstr(field_of(fields, n, "released"), "but in the rounds of mechanism none"));
+    assert_non_null(strstr(field_of(fields, n, "verification"), "which anybody can repeat: 3"));
     assert_non_null(strstr(fields[0].text, "This log has "));
-    assert_non_null(strstr(fields[0].text, "Of 3 devices this does not hold"));
+    assert_non_null(strstr(fields[0].text, "Of 3 devices nothing finite can be said"));
     done(&s);
+}
+
+/* A device with a round without noise has no epsilon, however little its other rounds cost. */
+static void test_rounds_without_noise_leave_no_number(void **state)
+{
+    (void)state;
+    tacit_audit a;
+    report r;
+    report_field fields[REPORT_FIELDS_MAX];
+    made_up(&a, &r, 4, 1);
+    report_close(&r);
+    a.devices[0].non_private = true; /* it spent least: 1 of 4 */
+    OK(report_open(&r, &a, NULL, &(tacit_error){0}));
+    assert_int_equal(r.by_share[0], 0);
+    assert_true(isinf(report_share(&a.devices[0])) && isinf(report_epsilon(&a.devices[0])));
+    size_t n = report_statement(&r, fields);
+    assert_non_null(strstr(field_of(fields, n, "claim"), "Of 1 device nothing finite"));
+    assert_non_null(strstr(field_of(fields, n, "claim"), "each of the other 3 devices"));
+    assert_non_null(strstr(field_of(fields, n, "claim"), "epsilon 4 at delta"));
+    assert_non_null(strstr(field_of(fields, n, "privacy_parameters"), "by a device is infinite"));
+    char *page = page_of(&r), *csv = text_of(&r, report_csv);
+    assert_int_equal(times(page, ">rounds without noise; epsilon of its other rounds: 1<"), 1);
+    assert_int_equal(times(csv, ",infinite,0,2,infinite,"), 1);
+    free(page);
+    free(csv);
+    made_up_done(&a, &r);
 }
 
 /* --- CSV --- */
@@ -651,6 +778,42 @@ static void test_the_csv_reads_back(void **state)
     made_up_done(&a, &r);
 }
 
+/* Each number stands under its head. */
+static void test_the_other_tables_read_back(void **state)
+{
+    (void)state;
+    static char head[32][128], row[32][128];
+    static const struct {
+        void (*write)(markup *, const report *);
+        const char *number, *count; /* columns */
+        size_t rows;
+    } tables[] = {{report_csv_schedules, "epsilon", "rounds_planned", 2},
+                  {report_csv_rounds, "epsilon_server", "reserved", 4}};
+    subject s;
+    audited(&s, NULL);
+    for (size_t t = 0; t < 2; t++) {
+        size_t columns, n, number = 0, count = 0, rows = 0;
+        char *csv = text_of(&s.r, tables[t].write);
+        const char *at = read_record(csv, head, &columns);
+        while (strcmp(head[number], tables[t].number) != 0)
+            assert_true(++number < columns);
+        while (strcmp(head[count], tables[t].count) != 0)
+            assert_true(++count < columns);
+        for (; *at; rows++) {
+            at = read_record(at, row, &n);
+            assert_int_equal(n, columns);
+            double wanted =
+                t ? s.audit.round_list[rows].epsilon_server : s.audit.schedules[rows].epsilon;
+            assert_true(fabs(strtod(row[number], NULL) - wanted) < 1e-9);
+            assert_int_equal(strtoull(row[count], NULL, 10),
+                             t ? s.audit.round_list[rows].reserved : 2);
+        }
+        assert_int_equal(rows, tables[t].rows);
+        free(csv);
+    }
+    done(&s);
+}
+
 static void test_no_cell_is_a_formula(void **state)
 {
     (void)state;
@@ -695,6 +858,9 @@ int main(void)
         cmocka_unit_test(test_violations_come_first),
         cmocka_unit_test(test_the_same_audit_gives_the_same_bytes),
         cmocka_unit_test(test_every_round_and_device_is_told),
+        cmocka_unit_test(test_every_schedule_is_told),
+        cmocka_unit_test(test_rounds_that_differ_have_rows_of_their_own),
+        cmocka_unit_test(test_rounds_that_fail_count_in_their_schedule),
         cmocka_unit_test(test_the_events_are_told_with_their_words),
         cmocka_unit_test(test_a_curve_ends_at_what_was_spent),
         cmocka_unit_test(test_the_axis_fits_what_was_spent),
@@ -702,7 +868,9 @@ int main(void)
         cmocka_unit_test(test_a_large_fleet_fits_a_page),
         cmocka_unit_test(test_the_statement_has_every_field),
         cmocka_unit_test(test_the_longest_statement_is_whole),
+        cmocka_unit_test(test_rounds_without_noise_leave_no_number),
         cmocka_unit_test(test_the_csv_reads_back),
+        cmocka_unit_test(test_the_other_tables_read_back),
         cmocka_unit_test(test_no_cell_is_a_formula),
         cmocka_unit_test(test_text_is_escaped_and_plain),
     };

@@ -242,6 +242,36 @@ static inline void world_plan_all(world *w)
     }
 }
 
+/* --- another lineage --- */
+
+static uint8_t world_lineage_byte, world_round_byte;
+
+static inline void world_other_schedule(Tacit__Schedule *s)
+{
+    memset(s->lineage.data, world_lineage_byte, 16);
+}
+
+static inline void world_other_plan(Tacit__Plan *p, int round)
+{
+    memset(p->lineage.data, world_lineage_byte, 16);
+    memset(p->round_id.data, world_round_byte + round, 16);
+}
+
+/* Schedule and plans once more, as those of lineage `lineage` with the round ids `round` and on. */
+static inline void world_next_lineage(world *w, uint8_t lineage, uint8_t round)
+{
+    world_lineage_byte = lineage;
+    world_round_byte = round;
+    w->edit_schedule = world_other_schedule;
+    w->edit_plan = world_other_plan;
+    free(w->schedule);
+    for (int r = 0; r < WORLD_ROUNDS; r++)
+        free(w->plan[r]);
+    world_schedule(w);
+    for (int r = 0; r < WORLD_ROUNDS; r++)
+        world_plan(w, r);
+}
+
 static inline void world_push_bytes(world *w, uint8_t *bytes, size_t size)
 {
     uint8_t leaf[TACIT_HASH_BYTES];

@@ -245,7 +245,8 @@ static inline void fleet_expect_clean_audit(fleet *f, bool allow_non_private)
 /* Runs the machine until nothing is due. */
 static inline void fleet_work(fleet *f)
 {
-    bool worked = true, stop = false;
+    bool worked = true;
+    atomic_bool stop = false;
     tacit_error err;
     for (int turn = 0; worked && turn < 20; turn++)
         fleet_must(round_machine_step(f->server, &stop, &worked, &err), &err, "round machine");
@@ -254,7 +255,8 @@ static inline void fleet_work(fleet *f)
 /* One step alone. */
 static inline void fleet_step(fleet *f)
 {
-    bool worked = false, stop = false;
+    bool worked = false;
+    atomic_bool stop = false;
     tacit_error err;
     fleet_must(round_machine_step(f->server, &stop, &worked, &err), &err, "round machine");
     assert_true(worked);
@@ -482,6 +484,21 @@ static inline void fleet_join(fleet_device *d, fleet *f, const char *name)
 }
 
 /* --- a round, step by step --- */
+
+/* Most tests have two devices. */
+static inline void fleet_join_two(fleet_device *one, fleet_device *two, fleet *f)
+{
+    fleet_join(one, f, "one");
+    fleet_join(two, f, "two");
+}
+
+static inline void fleet_end_two(fleet_device *one, fleet_device *two, fleet *f)
+{
+    fleet_device_free(one);
+    fleet_device_free(two);
+    fleet_end(f);
+    atomic_store(&fleet_now, FLEET_START_MS);
+}
 
 static inline void fleet_follow(fleet_device *d, ProtobufCBinaryData note,
                                 ProtobufCBinaryData *fields, size_t count)

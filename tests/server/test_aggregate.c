@@ -11,6 +11,7 @@
 #include "server/aggregate.h"
 #include "server/gate_evaluation.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -189,7 +190,7 @@ static tacit_status evaluate(const char *script, uint64_t seconds, bool stop, ga
     close(fd);
     server_config config = {
         .tacit = path, .gate_data = path, .model_text = path, .gate_seconds = seconds};
-    volatile bool stopping = stop;
+    atomic_bool stopping = stop;
     tacit_status status = gate_evaluate(score, &config, NULL, &stopping, err);
     unlink(path);
     return status;
@@ -215,9 +216,26 @@ static void test_evaluate(void **state)
                              .gate_data = (char *)(uintptr_t) "x",
                              .model_text = (char *)(uintptr_t) "x",
                              .gate_seconds = 1};
-    volatile bool stop = false;
+    atomic_bool stop = false;
     assert_int_equal(gate_evaluate(&score, &nowhere, NULL, &stop, &err), TACIT_FAILED);
     assert_non_null(strstr(err.message, "gate.tacit"));
+}
+
+/* A descriptor that does not close itself, as that of a connection just accepted. */
+static void test_nothing_is_inherited(void **state)
+{
+    (void)state;
+    gate_score score;
+    tacit_error err;
+    int fd = fcntl(STDERR_FILENO, F_DUPFD, 57); /* without FD_CLOEXEC */
+    char script[128];
+    assert_true(fd >= 57);
+    snprintf(script, sizeof script,
+             "test -e /proc/$$/fd/%d && exit 9\necho '{\"accuracy\":0.5,\"loss\":1}'", fd);
+    tacit_status status = evaluate(script, 600, false, &score, &err);
+    close(fd);
+    if (status != TACIT_OK)
+        fail_msg("%s", err.message);
 }
 
 int main(void)
@@ -230,6 +248,7 @@ int main(void)
         cmocka_unit_test(test_gate_passes),
         cmocka_unit_test(test_score_parse),
         cmocka_unit_test(test_evaluate),
+        cmocka_unit_test(test_nothing_is_inherited),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,18 +24,14 @@ static int setup(void **state)
 {
     (void)state;
     fleet_start(&f, false);
-    fleet_join(&one, &f, "one");
-    fleet_join(&two, &f, "two");
+    fleet_join_two(&one, &two, &f);
     return 0;
 }
 
 static int teardown(void **state)
 {
     (void)state;
-    fleet_device_free(&one);
-    fleet_device_free(&two);
-    fleet_end(&f);
-    atomic_store(&fleet_now, FLEET_START_MS);
+    fleet_end_two(&one, &two, &f);
     return 0;
 }
 

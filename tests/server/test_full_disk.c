@@ -75,8 +75,7 @@ static int setup(void **state)
     (void)state;
     signal(SIGXFSZ, SIG_IGN);
     fleet_start(&f, false);
-    fleet_join(&one, &f, "one");
-    fleet_join(&two, &f, "two");
+    fleet_join_two(&one, &two, &f);
     json_decref(FLEET_ASK(&f, "round start", "steps", "1", "q", "0.25", "noise-multiplier", "8",
                           "unit", "record", "cohort", "2", "quorum", "2", "pad-seconds", "0",
                           "norm-bound", "64"));
@@ -96,9 +95,7 @@ static int teardown(void **state)
     set_room(RLIM_INFINITY);
     fsync_fails = false;
     fleet_task_free(&task);
-    fleet_device_free(&one);
-    fleet_device_free(&two);
-    fleet_end(&f);
+    fleet_end_two(&one, &two, &f);
     return 0;
 }
 
@@ -179,6 +176,17 @@ static void test_full_at_the_first_chunk(void **state)
     expect_success();
 }
 
+/* The device hears what happened, not where the server keeps it. */
+static void assert_told(const tacit_error *err, const char *method)
+{
+    char words[96];
+    snprintf(words, sizeof words,
+             "%s was not carried out by the server, because its disk is full or fails", method);
+    assert_non_null(strstr(err->message, words));
+    assert_null(strchr(err->message, '/'));
+    assert_null(strstr(err->message, "SQL"));
+}
+
 /* The database takes no decision: the commit is not acknowledged, and a crash finds the update
  * undecided, whole, beside the other one that was accepted. */
 static void test_full_while_an_update_is_decided(void **state)
@@ -193,6 +201,8 @@ static void test_full_while_an_update_is_decided(void **state)
     tacit_status status = fleet_commit(&two, &task, word);
     end_listening(text, sizeof text);
     assert_int_equal(status, TACIT_IO);
+    assert_told(&two.err, "UPLOAD_COMMIT");
+    assert_non_null(strstr(text, f.server->dir));
     assert_non_null(strstr(text, "nothing of 1 requests was stored"));
     assert_non_null(strstr(text, "error test: UPLOAD_COMMIT of "));
     expect_accepted(1);
@@ -223,6 +233,7 @@ static void test_full_while_a_reserve_is_logged(void **state)
     r.entry = tacit_field_of(next.reserve.entry, next.reserve.entry_size);
     set_room(0);
     assert_int_equal(fleet_call(&one, TACIT__METHOD__METHOD_RESERVE, &r, NULL, NULL), TACIT_IO);
+    assert_told(&one.err, "RESERVE");
     set_room(RLIM_INFINITY);
     fleet_must(tacit_ledger_size(f.server->ledger, &after, &err), &err, "size");
     assert_true(before == after);

@@ -17,7 +17,7 @@
 #define TRIES 1200 /* of 50 ms: for broken runs only */
 
 static fleet f;
-static volatile int stop;
+static atomic_bool stop;
 static pthread_t thread;
 static tacit_status ended;
 
@@ -113,14 +113,14 @@ static int setup(void **state)
 {
     (void)state;
     fleet_start(&f, false);
-    stop = 0;
+    atomic_store(&stop, false);
     return pthread_create(&thread, NULL, run, NULL);
 }
 
 static int teardown(void **state)
 {
     (void)state;
-    stop = 1;
+    atomic_store(&stop, true);
     pthread_join(thread, NULL);
     assert_int_equal(ended, TACIT_OK);
     fleet_end(&f);
@@ -190,7 +190,7 @@ static void test_certificates_expire(void **state)
 static void serve_with(const char *roots, const char *key, unsigned *port, unsigned *enrol_port)
 {
     char path[192];
-    stop = 1;
+    atomic_store(&stop, true);
     pthread_join(thread, NULL);
     assert_int_equal(ended, TACIT_OK);
     fleet_close(&f);
@@ -200,7 +200,7 @@ static void serve_with(const char *roots, const char *key, unsigned *port, unsig
     snprintf(path, sizeof path, "%s/address", f.dir);
     unlink(path);
     fleet_open(&f);
-    stop = 0;
+    atomic_store(&stop, false);
     assert_int_equal(pthread_create(&thread, NULL, run, NULL), 0);
     await_address(port, enrol_port);
 }

@@ -25,18 +25,14 @@ static int setup(void **state)
 {
     (void)state;
     fleet_start(&f, true);
-    fleet_join(&one, &f, "one");
-    fleet_join(&two, &f, "two");
+    fleet_join_two(&one, &two, &f);
     return 0;
 }
 
 static int teardown(void **state)
 {
     (void)state;
-    fleet_device_free(&one);
-    fleet_device_free(&two);
-    fleet_end(&f);
-    atomic_store(&fleet_now, FLEET_START_MS);
+    fleet_end_two(&one, &two, &f);
     return 0;
 }
 
@@ -551,7 +547,8 @@ static void test_gate_that_fails_is_tried_again(void **state)
 {
     (void)state;
     fleet_task kept;
-    bool worked, stop = false;
+    bool worked;
+    atomic_bool stop = false;
     tacit_error err;
     start("target", "2");
     serve_both(0.5, 0.5, &kept);
@@ -596,8 +593,7 @@ static int setup_whole(void **state)
     (void)state;
     fleet_start(&f, true);
     f.unit = TACIT_UNIT_DEVICE;
-    fleet_join(&one, &f, "one");
-    fleet_join(&two, &f, "two");
+    fleet_join_two(&one, &two, &f);
     return 0;
 }
 
@@ -606,8 +602,7 @@ static int setup_plain(void **state)
     (void)state;
     fleet_start(&f, false);
     f.non_private = true;
-    fleet_join(&one, &f, "one");
-    fleet_join(&two, &f, "two");
+    fleet_join_two(&one, &two, &f);
     return 0;
 }
 

@@ -23,8 +23,7 @@ static int setup(void **state)
 {
     (void)state;
     fleet_start(&f, false);
-    fleet_join(&one, &f, "one");
-    fleet_join(&two, &f, "two");
+    fleet_join_two(&one, &two, &f);
     json_decref(FLEET_ASK(&f, "round start", "rounds", "3", "steps", "2", "q", "0.25",
                           "noise-multiplier", "8", "unit", "record", "cohort", "2", "quorum", "1",
                           "deadline-seconds", "600", "pad-seconds", "0", "norm-bound", "32"));
@@ -38,10 +37,7 @@ static int teardown(void **state)
 {
     (void)state;
     fleet_task_free(&task);
-    fleet_device_free(&one);
-    fleet_device_free(&two);
-    fleet_end(&f);
-    atomic_store(&fleet_now, FLEET_START_MS);
+    fleet_end_two(&one, &two, &f);
     return 0;
 }
 
@@ -359,7 +355,8 @@ static void test_no_room_any_more(void **state)
 {
     (void)state;
     tacit_error err;
-    bool worked, stop = false;
+    bool worked;
+    atomic_bool stop = false;
     json_decref(FLEET_ASK(&f, "round cancel"));
     json_decref(FLEET_ASK(&f, "round start", "cohort", "2", "unit", "record"));
     uint64_t kept = f.server->config.uploads_max_mib;

@@ -145,7 +145,7 @@ static void test_documented_shapes(void **state)
 #define WATCHERS 8
 #define TRIES 1200 /* of 50 ms: for broken runs only */
 
-static volatile int stop;
+static atomic_bool stop;
 static _Atomic unsigned asked, told; /* requests for events that came in; watchers who got some */
 
 json_t *__real_server_events_since(server_events *e, uint64_t after, uint32_t wait_ms);
@@ -200,7 +200,7 @@ static void *watch(void *arg)
 {
     static const char *const words[] = {"watch", "after", "0", "wait-ms", "30000", NULL};
     (void)arg;
-    while (!stop) {
+    while (!atomic_load(&stop)) {
         json_t *events = ask(words, 60000);
         size_t n = json_array_size(events);
         json_decref(events);
@@ -243,7 +243,7 @@ static void test_verbs_beside_watchers(void **state)
     unsigned told_before = atomic_load(&told);
     server_events_add(f.server->events, json_pack("{s:s}", "kind", "test"));
     bool all_told = await(&told, WATCHERS); /* nobody misses what happens */
-    stop = 1;
+    atomic_store(&stop, true);
     for (size_t i = 0; i < WATCHERS; i++)
         pthread_join(watcher[i], NULL);
     pthread_join(server_thread, NULL);

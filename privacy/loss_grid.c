@@ -268,6 +268,18 @@ static void place_middle(loss_grid *g, const pair *p, const extent *e)
     }
 }
 
+/* Steps of tens round away the lowest masses of "remove", which weigh the most in its mirror: what
+ * lacks there is raised to the highest loss. */
+static void keep_whole(loss_grid *g)
+{
+    double lacks = 1 - g->infinite;
+    if (g->step <= 1)
+        return;
+    for (size_t k = 0; k < g->n; k++)
+        lacks -= g->mass[k];
+    g->mass[g->n - 1] += fmax(0, lacks);
+}
+
 /* Beyond e->last: what the lowest cell still holds, and smaller losses, raised to it. */
 static void place_low_end(loss_grid *g, const pair *p, const extent *e)
 {
@@ -347,6 +359,7 @@ tacit_status loss_grid_init_both(loss_grid *remove, loss_grid *add, const loss_s
     place_ends(remove, &p, &e);
     p.kind = LOSS_ADD;
     place_ends(add, &p, &mirrored);
+    keep_whole(add);
     return TACIT_OK;
 out:
     loss_grid_fini(remove);

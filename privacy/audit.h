@@ -44,8 +44,8 @@ typedef struct tacit_audit_check {
 typedef struct tacit_audit_device {
     uint8_t device[TACIT_DEVICE_BYTES]; /* newest pseudonym of the key */
     double epsilon, cap, delta;
-    double epsilon_subject;  /* of devices_per_subject such devices together; +inf when lost and
-                              * they are several */
+    double epsilon_subject;  /* of devices_per_subject devices that took part in what it did, or in
+                              * some of it, together; +inf when lost and they are several */
     tacit_privacy_unit unit; /* of its private reserves; before one, of the policy */
     uint32_t devices_per_subject;
     uint64_t reserves, spends, accepted;

@@ -208,7 +208,9 @@ static void unit(const report *r, const facts *f, char *out)
     if (f->devices_per_subject > 1)
         say(out,
             " A subject may be on up to %u devices; for one on as many as its device's policy "
-            "states, all of them together come to epsilon %s at most.",
+            "states, none of which took part in more than that one did, all of them together come "
+            "to epsilon %s at most. Of a subject on devices that took part in different things "
+            "this says nothing.",
             f->devices_per_subject, markup_number(f->epsilon_subject, epsilon));
     else
         say(out, " Every policy states that one subject is on one device alone.");

@@ -9,7 +9,6 @@
 
 #define DEFAULT_STEP 1e-4
 #define LEAST_STEP 1e-12
-#define QUICK_STEP 1e-2             /* the most of a quick grid */
 #define DEFAULT_EXCESS 1e-4         /* step^2 / (12 v) of the default grid */
 #define DEFAULT_TAIL 9.64374924e-23 /* e^-50 / 2 */
 #define TAIL_OF_DELTA 1e-6          /* what the tails of all runs may take of delta */
@@ -309,21 +308,6 @@ tacit_status tacit_pld_delta(const tacit_event *events, size_t n, double epsilon
         status = ask(&p, q, delta, err);
     }
 out:
-    free(p.events);
-    return status;
-}
-
-tacit_status tacit_pld_quick_grid(const tacit_event *events, size_t n, tacit_pld_grid *out,
-                                  tacit_error *err)
-{
-    plan p = {.events = NULL};
-    const tacit_pld_grid reference = {.interval = DEFAULT_STEP};
-    tacit_status status = prepare(&p, events, n, 1, &reference, err);
-    *out = (tacit_pld_grid){.interval = 0};
-    if (status == TACIT_OK && p.n > 0) {
-        double parts = floor(fmin(wanted_step(&p), QUICK_STEP) / DEFAULT_STEP);
-        out->interval = parts > 1 ? parts * DEFAULT_STEP : 0;
-    }
     free(p.events);
     return status;
 }

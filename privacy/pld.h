@@ -28,7 +28,7 @@
  *
  * Cost grows with the distinct (sigma, q), with the range of one loss, and little with the runs: by
  * default some 4 to 50 ms and 2 to 20 MB for each at usual parameters (sigma 0.8, q 0.02, 2000
- * runs: 37 ms, 12 MB), up to 400 MB for extreme ones; tacit_pld_quick_grid takes a tenth. Any
+ * runs: 37 ms, 12 MB), up to 400 MB for extreme ones; pld_memo.h asks in a tenth of that. Any
  * thread. */
 #ifndef TACIT_PRIVACY_PLD_H
 #define TACIT_PRIVACY_PLD_H
@@ -52,13 +52,6 @@ typedef struct tacit_pld_grid {
 tacit_status tacit_pld_epsilon(const tacit_event *events, size_t n, double delta,
                                const tacit_pld_grid *grid, double *epsilon,
                                tacit_error *err) TACIT_MUST_CHECK;
-
-/* A grid for who asks often: steps of up to 1e-2 where that keeps the relative excess at about
- * 1e-4, in whole multiples of 1e-4; the default ({0, 0}) elsewhere. Epsilon may exceed the
- * default's by that excess, so it is no longer within the reference's; it takes some 1 to 6 ms and
- * 1 to 3 MB. */
-tacit_status tacit_pld_quick_grid(const tacit_event *events, size_t n, tacit_pld_grid *out,
-                                  tacit_error *err) TACIT_MUST_CHECK;
 
 /* Delta at epsilon >= 0. */
 tacit_status tacit_pld_delta(const tacit_event *events, size_t n, double epsilon,

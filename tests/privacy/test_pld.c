@@ -612,39 +612,6 @@ static void test_grouping_and_order_do_not_matter(void **state)
     assert_true(whole < tacit_rdp_epsilon(&account, 1e-5, NULL));
 }
 
-/* The quick grid costs about its excess of 1e-4 at most, and undercharges nothing. */
-static void test_quick_grids(void **state)
-{
-    (void)state;
-    tacit_error err;
-    int quick = 0;
-    const struct {
-        double sigma, q;
-        uint64_t count;
-    } runs[] = {{0.8, 0.02, 200}, {0.8, 0.02, 5000}, {1, 0.01, 10000}, {2, 0.2, 300},
-                {0.5, 0.5, 1},    {1.1, 0.3, 10},    {2, 0.001, 1000}, {1, 1, 20}};
-    for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i++) {
-        const tacit_event e[] = {{TACIT_ADD_REMOVE, runs[i].sigma, runs[i].q, runs[i].count},
-                                 {TACIT_ADD_REMOVE, 9, 1, 1}};
-        for (size_t n = 1; n <= 2; n++) {
-            tacit_pld_grid grid;
-            double fine, coarse;
-            assert_int_equal(tacit_pld_quick_grid(e, n, &grid, &err), TACIT_OK);
-            assert_true(runs[i].q < 1 || grid.interval == 0);
-            quick += grid.interval > 1e-4;
-            assert_int_equal(tacit_pld_epsilon(e, n, 1e-5, NULL, &fine, &err), TACIT_OK);
-            assert_int_equal(tacit_pld_epsilon(e, n, 1e-5, &grid, &coarse, &err), TACIT_OK);
-            if (!(coarse >= fine * (1 - 1e-8) && coarse <= fine * (1 + 2e-4)))
-                fail_msg("sigma %g q %g: %.17g on the quick grid, %.17g by default", e[0].sigma,
-                         e[0].q, coarse, fine);
-        }
-    }
-    assert_true(quick >= 8);
-    const tacit_event bad = {TACIT_ADD_REMOVE, 0, 0.1, 1};
-    tacit_pld_grid grid;
-    assert_int_equal(tacit_pld_quick_grid(&bad, 1, &grid, &err), TACIT_BAD_INPUT);
-}
-
 static void test_edges(void **state)
 {
     (void)state;
@@ -684,7 +651,6 @@ int main(void)
         cmocka_unit_test(test_golden_calibrations),
         cmocka_unit_test(test_published_values),
         cmocka_unit_test(test_grouping_and_order_do_not_matter),
-        cmocka_unit_test(test_quick_grids),
         cmocka_unit_test(test_edges),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -160,7 +160,7 @@ out:
 
 #define SIGMA_LEAST 0.01
 #define SIGMA_MOST 1e6
-#define COUNT_MOST ((uint64_t)1 << 40)
+#define COUNT_MOST 0x1p40
 
 static tacit_status check_target(double epsilon, tacit_error *err)
 {
@@ -170,64 +170,170 @@ static tacit_status check_target(double epsilon, tacit_error *err)
                       "calibration: expected a finite epsilon above 0, found %g", epsilon);
 }
 
+/* A search over sigma, or over the count: one event at one budget. */
+typedef struct search {
+    const tacit_accountant *accountant;
+    double epsilon, delta;
+    tacit_event event;
+    bool counts;
+} search;
+
+/* What one question answers. A refused one says nothing about the cost: it steers the search
+ * towards less loss, and what lies beside it is no result. */
+typedef struct answer {
+    double value;  /* of sigma or the count */
+    double excess; /* log(cost / epsilon); NAN where refused */
+    bool fits, refused;
+    tacit_error why; /* where refused */
+} answer;
+
+static tacit_status ask(search *s, double value, answer *out, tacit_error *err)
+{
+    double cost;
+    *out = (answer){.value = value, .excess = NAN};
+    if (s->counts)
+        s->event.count = (uint64_t)value;
+    else
+        s->event.sigma = value;
+    tacit_status status =
+        tacit_accountant_epsilon(s->accountant, &s->event, 1, s->delta, &cost, NULL, &out->why);
+    if (status == TACIT_REFUSED) {
+        out->refused = true;
+        return TACIT_OK;
+    }
+    if (status != TACIT_OK) {
+        *err = out->why;
+        return status;
+    }
+    out->excess = log(cost / s->epsilon);
+    out->fits = cost <= s->epsilon;
+    return TACIT_OK;
+}
+
+/* From *at on by factors up to `last`, until an answer is other than *at. *before: the one before.
+ */
+static tacit_status walk(search *s, double factor, double last, answer *before, answer *at,
+                         tacit_error *err)
+{
+    tacit_status status = TACIT_OK;
+    bool fits = at->fits;
+    while (at->fits == fits && at->value != last && status == TACIT_OK) {
+        double value = factor > 1 ? fmin(at->value * factor, last) : fmax(at->value * factor, last);
+        *before = *at;
+        status = ask(s, value, at, err);
+    }
+    return status;
+}
+
+/* Relative gap at which a search for sigma ends, and, for either, at which it ends beside a value
+ * that is refused: between the two there may be one that costs too much. */
+#define SIGMA_GAP 1e-9
+#define REFUSED_GAP 1e-3
+
+static double least_gap(const search *s, const answer *fits, const answer *beyond)
+{
+    double larger = fmax(fits->value, beyond->value), gap = s->counts ? 1 : SIGMA_GAP * larger;
+    return beyond->refused ? fmax(gap, REFUSED_GAP * larger) : gap;
+}
+
+/* Between the two: where a line through the logarithms says that the cost is the budget, or in the
+ * middle; never nearer to either than half the gap sought. */
+static double next_value(const search *s, const answer *fits, const answer *beyond, bool middle)
+{
+    double a = fits->value, b = beyond->value, value = (a + b) / 2;
+    double share = fits->excess / (fits->excess - beyond->excess);
+    if (!middle && isfinite(fits->excess) && isfinite(beyond->excess) && share >= 0 && share <= 1)
+        value = a * exp(share * log(b / a));
+    double margin = least_gap(s, fits, beyond) / 2, low = fmin(a, b), high = fmax(a, b);
+    value = fmin(high - margin, fmax(low + margin, value));
+    return s->counts ? fmin(high - 1, fmax(low + 1, round(value))) : value;
+}
+
+/* Narrows the two down, by lines with every third step a halving; an end that stays twice counts
+ * for half its excess (the Illinois rule). */
+static tacit_status narrow(search *s, answer *fits, answer *beyond, tacit_error *err)
+{
+    int stays_fits = 0, stays_beyond = 0;
+    for (int i = 1; fabs(fits->value - beyond->value) > least_gap(s, fits, beyond); i++) {
+        answer at;
+        tacit_status status = ask(s, next_value(s, fits, beyond, i % 3 == 0), &at, err);
+        if (status != TACIT_OK)
+            return status;
+        *(at.fits ? fits : beyond) = at;
+        stays_fits = at.fits ? 0 : stays_fits + 1;
+        stays_beyond = at.fits ? stays_beyond + 1 : 0;
+        if (stays_fits > 1)
+            fits->excess /= 2;
+        if (stays_beyond > 1)
+            beyond->excess /= 2;
+    }
+    return TACIT_OK;
+}
+
+/* TACIT_REFUSED where nothing is known to lie between what is refused and the result. */
+static tacit_status refuse_beside(const search *s, const answer *beyond, tacit_error *err)
+{
+    if (!beyond->refused)
+        return TACIT_OK;
+    return tacit_fail(err, TACIT_REFUSED,
+                      "calibration: the search ends where the accountant refuses, at %s %.9g: %s",
+                      s->counts ? "steps" : "sigma", beyond->value, beyond->why.message);
+}
+
 tacit_status tacit_accountant_calibrate(const tacit_accountant *a, const tacit_event *shape,
                                         double epsilon, double delta, double *sigma,
                                         tacit_error *err)
 {
     tacit_status status;
-    tacit_event event = *shape;
-    double low = SIGMA_LEAST, high = 1, cost;
+    search s = {a, epsilon, delta, *shape, false};
+    answer at, before;
     TACIT_TRY(check_target(epsilon, err), out);
-    event.sigma = high;
-    TACIT_TRY(tacit_accountant_epsilon(a, &event, 1, delta, &cost, NULL, err), out);
-    while (cost > epsilon) {
-        low = high;
-        high *= 2;
-        if (high > SIGMA_MOST)
-            return tacit_fail(err, TACIT_BAD_INPUT,
-                              "calibration: no noise multiplier up to %g gives epsilon %g at delta "
-                              "%g; ask for a larger epsilon or delta, or fewer steps",
-                              SIGMA_MOST, epsilon, delta);
-        event.sigma = high;
-        TACIT_TRY(tacit_accountant_epsilon(a, &event, 1, delta, &cost, NULL, err), out);
+    TACIT_TRY(ask(&s, 1, &at, err), out);
+    bool down = at.fits;
+    before = at;
+    TACIT_TRY(walk(&s, down ? 0.5 : 2, down ? SIGMA_LEAST : SIGMA_MOST, &before, &at, err), out);
+    if (!down && !at.fits) {
+        TACIT_TRY(refuse_beside(&s, &at, err), out);
+        return tacit_fail(err, TACIT_BAD_INPUT,
+                          "calibration: no noise multiplier up to %g gives epsilon %g at delta %g; "
+                          "ask for a larger epsilon or delta, or fewer steps",
+                          SIGMA_MOST, epsilon, delta);
     }
-    while (high - low > 1e-9 * high) {
-        event.sigma = (low + high) / 2;
-        TACIT_TRY(tacit_accountant_epsilon(a, &event, 1, delta, &cost, NULL, err), out);
-        *(cost > epsilon ? &low : &high) = event.sigma;
+    answer *fits = at.fits ? &at : &before, *beyond = at.fits ? &before : &at;
+    if (!beyond->fits) {
+        TACIT_TRY(narrow(&s, fits, beyond, err), out);
+        TACIT_TRY(refuse_beside(&s, beyond, err), out);
     }
-    *sigma = high;
+    *sigma = fits->value;
 out:
     return status;
 }
 
-/* Doubles the count until it costs too much, then halves the gap. */
 tacit_status tacit_accountant_calibrate_count(const tacit_accountant *a, const tacit_event *shape,
                                               double epsilon, double delta, uint64_t *count,
                                               tacit_error *err)
 {
     tacit_status status;
-    tacit_event event = *shape;
-    uint64_t low = 0, high = COUNT_MOST + 1; /* fits; does not, or is not asked */
-    double cost;
+    search s = {a, epsilon, delta, *shape, true};
+    answer at, before;
     TACIT_TRY(check_target(epsilon, err), out);
-    event.count = 1;
-    while (high - low > 1) {
-        TACIT_TRY(tacit_accountant_epsilon(a, &event, 1, delta, &cost, NULL, err), out);
-        *(cost > epsilon ? &high : &low) = event.count;
-        event.count = high > COUNT_MOST && low <= COUNT_MOST / 2 ? 2 * low : low + (high - low) / 2;
+    TACIT_TRY(ask(&s, 1, &at, err), out);
+    if (!at.fits) {
+        TACIT_TRY(refuse_beside(&s, &at, err), out);
+        return tacit_fail(err, TACIT_BAD_INPUT,
+                          "calibration: one step costs epsilon %g already, more than %g; raise "
+                          "sigma, or lower q",
+                          epsilon * exp(at.excess), epsilon);
     }
-    if (low == 0)
-        status = tacit_fail(err, TACIT_BAD_INPUT,
-                            "calibration: one step costs epsilon %g already, more than %g; raise "
-                            "sigma, or lower q",
-                            cost, epsilon);
-    else if (low == COUNT_MOST)
-        status = tacit_fail(err, TACIT_BAD_INPUT,
-                            "calibration: 2^40 steps cost epsilon %g, within %g: there is no most; "
-                            "ask for fewer by --steps",
-                            cost, epsilon);
-    *count = low;
+    TACIT_TRY(walk(&s, 2, COUNT_MOST, &before, &at, err), out);
+    if (at.fits)
+        return tacit_fail(err, TACIT_BAD_INPUT,
+                          "calibration: 2^40 steps cost epsilon %g, within %g: there is no most; "
+                          "ask for fewer by --steps",
+                          epsilon * exp(at.excess), epsilon);
+    TACIT_TRY(narrow(&s, &before, &at, err), out);
+    TACIT_TRY(refuse_beside(&s, &at, err), out);
+    *count = (uint64_t)before.value;
 out:
     return status;
 }

@@ -55,14 +55,16 @@ tacit_status tacit_accountant_epsilon(const tacit_accountant *a, const tacit_eve
 
 /* The least noise multiplier (1e-9 relative, on the private side; 0.01 or more, as mechanisms have
  * it) for which one event with *shape's neighbours, q and count costs at most `epsilon` at `delta`;
- * shape->sigma is ignored. */
+ * shape->sigma is ignored. What the accountant refuses to compute has no cost: the search goes
+ * around it, and is TACIT_REFUSED, with the accountant's reason, where its result would lie within
+ * a thousandth of what is refused. */
 tacit_status tacit_accountant_calibrate(const tacit_accountant *a, const tacit_event *shape,
                                         double epsilon, double delta, double *sigma,
                                         tacit_error *err) TACIT_MUST_CHECK;
 
 /* The most runs, up to 2^40, for which one event with *shape's neighbours, sigma and q costs at
  * most `epsilon` at `delta`; shape->count is ignored. TACIT_BAD_INPUT when one run costs more, or
- * 2^40 cost no more. */
+ * 2^40 cost no more; refusals as above. */
 tacit_status tacit_accountant_calibrate_count(const tacit_accountant *a, const tacit_event *shape,
                                               double epsilon, double delta, uint64_t *count,
                                               tacit_error *err) TACIT_MUST_CHECK;

@@ -153,8 +153,8 @@ static tacit_status alone(const tacit_event *event, uint64_t values, double delt
 #define CALIBRATION_ATTEMPTS 100
 #define CALIBRATION_STEP 1e-9
 
-/* Upwards from event->sigma by steps that double until the cost is at most epsilon, then between
- * the last two. */
+/* From event->sigma up or down by steps that double until both an enough and a too little are
+ * known, then between them. */
 static tacit_status least_sigma(const tacit_event *event, uint64_t values, double epsilon,
                                 double delta, double *sigma, tacit_error *err)
 {
@@ -166,9 +166,12 @@ static tacit_status least_sigma(const tacit_event *event, uint64_t values, doubl
         if (status != TACIT_OK)
             return status;
         *(cost <= epsilon ? &enough : &too_little) = at.sigma;
-        if (too_little == 0 || enough <= too_little * (1 + CALIBRATION_STEP))
+        if (enough <= too_little * (1 + CALIBRATION_STEP))
             break;
-        at.sigma = enough < INFINITY ? (too_little + enough) / 2 : too_little * (1 + step);
+        if (enough == INFINITY)
+            at.sigma = too_little * (1 + step);
+        else
+            at.sigma = too_little == 0 ? enough / (1 + step) : (too_little + enough) / 2;
         step *= 2;
     }
     *sigma = enough;
@@ -178,8 +181,8 @@ static tacit_status least_sigma(const tacit_event *event, uint64_t values, doubl
                             epsilon, delta);
 }
 
-/* The accountants' answers, which know nothing of the budget's margins, are below what is sought by
- * very little unless the sampler's share of delta is large. */
+/* The accountants' answers, which know nothing of the budget's grid and margins, are very near what
+ * is sought unless the sampler's share of delta is large. */
 tacit_status tacit_budget_calibrate(const tacit_event *shape, uint64_t values, double epsilon,
                                     double delta, double *sigma, tacit_error *err)
 {

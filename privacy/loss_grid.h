@@ -4,6 +4,7 @@
 
 #include "common/status.h"
 
+#include <math.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -21,6 +22,26 @@ typedef struct loss_grid {
     double *mass;
     double infinite; /* mass at infinite loss */
 } loss_grid;
+
+/* e^(slope i + shift) for i, i + 1, ...: exponentials at every 16th, products in between. */
+typedef struct loss_powers {
+    double slope, shift, ratio, value;
+    int64_t i;
+} loss_powers;
+
+static inline loss_powers loss_powers_from(int64_t first, double slope, double shift)
+{
+    return (loss_powers){slope, shift, exp(slope), exp(slope * (double)first + shift), first};
+}
+
+/* The value at i; goes on to i + 1. */
+static inline double loss_powers_next(loss_powers *p)
+{
+    double value = p->value;
+    p->i++;
+    p->value = p->i % 16 ? value * p->ratio : exp(p->slope * (double)p->i + p->shift);
+    return value;
+}
 
 #define LOSS_GRID_MAX ((size_t)1 << 23)
 
@@ -40,5 +61,10 @@ double loss_grid_points(const loss_shape *shape);
 tacit_status loss_grid_init(loss_grid *g, const loss_shape *shape,
                             tacit_error *err) TACIT_MUST_CHECK;
 void loss_grid_fini(loss_grid *g);
+
+/* The grids of "remove" and of "add" at little more than the cost of one; shape->pair is ignored.
+ */
+tacit_status loss_grid_init_both(loss_grid *remove, loss_grid *add, const loss_shape *shape,
+                                 tacit_error *err) TACIT_MUST_CHECK;
 
 #endif

@@ -10,16 +10,24 @@
  * e^(K(t) - t y) afterwards. With t so that K'(t) is about the epsilon sought, every number that
  * matters is of the size of the largest one. */
 
-#define LOG_OUTSIDE (-36.0) /* log of the share that may lie outside the window */
-#define COARSE 4096
+#define LOG_OUTSIDE                                                                                \
+    (-26.0)          /* log of the share of delta that what is outside the window may add          \
+                      */
+#define FAR_OFF 12.0 /* log of what an expected delta may be too high */
+#define COARSE 1024
 
 /* How much too high delta is read, relative, for what the masses of the grids are off. */
 #define ROUNDING 1e-9
 #define ROUNDING_PER_RUN 0x1p-46
 
+/* What the transforms' rounding, 2^-50 of delta for each run at the saddle point, may become for
+ * the sake of a shorter window. */
+#define TILT_ROOM 1e-10
+
 /* Mass and mean loss of runs of grid points, for choosing tilt and window cheaply. */
 typedef struct coarse {
     size_t n;
+    double first_run, last_run; /* widths */
     double log_mass[COARSE], loss[COARSE];
 } coarse;
 
@@ -36,14 +44,15 @@ struct loss_sum {
     double log_finite;      /* log of the probability that no loss is infinite */
     double tilt, log_scale; /* t, K(t) */
     double outside;         /* bound on the mass above the window */
+    double sought;          /* the window was made for an epsilon from here on */
     int64_t window_low;     /* grid index of the window's first point */
 };
 
-/* Single points around loss 0, where most mass is; then runs of 1/128 of the distance from there,
- * and of 1/1024 of the grid at most: under COARSE runs for any grid below 2^23 points. */
+/* Single points around loss 0, where most mass is; then runs of 1/32 of the distance from there,
+ * and of 1/256 of the grid at most: under COARSE runs for any grid below 2^23 points. */
 static size_t coarse_run(const loss_grid *g, size_t at)
 {
-    size_t distance = (size_t)llabs(g->lowest + (int64_t)at) / 128, most = g->n / 1024;
+    size_t distance = (size_t)llabs(g->lowest + (int64_t)at) / 32, most = g->n / 256;
     size_t run = distance < most ? distance : most;
     return run > 0 ? run : 1;
 }
@@ -55,6 +64,8 @@ static tacit_status coarse_new(coarse **out, const loss_grid *g, tacit_error *er
     if (!c)
         return tacit_fail(err, TACIT_NO_MEMORY, "pld accountant: no memory");
     c->n = 0;
+    c->first_run = (double)coarse_run(g, 0) * g->step;
+    c->last_run = (double)coarse_run(g, g->n - 1) * g->step;
     for (size_t at = 0; at < g->n;) {
         size_t end = at + coarse_run(g, at);
         double mass = 0, moment = 0;
@@ -151,8 +162,9 @@ static double log_moment(const term *t, double tilt)
 {
     const loss_grid *g = &t->grid;
     double shift = coarse_moments(t->coarse, tilt).value, sum = 0;
+    loss_powers weight = loss_powers_from(g->lowest, tilt * g->step, -shift);
     for (size_t i = 0; i < g->n; i++)
-        sum += g->mass[i] * exp(tilt * g->step * (double)(g->lowest + (int64_t)i) - shift);
+        sum += g->mass[i] * loss_powers_next(&weight);
     return shift + log(sum);
 }
 
@@ -194,66 +206,80 @@ static double saddle_tilt(const loss_sum *s, const loss_query *q, double most)
     return high;
 }
 
-/* Less than the saddle point's tilt t: the law then reaches less far up (rare large losses weigh
- * less), at the price of a factor e^((K(u) - u y) - (K(t) - t y)), y = K'(t), between its mass and
- * what is read off around y, by which the transforms' rounding grows as well. u is at least t / 2,
- * and such that the factor is at most e^7, and less where the runs leave no such room in ROUNDING.
- */
-static double choose_tilt(const loss_sum *s, const loss_query *q, double most)
+/* About the delta sought, rather less: that of a Gaussian with the tilted sum's spread. */
+static double expected_log_delta(const loss_query *q, const cumulant *at, double t, double step)
 {
-    double tilt = saddle_tilt(s, q, most), low = tilt / 2, high = tilt;
-    double most_price = fmin(7, fmax(0, log(ROUNDING / (s->runs * 0x1p-50))));
-    cumulant at = coarse_cumulant(s, tilt);
-    for (int i = 0; i < 12; i++) {
-        double u = i == 0 ? low : (low + high) / 2;
-        double price = coarse_cumulant(s, u).value - at.value + (tilt - u) * at.slope;
-        *(price > most_price ? &low : &high) = u;
-        if (high == low)
-            break;
-    }
-    return high;
+    if (q->for_epsilon)
+        return log(q->delta);
+    double spread = sqrt(at->curvature + step * step);
+    return at->value - t * q->epsilon + log(0.4 * spread) - log1p(spread * t) -
+           log1p(spread * (1 + t)) - FAR_OFF;
 }
 
-/* The values of h that are tried. A law near a Gaussian needs some 8 spreads' worth, 8 / sqrt(K'');
- * one of rare large losses, whose spread is small, needs an h of the size of the tilt. */
-#define CHERNOFF_TRIES 24
+/* The x on the side of `sign` up to which coarse cumulants are good. */
+static double coarse_limit(const loss_sum *s, double sign)
+{
+    double widest = 0;
+    for (size_t i = 0; i < s->n; i++) {
+        const coarse *c = s->term[i].coarse;
+        widest = fmax(widest, sign > 0 ? c->last_run : c->first_run);
+    }
+    return sign / widest;
+}
 
+/* A bound on masses: for any x, those of losses beyond y on x's side are at most e^(K(x) - x y).
+ * What is asked of a window comes down to N(x) / |x - base|, N(x) = room + K(x) - at x: the least
+ * of it over one side of `base` makes the least window. */
 typedef struct chernoff {
-    double first, ratio;
+    double room, at, base;
 } chernoff;
 
-static chernoff chernoff_range(const cumulant *at, double t, double step)
+/* About the x from `first` on, on its side of the base, where the quotient is least: where
+ * N'(x) (x - base) = N(x), the difference of which grows with the distance. Not further than coarse
+ * cumulants are good. */
+static double best_bound(const loss_sum *s, const chernoff *c, double sign, double first)
 {
-    double spread = sqrt(at->curvature + step * step); /* no finer than the grid */
-    double first = 0.05 * fmin(1 / spread, 1 + t), last = 40 / spread;
-    return (chernoff){first, pow(last / first, 1.0 / (CHERNOFF_TRIES - 1))};
+    double near = 0, far = 1, middle = 1; /* distances from first */
+    double most = fmax(1, sign * (coarse_limit(s, sign) - first));
+    for (bool bracketed = false; !bracketed || far - near > 0.1 * far;) {
+        double x = first + sign * middle;
+        cumulant k = coarse_cumulant(s, x);
+        bool beyond = (k.slope - c->at) * (x - c->base) > c->room + k.value - c->at * x;
+        bracketed = bracketed || beyond || middle >= most;
+        *(beyond || middle >= most ? &far : &near) = middle;
+        far = bracketed ? far : 2 * far;
+        middle = bracketed ? (near + far) / 2 : far;
+    }
+    return first + sign * far;
 }
 
-/* Ends of the window by Chernoff bounds over a range of h: beyond each the tilted law has at most
- * e^LOG_OUTSIDE. What wraps around from there can only add to delta; what is missing at the upper
- * end is bounded there (exactly: `high` is computed from the full grids). */
-static double window_high(const loss_sum *s, double t, const cumulant *at, chernoff range)
+static double quotient(const loss_sum *s, const chernoff *c, double x)
 {
-    double best = INFINITY, best_h = range.first, h = range.first;
-    for (int k = 0; k < CHERNOFF_TRIES; k++) {
-        double y = (coarse_cumulant(s, t + h).value - at->value - LOG_OUTSIDE) / h;
-        if (y < best) {
-            best = y;
-            best_h = h;
-        }
-        h *= range.ratio;
-    }
-    return (exact_cumulant(s, t + best_h) - s->log_scale - LOG_OUTSIDE) / best_h;
+    return (c->room + coarse_cumulant(s, x).value - c->at * x) / fabs(x - c->base);
 }
 
-static double window_low(const loss_sum *s, double t, const cumulant *at, chernoff range)
+/* The window's upper end y: the losses above it have a mass of at most e^-room, exactly so, since y
+ * is computed from the full grids. */
+static double window_high(const loss_sum *s, double room)
 {
-    double best = -INFINITY, h = range.first;
-    for (int k = 0; k < CHERNOFF_TRIES; k++) {
-        best = fmax(best, (at->value - coarse_cumulant(s, t - h).value + LOG_OUTSIDE) / h);
-        h *= range.ratio;
-    }
-    return best;
+    const chernoff c = {room, 0, 0};
+    double u = best_bound(s, &c, 1, 0);
+    return (exact_cumulant(s, u) + room) / u;
+}
+
+/* The least lengths of a window so that what wraps around adds at most e^-room: a loss y below it
+ * comes out at y + length, where it weighs e^(-t length) of what it is; one above it at y - length,
+ * where it weighs e^(t length) and counts if that is above `sought`. */
+static double length_for_low(const loss_sum *s, double room, double high)
+{
+    const chernoff c = {room, high, s->tilt};
+    return quotient(s, &c, best_bound(s, &c, -1, 0));
+}
+
+static double length_for_high(const loss_sum *s, double room)
+{
+    const chernoff c = {room, s->sought, s->tilt};
+    return quotient(s, &c, best_bound(s, &c, 1, s->tilt));
 }
 
 static void support(const loss_sum *s, double *low, double *high)
@@ -266,20 +292,57 @@ static void support(const loss_sum *s, double *low, double *high)
     }
 }
 
+typedef struct window {
+    double low, high;
+} window;
+
+/* The window for s->tilt. It begins below what is sought, ends at `high` or further, and need not
+ * hold what no sum of losses reaches. */
+static window window_at(const loss_sum *s, double room, double high)
+{
+    double support_low, support_high;
+    support(s, &support_low, &support_high);
+    high = fmin(high, support_high);
+    double low = high - length_for_low(s, room, high);
+    low = fmax(fmin(low, s->sought - s->term[0].grid.step), support_low);
+    high = fmax(high, low + length_for_high(s, room));
+    return (window){low, fmin(high, support_high)};
+}
+
+/* Lowers s->tilt as long as the window becomes shorter: rare large losses weigh less then. The
+ * price is a factor e^((K(u) - u y) - (K(t) - t y)), y = K'(t), u the tilt and t the saddle
+ * point's, between the law's mass and what is read off around y, by which the transforms' rounding
+ * grows as well. It is e^cap at most, and less where the runs leave no such room. */
+static window shortest_window(loss_sum *s, const cumulant *at, double room, double high, double cap)
+{
+    double saddle = s->tilt, best_tilt = saddle, price = 0;
+    double most_price = fmin(cap, log(TILT_ROOM / (s->runs * 0x1p-50)));
+    window best = window_at(s, room, high);
+    for (s->tilt *= 0.8; s->tilt > 0 && price <= most_price; s->tilt *= 0.8) {
+        window w = window_at(s, room, high);
+        if (!(w.high - w.low < best.high - best.low))
+            break;
+        price = coarse_cumulant(s, s->tilt).value - at->value + (saddle - s->tilt) * at->slope;
+        best_tilt = price <= most_price ? s->tilt : best_tilt;
+        best = price <= most_price ? w : best;
+    }
+    s->tilt = best_tilt;
+    return best;
+}
+
 double loss_sum_aim(loss_sum *s, const loss_query *q)
 {
-    double step = s->term[0].grid.step, support_low, support_high;
-    s->tilt = choose_tilt(s, q, TILT_STEPS / step);
-    s->log_scale = exact_cumulant(s, s->tilt);
+    double step = s->term[0].grid.step;
+    s->tilt = saddle_tilt(s, q, TILT_STEPS / step);
     cumulant at = coarse_cumulant(s, s->tilt);
-    support(s, &support_low, &support_high);
-    chernoff range = chernoff_range(&at, s->tilt, step);
-    double high = window_high(s, s->tilt, &at, range);
-    double low = fmax(window_low(s, s->tilt, &at, range), support_low);
-    s->outside = high < support_high ? exp(s->log_scale - s->tilt * high + LOG_OUTSIDE) : 0;
-    high = fmin(high, support_high);
-    s->window_low = (int64_t)floor(low / step);
-    return ceil(high / step) - floor(low / step) + 1;
+    s->sought = q->guess ? fmax(0, at.slope - sqrt(at.curvature)) : q->epsilon;
+    double log_outside = expected_log_delta(q, &at, s->tilt, step) + LOG_OUTSIDE;
+    double high = window_high(s, -log_outside);
+    window w = shortest_window(s, &at, -log_outside, high, q->for_epsilon ? 5 : 1);
+    s->log_scale = exact_cumulant(s, s->tilt);
+    s->outside = w.high < high ? 0 : exp(log_outside);
+    s->window_low = (int64_t)floor(w.low / step);
+    return ceil(w.high / step) - floor(w.low / step) + 1;
 }
 
 /* --- Convolution: both sums ride in one complex transform, one as real part, the other as
@@ -289,14 +352,21 @@ typedef struct signal {
     double *re, *im;
 } signal;
 
+/* index modulo size. */
+static size_t wrapped(int64_t index, size_t size)
+{
+    int64_t rest = index % (int64_t)size;
+    return (size_t)(rest < 0 ? rest + (int64_t)size : rest);
+}
+
 static void add_tilted(double *to, size_t size, const term *t, double tilt)
 {
     const loss_grid *g = &t->grid;
-    double log_m = log_moment(t, tilt);
+    loss_powers weight = loss_powers_from(g->lowest, tilt * g->step, -log_moment(t, tilt));
+    size_t at = wrapped(g->lowest, size);
     for (size_t i = 0; i < g->n; i++) {
-        int64_t index = g->lowest + (int64_t)i;
-        to[(uint64_t)index & (size - 1)] +=
-            g->mass[i] * exp(tilt * g->step * (double)index - log_m);
+        to[at] += g->mass[i] * loss_powers_next(&weight);
+        at = at + 1 == size ? 0 : at + 1;
     }
 }
 
@@ -331,7 +401,7 @@ static void unpack(const signal *s, size_t j, size_t partner, number *a, number 
     *b = (number){(s->im[j] + s->im[partner]) / 2, (s->re[partner] - s->re[j]) / 2};
 }
 
-static void pack(signal *s, size_t j, size_t partner, number a, number b)
+static void pack(const signal *s, size_t j, size_t partner, number a, number b)
 {
     s->re[j] = a.re - b.im;
     s->im[j] = a.im + b.re;
@@ -339,19 +409,31 @@ static void pack(signal *s, size_t j, size_t partner, number a, number b)
     s->im[partner] = b.re - a.im;
 }
 
-/* total *= one^count, pointwise in both packed transforms. */
-static void multiply_power(signal *total, const signal *one, size_t size, uint64_t count)
+/* one ^= count, pointwise in both packed transforms. */
+static void raise_to(const signal *one, const tacit_fft *fft, size_t size, uint64_t count)
 {
     double least = exp(-160 / (double)count);
     for (size_t j = 0; j < size; j++) {
-        size_t partner = tacit_fft_partner(j);
+        size_t partner = tacit_fft_partner(fft, j);
+        if (partner < j)
+            continue;
+        number a, b;
+        unpack(one, j, partner, &a, &b);
+        pack(one, j, partner, power(a, count, least), power(b, count, least));
+    }
+}
+
+/* total *= one, the same way. */
+static void multiply_by(const signal *total, const signal *one, const tacit_fft *fft, size_t size)
+{
+    for (size_t j = 0; j < size; j++) {
+        size_t partner = tacit_fft_partner(fft, j);
         if (partner < j)
             continue;
         number a, b, total_a, total_b;
         unpack(one, j, partner, &a, &b);
         unpack(total, j, partner, &total_a, &total_b);
-        pack(total, j, partner, multiply(total_a, power(a, count, least)),
-             multiply(total_b, power(b, count, least)));
+        pack(total, j, partner, multiply(total_a, a), multiply(total_b, b));
     }
 }
 
@@ -368,6 +450,7 @@ static void signal_fini(signal *s)
 {
     free(s->re);
     free(s->im);
+    *s = (signal){NULL, NULL};
 }
 
 /* One loss alone: nothing to convolve, and nothing to round. */
@@ -376,17 +459,17 @@ static bool is_single(const loss_sum *s)
     return s->n == 1 && s->term[0].count == 1;
 }
 
-/* `to` receives the tilted laws of the i-th terms of *s and of *other (which may be NULL). */
+/* `to`, zeros before, receives the tilted laws of the i-th terms of *s and of *other (which may be
+ * NULL). */
 static void place_terms(signal *to, size_t size, const loss_sum *s, const loss_sum *other, size_t i)
 {
-    for (size_t j = 0; j < size; j++)
-        to->re[j] = to->im[j] = 0;
     add_tilted(to->re, size, &s->term[i], s->tilt);
     if (other)
         add_tilted(to->im, size, &other->term[i], other->tilt);
 }
 
-/* total->re and ->im receive the tilted laws of *s and of *other, at grid index modulo size. */
+/* total->re and ->im, zeros before, receive the tilted laws of *s and of *other, at grid index
+ * modulo size. */
 static tacit_status convolve(const loss_sum *s, const loss_sum *other, size_t size, signal *total,
                              tacit_error *err)
 {
@@ -394,13 +477,16 @@ static tacit_status convolve(const loss_sum *s, const loss_sum *other, size_t si
     tacit_fft *fft = NULL;
     signal one = {NULL, NULL};
     TACIT_TRY(tacit_fft_new(&fft, size, err), out);
-    TACIT_TRY(signal_init(&one, size, err), out);
-    for (size_t j = 0; j < size; j++) /* the transform of a spike at 0, in both */
-        total->re[j] = total->im[j] = 1;
     for (size_t i = 0; i < s->n; i++) {
-        place_terms(&one, size, s, other, i);
-        tacit_fft_forward(fft, one.re, one.im);
-        multiply_power(total, &one, size, s->term[i].count);
+        if (i > 0)
+            TACIT_TRY(signal_init(&one, size, err), out);
+        signal *at = i > 0 ? &one : total;
+        place_terms(at, size, s, other, i);
+        tacit_fft_forward(fft, at->re, at->im);
+        raise_to(at, fft, size, s->term[i].count);
+        if (i > 0)
+            multiply_by(total, at, fft, size);
+        signal_fini(&one);
     }
     tacit_fft_inverse(fft, total->re, total->im);
 out:
@@ -447,8 +533,10 @@ static double read_answer(const loss_sum *s, const double *law, size_t size, con
     double base = -expm1(s->log_finite) + s->outside, delta = q->delta / high;
     if (q->for_epsilon && !(base < delta))
         return INFINITY;
-    for (size_t k = size; k-- > 0;) {
-        int64_t index = s->window_low + (int64_t)k;
+    int64_t index = s->window_low + (int64_t)size - 1;
+    size_t at = wrapped(index, size);
+    loss_powers weight = loss_powers_from(-index, s->tilt * step, s->log_scale);
+    for (size_t k = size; k-- > 0; index--, at = at > 0 ? at - 1 : size - 1) {
         y = step * (double)index;
         if (q->for_epsilon && base + r.excess > delta)
             return fmax(0, y + log1p((base + r.excess - delta) / r.tail));
@@ -456,8 +544,8 @@ static double read_answer(const loss_sum *s, const double *law, size_t size, con
             return fmin(1, (base + r.excess - expm1(q->epsilon - y) * r.tail) * high);
         if (q->for_epsilon && y <= 0)
             return 0;
-        double mass = fmax(0, law[(uint64_t)index & (size - 1)]) + noise;
-        reading_pass(&r, mass * exp(s->log_scale - s->tilt * y));
+        double mass = fmax(0, law[at]) + noise;
+        reading_pass(&r, mass * loss_powers_next(&weight));
     }
     return q->for_epsilon ? fmax(0, y) : fmin(1, (base + r.above) * high); /* from above */
 }
@@ -472,17 +560,18 @@ tacit_status loss_sum_solve(const loss_sum *s, const loss_sum *other, double poi
                           "pld accountant: interval %g needs %.0f points; use a larger interval, "
                           "or rdp",
                           s->term[0].grid.step, points);
-    size_t size = 2;
-    while ((double)size < points)
-        size *= 2;
+    size_t size = tacit_fft_length((size_t)points);
     TACIT_TRY(signal_init(&total, size, err), out);
     if (is_single(s))
         place_terms(&total, size, s, other, 0);
     else
         TACIT_TRY(convolve(s, other, size, &total, err), out);
     *answer = read_answer(s, total.re, size, q);
-    if (other)
-        *answer = fmax(*answer, read_answer(other, total.im, size, q));
+    double second = other ? read_answer(other, total.im, size, q) : 0;
+    const loss_sum *worse = second > *answer ? other : s;
+    *answer = fmax(*answer, second);
+    if (q->guess && *answer < worse->sought)
+        *answer = NAN;
 out:
     signal_fini(&total);
     return status;

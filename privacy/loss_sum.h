@@ -14,9 +14,11 @@
 
 typedef struct loss_sum loss_sum;
 
-/* What is sought: epsilon at delta, or delta at epsilon. */
+/* What is sought: epsilon at delta, or delta at epsilon. Where epsilon is sought, the `epsilon`
+ * here is one that it is at least (0 holds always); `guess` has the sums guess one instead, which
+ * makes for shorter windows. */
 typedef struct loss_query {
-    bool for_epsilon;
+    bool for_epsilon, guess;
     double delta, epsilon;
 } loss_query;
 
@@ -33,7 +35,7 @@ double loss_sum_aim(loss_sum *s, const loss_query *q);
 
 /* The answer to *q, the worse one of both sums, which were aimed at it and need at most `points`;
  * `other` may be NULL; else it has as many grids, added with the same counts. TACIT_REFUSED for too
- * many points. */
+ * many points. *answer is NAN where the guess was wrong: aim again without. */
 tacit_status loss_sum_solve(const loss_sum *s, const loss_sum *other, double points,
                             const loss_query *q, double *answer, tacit_error *err) TACIT_MUST_CHECK;
 

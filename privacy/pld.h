@@ -22,7 +22,14 @@
  * Add-remove takes the worse of the two directions. Replace-one compares (1 - q) N(0) + q N(-1)
  * with (1 - q) N(0) + q N(1). All events of one call must have the same neighbours.
  *
- * Memory: usually below 60 MB, up to 400 MB for extreme parameters. Any thread. */
+ * Equal events count as one with all their runs, so the answer is the same, bit for bit, however
+ * runs of (sigma, q) are split into events and in whatever order they come; only runs of q = 1 may
+ * differ in the last bits.
+ *
+ * Cost grows with the distinct (sigma, q), with the range of one loss, and little with the runs: by
+ * default some 4 to 50 ms and 2 to 20 MB for each at usual parameters (sigma 0.8, q 0.02, 2000
+ * runs: 37 ms, 12 MB), up to 400 MB for extreme ones; pld_memo.h asks in a tenth of that. Any
+ * thread. */
 #ifndef TACIT_PRIVACY_PLD_H
 #define TACIT_PRIVACY_PLD_H
 

@@ -118,6 +118,72 @@ static void test_calibration_is_tight_from_above(void **state)
     assert_true(fabs(sigma - 0.67379294682) < 1e-5);
 }
 
+/* An accountant with closed form, epsilon = sqrt(count) / sigma, which refuses above an epsilon:
+ * what a grid too long for the memory does. The limit travels in the tail. */
+static tacit_status limited_epsilon(const tacit_accountant_options *o, const tacit_event *events,
+                                    size_t n, double delta, double *epsilon, double *order,
+                                    tacit_error *err)
+{
+    (void)n;
+    (void)delta;
+    *order = 0;
+    *epsilon = sqrt((double)events[0].count) / events[0].sigma;
+    if (*epsilon > 1e4)
+        return tacit_fail(err, TACIT_NO_MEMORY, "no memory");
+    if (*epsilon > o->grid.tail)
+        return tacit_fail(err, TACIT_REFUSED, "needs too many points");
+    return TACIT_OK;
+}
+
+static tacit_accountant limited(double limit)
+{
+    return (tacit_accountant){"limited", false, true, limited_epsilon, {NULL, 0, {0, limit}}};
+}
+
+/* A refusal says nothing about the cost. Where the search meets some on its way its result is the
+ * same as without; where the result would lie beside one there is none. */
+static void test_calibration_passes_refusals_but_hides_none(void **state)
+{
+    (void)state;
+    tacit_error err;
+    double sigma;
+    uint64_t count;
+    for (double epsilon = 0.01; epsilon < 9; epsilon *= 1.7)
+        for (double limit = 0.011; limit < 100; limit *= 2.3) {
+            tacit_accountant a = limited(limit);
+            tacit_event e = {TACIT_ADD_REMOVE, 0, 1, 400};
+            tacit_status status = tacit_accountant_calibrate(&a, &e, epsilon, 1e-5, &sigma, &err);
+            if (limit > epsilon * 1.01) {
+                assert_int_equal(status, TACIT_OK);
+                assert_true(fabs(sigma * epsilon / 20 - 1) < 2e-9 && sigma * epsilon >= 20);
+            } else {
+                assert_int_equal(status, TACIT_REFUSED);
+                assert_non_null(strstr(err.message, "needs too many points"));
+            }
+            e.sigma = 500;
+            status = tacit_accountant_calibrate_count(&a, &e, epsilon, 1e-5, &count, &err);
+            if (limit > epsilon * 1.01) {
+                assert_int_equal(status, TACIT_OK);
+                assert_int_equal(count, (uint64_t)(250000 * epsilon * epsilon));
+            } else {
+                assert_int_equal(status, TACIT_REFUSED);
+                assert_non_null(strstr(err.message, "needs too many points"));
+            }
+        }
+    /* What never answers is refused, too, and other failures end the search at once. */
+    tacit_accountant never = limited(1e-9);
+    tacit_event e = {TACIT_ADD_REMOVE, 1, 1, 400};
+    assert_int_equal(tacit_accountant_calibrate(&never, &e, 1, 1e-5, &sigma, &err), TACIT_REFUSED);
+    assert_int_equal(tacit_accountant_calibrate_count(&never, &e, 1, 1e-5, &count, &err),
+                     TACIT_REFUSED);
+    e.count = (uint64_t)1 << 40;
+    assert_int_equal(tacit_accountant_calibrate(&never, &e, 1, 1e-5, &sigma, &err),
+                     TACIT_NO_MEMORY);
+    e = (tacit_event){TACIT_ADD_REMOVE, 1, 0.5, 3};
+    assert_int_equal(tacit_accountant_calibrate(find("analytic"), &e, 1, 1e-5, &sigma, &err),
+                     TACIT_REFUSED);
+}
+
 /* The most steps within a budget: one more would exceed it. */
 static void test_most_steps(void **state)
 {
@@ -261,6 +327,7 @@ int main(void)
         cmocka_unit_test(test_no_accountant_is_below_the_exact_value),
         cmocka_unit_test(test_neighbours_may_not_be_mixed),
         cmocka_unit_test(test_calibration_is_tight_from_above),
+        cmocka_unit_test(test_calibration_passes_refusals_but_hides_none),
         cmocka_unit_test(test_most_steps),
         cmocka_unit_test(test_nothing_drawn_costs_nothing),
         cmocka_unit_test(test_options_reach_their_accountant),

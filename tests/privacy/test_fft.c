@@ -14,12 +14,14 @@ static double value(size_t k)
     return sin(1.7 * (double)k + 0.3 * (double)(k * k % 101)) + 0.1;
 }
 
+/* Where X_f stands, as fft.h says. */
 static size_t reversed(size_t f, size_t n)
 {
-    size_t j = 0;
-    for (size_t bit = 1; bit < n; bit *= 2, f /= 2)
+    size_t j = 0, third = n % 3 ? 0 : f % 3, m = n % 3 ? n : n / 3;
+    f = n % 3 ? f : f / 3;
+    for (size_t bit = 1; bit < m; bit *= 2, f /= 2)
         j = j * 2 + f % 2;
-    return j;
+    return third * m + j;
 }
 
 static tacit_fft *plan(size_t n)
@@ -34,7 +36,7 @@ static tacit_fft *plan(size_t n)
 static void test_against_the_definition(void **state)
 {
     (void)state;
-    for (size_t n = 2; n <= 1024; n *= 2) {
+    for (size_t n = 2; n <= 1024; n = tacit_fft_length(n + 1)) {
         double re[1024], im[1024];
         tacit_fft *fft = plan(n);
         for (size_t k = 0; k < n; k++) {
@@ -53,7 +55,7 @@ static void test_against_the_definition(void **state)
             size_t j = reversed(f, n);
             assert_true(fabs(re[j] - (double)r) < 1e-13 * (double)n);
             assert_true(fabs(im[j] - (double)i) < 1e-13 * (double)n);
-            assert_int_equal(tacit_fft_partner(j), reversed((n - f) % n, n));
+            assert_int_equal(tacit_fft_partner(fft, j), reversed((n - f) % n, n));
         }
         tacit_fft_free(fft);
     }
@@ -62,7 +64,7 @@ static void test_against_the_definition(void **state)
 static void test_inverse_returns_the_input(void **state)
 {
     (void)state;
-    for (size_t n = 2; n <= (size_t)1 << 17; n *= 8) {
+    for (size_t n = 2; n <= (size_t)1 << 17; n = tacit_fft_length(5 * n)) {
         double *re = malloc(n * sizeof *re), *im = malloc(n * sizeof *im);
         tacit_fft *fft = plan(n);
         assert_true(re && im);
@@ -80,34 +82,41 @@ static void test_inverse_returns_the_input(void **state)
     }
 }
 
-/* Long transform: one spike is a pure wave, exact at every frequency. */
+/* Long transforms: one spike is a pure wave, exact at every frequency. */
 static void test_long_spike(void **state)
 {
     (void)state;
-    const size_t n = (size_t)1 << 16, at = 12345;
-    double *re = calloc(n, sizeof *re), *im = calloc(n, sizeof *im);
-    tacit_fft *fft = plan(n);
-    assert_true(re && im);
-    re[at] = 1;
-    tacit_fft_forward(fft, re, im);
-    for (size_t f = 0; f < n; f++) {
-        double angle = -2 * M_PI * (double)(f * at % n) / (double)n;
-        size_t j = reversed(f, n);
-        assert_true(fabs(re[j] - cos(angle)) < 1e-14 && fabs(im[j] - sin(angle)) < 1e-14);
+    const size_t lengths[] = {(size_t)1 << 16, (size_t)3 << 15}, at = 12345;
+    for (size_t i = 0; i < 2; i++) {
+        size_t n = lengths[i];
+        double *re = calloc(n, sizeof *re), *im = calloc(n, sizeof *im);
+        tacit_fft *fft = plan(n);
+        assert_true(re && im);
+        re[at] = 1;
+        tacit_fft_forward(fft, re, im);
+        for (size_t f = 0; f < n; f++) {
+            double angle = -2 * M_PI * (double)(f * at % n) / (double)n;
+            size_t j = reversed(f, n);
+            assert_true(fabs(re[j] - cos(angle)) < 1e-14 && fabs(im[j] - sin(angle)) < 1e-14);
+        }
+        free(re);
+        free(im);
+        tacit_fft_free(fft);
     }
-    free(re);
-    free(im);
-    tacit_fft_free(fft);
 }
 
 static void test_lengths_are_checked(void **state)
 {
     (void)state;
-    const size_t bad[] = {0, 1, 3, 1000, TACIT_FFT_MAX * 2};
+    const size_t bad[] = {0, 1, 3, 5, 9, 1000, 3000, TACIT_FFT_MAX / 2 * 3, TACIT_FFT_MAX * 2};
     tacit_error err;
     tacit_fft *fft;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         assert_int_equal(tacit_fft_new(&fft, bad[i], &err), TACIT_USAGE);
+    const size_t asked[] = {0, 2, 3, 5, 6, 7, 9, 13, 1025, 1537};
+    const size_t given[] = {2, 2, 4, 6, 6, 8, 12, 16, 1536, 2048};
+    for (size_t i = 0; i < sizeof asked / sizeof asked[0]; i++)
+        assert_int_equal(tacit_fft_length(asked[i]), given[i]);
 }
 
 int main(void)

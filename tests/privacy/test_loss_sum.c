@@ -21,6 +21,18 @@ static loss_grid coin(double step, double p, double infinite)
     return g;
 }
 
+/* Loss 0.1 or -0.1, and 6 with a probability of p. */
+static loss_grid rare(double p)
+{
+    loss_grid g = {.step = 0.1, .lowest = -1, .n = 62};
+    g.mass = calloc(62, sizeof *g.mass);
+    assert_non_null(g.mass);
+    g.mass[0] = (1 - p) / (1 + exp(0.1));
+    g.mass[2] = (1 - p) / (1 + exp(-0.1));
+    g.mass[61] = p;
+    return g;
+}
+
 static double ask(loss_grid grid, uint64_t count, const loss_query *q)
 {
     tacit_error err;
@@ -104,6 +116,32 @@ static void test_optimal_composition(void **state)
     assert_true(isinf(ask(coin(1, p, 0.001), 30, &impossible)));
 }
 
+/* Rare large losses: a window made for a guessed epsilon gives what one without gives, or says that
+ * the guess was wrong. */
+static void test_a_wrong_guess_is_noticed(void **state)
+{
+    (void)state;
+    tacit_error err;
+    int wrong = 0, right = 0;
+    for (uint64_t count = 1; count <= 41; count += 20)
+        for (double delta = 0.3; delta > 1e-12; delta /= 1.7) {
+            const loss_query careful = {.for_epsilon = true, .delta = delta};
+            const loss_query guess = {.for_epsilon = true, .guess = true, .delta = delta};
+            loss_sum *s;
+            loss_grid grid = rare(1e-3);
+            double expected = ask(rare(1e-3), count, &careful), found;
+            assert_int_equal(loss_sum_new(&s, 1, &err), TACIT_OK);
+            assert_int_equal(loss_sum_add(s, &grid, count, &err), TACIT_OK);
+            double points = loss_sum_aim(s, &guess);
+            assert_int_equal(loss_sum_solve(s, NULL, points, &guess, &found, &err), TACIT_OK);
+            *(isnan(found) ? &wrong : &right) += 1;
+            if (!isnan(found) && !(fabs(found - expected) <= 1e-8 * expected))
+                fail_msg("delta %g: expected %.17g, found %.17g", delta, expected, found);
+            loss_sum_free(s);
+        }
+    assert_true(wrong > 0 && right > 0);
+}
+
 /* Two sums in one transform do not touch: the answer is the worse of the two alone. */
 static void test_the_worse_of_two_sums(void **state)
 {
@@ -137,6 +175,7 @@ int main(void)
         cmocka_unit_test(test_binomial_sums),
         cmocka_unit_test(test_optimal_composition),
         cmocka_unit_test(test_the_worse_of_two_sums),
+        cmocka_unit_test(test_a_wrong_guess_is_noticed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,6 +7,7 @@
 #include "client/pinned_policy.h"
 #include "client/receipts.h"
 #include "client/reservation.h"
+#include "client/restoration.h"
 #include "client/round_training.h"
 #include "client/tls_files.h"
 #include "client/upload.h"
@@ -261,12 +262,18 @@ static tacit_status sync_entries(agent *a, tacit_error *err)
     return refused ? TACIT_OK : status;
 }
 
-/* A policy that came by file goes into the log before anything else of this device does. */
+/* A policy that came by file goes into the log before anything else of this device does, and before
+ * it what a restored server may have lost. */
 static tacit_status bring_policy(agent *a, bool *brought, tacit_error *err)
 {
-    tacit_status status = pinned_policy_is_pending(a->client, brought, err);
-    return status == TACIT_OK && *brought ? pinned_policy_bring(a->client, a->session, err)
-                                          : status;
+    bool again = false;
+    tacit_status status = client_redeclare(a->client, a->session, &again, err);
+    if (status == TACIT_OK)
+        status = pinned_policy_is_pending(a->client, brought, err);
+    if (status == TACIT_OK && *brought)
+        status = pinned_policy_bring(a->client, a->session, err);
+    *brought |= again;
+    return status;
 }
 
 static tacit_status check_in(agent *a, agent_outcome *outcome, tacit_error *err)
@@ -471,15 +478,18 @@ static tacit_status renew(agent *a, tacit_error *err)
     return TACIT_OK;
 }
 
-/* Before a run goes on with a round that it found open: whether the folder is the newest of this
- * device. An older copy must not sign anything (recovery.h). */
-static tacit_status meet(agent *a, tacit_error *err)
+/* Before a run goes on with a round that it found open, or after the server's log was not what it
+ * had been: whether the folder is the newest of this device, since an older copy must not sign
+ * anything (recovery.h), and whether the server was restored meanwhile (restoration.h). */
+static tacit_status meet(agent *a, bool *followed, tacit_error *err)
 {
     client_checkin in;
+    *followed = false;
     if (a->met)
         return TACIT_OK;
     tacit_status status = client_check_in(&in, a->client, a->session, declined_plan(a), err);
     a->met = status == TACIT_OK;
+    *followed = in.followed;
     client_checkin_free(&in);
     return status;
 }
@@ -491,8 +501,13 @@ static tacit_status turn_connected(agent *a, round_state *r, agent_outcome *outc
     tacit_status status = renew(a, err);
     if (status == TACIT_OK)
         status = open_session(a, err);
+    bool followed = false, knew = a->met;
     if (status == TACIT_OK && r)
-        status = meet(a, err);
+        status = meet(a, &followed, err);
+    if (status == TACIT_OK && followed) { /* the round is given up */
+        *outcome = AGENT_WORKED;
+        return TACIT_OK;
+    }
     bool brought = false;
     if (status == TACIT_OK && r)
         status = bring_policy(a, &brought, err);
@@ -500,7 +515,16 @@ static tacit_status turn_connected(agent *a, round_state *r, agent_outcome *outc
         status = TACIT_OK; /* given up by the clock alone */
     if (status != TACIT_OK)
         return status;
-    return r ? work_connected(a, r, outcome, err) : check_in(a, outcome, err);
+    if (!r)
+        return check_in(a, outcome, err);
+    status = work_connected(a, r, outcome, err);
+    if (status == TACIT_INTEGRITY && knew && !a->setup->once) {
+        if (err)
+            err->status =
+                TACIT_AGAIN; /* a restored server answers so: meet it once before all ends */
+        status = TACIT_AGAIN;
+    }
+    return status;
 }
 
 static tacit_status turn(agent *a, agent_outcome *outcome, tacit_error *err)
@@ -592,6 +616,7 @@ static tacit_status run_loop(agent *a, tacit_error *err)
         if (status != TACIT_OK) {
             tacit_log_warn("%s; trying again", err->message);
             close_session(a);
+            a->met = false;
         } else if (a->setup->once && is_over(a, outcome)) {
             if (outcome == AGENT_IDLE && !a->finished_round)
                 tacit_log_info("the server has no round for this device now");

@@ -1,6 +1,7 @@
 #include "client/checkin.h"
 
 #include "client/pinned_policy.h"
+#include "client/restoration.h"
 #include "common/log.h"
 #include "common/message.h"
 #include "privacy/receipt.h"
@@ -137,11 +138,10 @@ static tacit_status take_offer(client_checkin *in, const client *c, tacit_error 
                : status;
 }
 
-tacit_status client_check_in(client_checkin *out, client *c, client_session *s,
-                             const uint8_t *declined, tacit_error *err)
+static tacit_status ask_as_known(client *c, client_session *s, const uint8_t *declined,
+                                 Tacit__CheckInReply **reply, tacit_error *err)
 {
-    *out = (client_checkin){0};
-    tacit_status status = ask(c, s, declined, &out->reply, err);
+    tacit_status status = ask(c, s, declined, reply, err);
     if (status == TACIT_CONFLICT)
         status = tacit_fail(err, TACIT_REFUSED,
                             "server: it has served later requests of this device than %s knows: "
@@ -149,6 +149,23 @@ tacit_status client_check_in(client_checkin *out, client *c, client_session *s,
                             "restored and no other is used, run 'tacit-client budget --recover "
                             "--dir %s'",
                             c->dir, c->dir);
+    return status;
+}
+
+tacit_status client_check_in(client_checkin *out, client *c, client_session *s,
+                             const uint8_t *declined, tacit_error *err)
+{
+    *out = (client_checkin){0};
+    tacit_status status = ask_as_known(c, s, declined, &out->reply, err);
+    if (status == TACIT_OK && !out->reply->revoked &&
+        client_is_elsewhere(c, out->reply->checkpoint)) {
+        out->followed = true;
+        status = client_follow_restore(c, s, true, err);
+        tacit_message_free(out->reply);
+        out->reply = NULL;
+        if (status == TACIT_OK)
+            status = ask_as_known(c, s, declined, &out->reply, err);
+    }
     if (status == TACIT_OK && out->reply->revoked)
         status = tacit_fail(err, TACIT_REFUSED, "server: this device is revoked");
     if (status == TACIT_OK)

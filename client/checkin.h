@@ -12,9 +12,12 @@ typedef struct client_checkin {
     bool has_plan;
     tacit_proof plan_proof;
     plan_offer offer; /* points into `reply` and here; meaningful with has_plan */
+    bool followed;    /* the log had another origin, and this device follows it now (restoration.h):
+                       * what it had read of its own state before is stale */
 } client_checkin;
 
-/* `declined`: SHA-256 of the plan that this device refused last and would refuse again, NULL: none.
+/* Follows a restored server to its log's new origin first (restoration.h).
+ * `declined`: SHA-256 of the plan that this device refused last and would refuse again, NULL: none.
  * TACIT_INTEGRITY: the checkpoint is not signed by the log, older than the one held or of another
  * history; nothing that came with it may be used. TACIT_REFUSED: this device is revoked, or the
  * server has served later requests of it (recovery.h). *out does

@@ -26,6 +26,7 @@ static const char *const migration_sql[] = {
     "CREATE TABLE client_signed_policy (id INTEGER PRIMARY KEY CHECK (id = 1),"
     " bytes BLOB NOT NULL, serial INTEGER NOT NULL, over BLOB NOT NULL, pending INTEGER NOT NULL)"
     " STRICT;",
+    "ALTER TABLE client_enrolment ADD COLUMN log_generation INTEGER NOT NULL DEFAULT 1;",
 };
 
 static const tacit_migrations migrations = {"client", migration_sql,
@@ -76,6 +77,7 @@ static tacit_status take_enrolment(tacit_statement *s, client_enrolment *out, ta
         return tacit_fail(err, TACIT_BAD_INPUT, "enrolment: the stored policy is damaged");
     out->policy_size = policy.size;
     memcpy(out->policy, policy.data, policy.size);
+    out->log_generation = (uint32_t)tacit_column_u64(s, 9);
     return tacit_note_key_make(&out->log, tacit_column_text(s, 2), log_key, err);
 }
 
@@ -86,7 +88,7 @@ tacit_status client_enrolment_get(tacit_database *db, client_enrolment *out, tac
     tacit_status status = tacit_statement_begin(
         db, &s,
         "SELECT device, server_key, log_name, log_key, operator_key, entry_index, tls_generation,"
-        " policy, policy_key FROM client_enrolment",
+        " policy, policy_key, log_generation FROM client_enrolment",
         err);
     if (status != TACIT_OK)
         return status;
@@ -102,8 +104,8 @@ tacit_status client_enrolment_put(tacit_database *db, const client_enrolment *e,
     tacit_status status = tacit_statement_begin(
         db, &s,
         "INSERT OR REPLACE INTO client_enrolment (id, device, server_key, log_name, log_key,"
-        " operator_key, entry_index, tls_generation, policy, policy_key)"
-        " VALUES (1, $1, $2, $3, $4, $5, $6, $7, $8, $9)",
+        " operator_key, entry_index, tls_generation, policy, policy_key, log_generation)"
+        " VALUES (1, $1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
         err);
     if (status != TACIT_OK)
         return status;
@@ -116,6 +118,7 @@ tacit_status client_enrolment_put(tacit_database *db, const client_enrolment *e,
     tacit_bind_u64(s, 7, e->tls_generation);
     tacit_bind_blob(s, 8, e->policy, e->policy_size);
     tacit_bind_blob(s, 9, e->has_policy_key ? e->policy_key : NULL, sizeof e->policy_key);
+    tacit_bind_u64(s, 10, e->log_generation);
     return tacit_statement_finish(s, err);
 }
 
@@ -194,6 +197,19 @@ tacit_status client_receipts_get(tacit_database *db, uint64_t *sequence, tacit_e
 tacit_status client_receipts_put(tacit_database *db, uint64_t sequence, tacit_error *err)
 {
     return number_put(db, "receipts", sequence, err);
+}
+
+tacit_status client_redeclare_get(tacit_database *db, bool *due, tacit_error *err)
+{
+    uint64_t value;
+    tacit_status status = number_get(db, "redeclare", &value, err);
+    *due = value != 0;
+    return status;
+}
+
+tacit_status client_redeclare_put(tacit_database *db, bool due, tacit_error *err)
+{
+    return number_put(db, "redeclare", due, err);
 }
 
 /* A positive double's bits are below 2^63. */

@@ -25,8 +25,9 @@ typedef struct client_enrolment {
     bool has_operator_key;
     uint8_t policy_key[TACIT_SIGN_KEY_BYTES]; /* whose policies count as the owner's, pinned */
     bool has_policy_key;
-    uint64_t entry_index;                   /* of the Enrol entry */
-    uint64_t tls_generation;                /* which identity/tls-N.key and .pem are in force */
+    uint32_t log_generation; /* of `log`'s origin: 1, and 1 more for each restore followed */
+    uint64_t entry_index;    /* of the Enrol entry */
+    uint64_t tls_generation; /* which identity/tls-N.key and .pem are in force */
     uint8_t policy[TACIT_POLICY_MAX_BYTES]; /* serialised DevicePolicy as declared */
     size_t policy_size;
 } client_enrolment;
@@ -46,6 +47,11 @@ tacit_status client_receipts_get(tacit_database *db, uint64_t *sequence,
                                  tacit_error *err) TACIT_MUST_CHECK;
 tacit_status client_receipts_put(tacit_database *db, uint64_t sequence,
                                  tacit_error *err) TACIT_MUST_CHECK;
+
+/* Whether the policy that was declared last is to be declared again, since a restored server may
+ * have lost it. The put is part of the caller's transaction. */
+tacit_status client_redeclare_get(tacit_database *db, bool *due, tacit_error *err) TACIT_MUST_CHECK;
+tacit_status client_redeclare_put(tacit_database *db, bool due, tacit_error *err) TACIT_MUST_CHECK;
 
 /* Raises the counter: the next one is above this. Part of the caller's transaction. */
 tacit_status client_counter_raise(tacit_database *db, uint64_t counter,

@@ -164,3 +164,19 @@ done:
     free(d.bytes);
     return status;
 }
+
+tacit_status client_declare_again(client *c, client_session *s, tacit_error *err)
+{
+    uint8_t signature[TACIT_SIGNATURE_BYTES];
+    uint64_t index = 0;
+    const client_enrolment *e = &c->enrolment;
+    const declared_policy declared = {.policy = {e->policy, e->policy_size},
+                                      .signature = {signature, sizeof signature}};
+    tacit_status status = tacit_policy_sign(e->policy, e->policy_size, c->identity, signature, err);
+    if (status == TACIT_OK)
+        status = declaration_log(c, s, &declared, &index, err);
+    if (status == TACIT_OK)
+        tacit_log_info("the policy that was declared is in the log again; entry %llu",
+                       (unsigned long long)index);
+    return status;
+}

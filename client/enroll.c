@@ -189,6 +189,7 @@ static tacit_status take_reply(enrolling *e, const Tacit__EnrolReply *reply, tac
     out->has_policy_key = e->asked->policy_key != NULL;
     if (out->has_policy_key)
         memcpy(out->policy_key, e->asked->policy_key, TACIT_SIGN_KEY_BYTES);
+    out->log_generation = 1; /* of the origin that it begins with */
     out->entry_index = reply->entry_index;
     out->tls_generation = 1;
     out->policy_size = e->policy_size;

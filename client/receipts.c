@@ -110,7 +110,7 @@ tacit_status receipt_store(client *c, const uint8_t hash[TACIT_HASH_BYTES],
 
 /* --- bringing entries into the log --- */
 
-static tacit_status submit_abandon(client_session *s, const receipt_reply *r, tacit_error *err)
+static tacit_status submit_alone(client_session *s, const receipt_reply *r, tacit_error *err)
 {
     Tacit__AbandonRequest request = TACIT__ABANDON_REQUEST__INIT;
     Tacit__AbandonReply *reply = NULL;
@@ -128,23 +128,34 @@ typedef struct entry_kind {
     uint8_t reserve[TACIT_HASH_BYTES];
 } entry_kind;
 
-/* A spend goes with its upload. One whose round was given up before that is announced alone: what
- * the chain has after it cannot be logged before it. */
-static tacit_status submit_spend(client *c, client_session *s, receipt_reply *r,
-                                 const entry_kind *k, tacit_error *err)
+/* Whether the server took the spend with the announcement of its upload. */
+static tacit_status announce_spend(client *c, client_session *s, const receipt_reply *r,
+                                   const entry_kind *k, tacit_error *err)
 {
     Tacit__UploadBeginReply *reply = NULL;
     round_state round;
-    tacit_status status = ask_receipt(c, s, r, err);
-    if (status != TACIT_NOT_FOUND)
-        return status;
-    status = round_state_find(c->db, k->reserve, &round, err);
+    tacit_status status = round_state_find(c->db, k->reserve, &round, err);
     if (status != TACIT_OK)
         return status;
     status =
         upload_announce(s, &round, (tacit_span){r->entry.entry, r->entry.entry_size}, &reply, err);
     tacit_message_free(reply);
     round_state_free(&round);
+    return status;
+}
+
+/* A spend goes with its upload. One whose round was given up before that is announced alone, and
+ * where the server has no such round (any more) it goes by itself: what the chain has after it
+ * cannot be logged before it. */
+static tacit_status submit_spend(client *c, client_session *s, receipt_reply *r,
+                                 const entry_kind *k, tacit_error *err)
+{
+    tacit_status status = ask_receipt(c, s, r, err);
+    if (status != TACIT_NOT_FOUND)
+        return status;
+    status = announce_spend(c, s, r, k, err);
+    if (status == TACIT_NOT_FOUND || status == TACIT_CONFLICT)
+        status = submit_alone(s, r, err);
     return status == TACIT_OK ? ask_receipt(c, s, r, err) : status;
 }
 
@@ -157,7 +168,7 @@ static tacit_status submit(client *c, client_session *s, receipt_reply *r, const
     if (k->kind == TACIT__ENTRY__BODY_SPEND)
         return submit_spend(c, s, r, k, err);
     bool ends = k->kind == TACIT__ENTRY__BODY_ABANDON || k->kind == TACIT__ENTRY__BODY_ACCOUNT_LOST;
-    tacit_status status = ends ? submit_abandon(s, r, err) : TACIT_OK;
+    tacit_status status = ends ? submit_alone(s, r, err) : TACIT_OK;
     return status == TACIT_OK ? ask_receipt(c, s, r, err) : status;
 }
 
@@ -191,11 +202,13 @@ static bool is_of_open_round(client *c, const entry_kind *k)
 static tacit_status write_file(client *c, const tacit_reservation *entry,
                                Tacit__Entry__BodyCase kind, tacit_error *err)
 {
-    char name[96], path[CLIENT_PATH_MAX];
+    char name[96], origin[24] = "", path[CLIENT_PATH_MAX];
     uint8_t *bytes = NULL;
     size_t size;
-    snprintf(name, sizeof name, "%06" PRIu64 "-%s.receipt", entry->sequence,
-             tacit_entry_kind_name(kind));
+    if (c->enrolment.log_generation > 1) /* those of the origin before stay */
+        snprintf(origin, sizeof origin, "-origin%u", c->enrolment.log_generation);
+    snprintf(name, sizeof name, "%06" PRIu64 "-%s%s.receipt", entry->sequence,
+             tacit_entry_kind_name(kind), origin);
     tacit_status status = tacit_account_receipt(c->account, entry->hash, &bytes, &size, err);
     if (status == TACIT_OK)
         status = client_path(c, path, "receipts", name, err);
@@ -240,6 +253,28 @@ static tacit_status sync_one(client *c, client_session *s, receipt_reply *r, con
     if (status == TACIT_OK)
         return receipt_store(c, r->entry.hash, r, err);
     return is_refusal(status) ? fail_refused(&r->entry, k, err) : status;
+}
+
+static tacit_status keep_one(client *c, uint64_t sequence, tacit_error *err)
+{
+    tacit_reservation entry;
+    entry_kind kind;
+    tacit_status status = tacit_account_entry(c->account, sequence, &entry, err);
+    if (status == TACIT_OK)
+        status = kind_of(&entry, &kind, err);
+    if (status == TACIT_OK && entry.acknowledged)
+        status = write_file(c, &entry, kind.kind, err);
+    tacit_reservation_free(&entry);
+    return status;
+}
+
+tacit_status receipts_keep(client *c, tacit_error *err)
+{
+    uint64_t done;
+    tacit_status status = client_receipts_get(c->db, &done, err);
+    while (status == TACIT_OK)
+        status = keep_one(c, ++done, err);
+    return status == TACIT_NOT_FOUND ? TACIT_OK : status;
 }
 
 tacit_status receipts_sync(client *c, client_session *s, tacit_error *err)

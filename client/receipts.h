@@ -37,4 +37,7 @@ tacit_status receipt_store(client *c, const uint8_t hash[TACIT_HASH_BYTES],
  * entry, and asks again at the next check-in. */
 tacit_status receipts_sync(client *c, client_session *s, tacit_error *err) TACIT_MUST_CHECK;
 
+/* Writes the files that lack of the receipts that are stored, before they are forgotten. */
+tacit_status receipts_keep(client *c, tacit_error *err) TACIT_MUST_CHECK;
+
 #endif

@@ -1,6 +1,7 @@
 #include "client/recovery.h"
 
 #include "client/reservation.h"
+#include "client/restoration.h"
 #include "common/log.h"
 #include "common/message.h"
 #include "privacy/receipt.h"
@@ -17,6 +18,7 @@ typedef struct recovering {
     uint64_t sequence; /* of the folder's newest own entry; 0: none */
     uint8_t head[TACIT_HASH_BYTES];
     uint64_t counter;             /* the largest that the server has seen */
+    bool followed;                /* the log to another origin: what was open there is gone */
     Tacit__OwnEntryReply **reply; /* newest first */
     tacit_missed_entry *missed;   /* oldest first; views of the replies */
     size_t count, capacity;
@@ -40,18 +42,40 @@ static tacit_status own_head(recovering *r, tacit_error *err)
 
 /* --- asking --- */
 
-static tacit_status ask(recovering *r, Tacit__OwnEntryReply **reply, tacit_error *err)
+static tacit_status ask_from(recovering *r, uint64_t held, Tacit__OwnEntryReply **reply,
+                             tacit_error *err)
 {
     Tacit__OwnEntryRequest request = TACIT__OWN_ENTRY_REQUEST__INIT;
-    char *note = NULL;
-    tacit_status status =
-        tacit_account_last_checkpoint(r->client->account, &note, &request.checkpoint_size, err);
-    free(note);
-    if (status != TACIT_OK)
-        return status;
+    request.checkpoint_size = held;
     request.leaf_hash = tacit_field_of(r->wanted, r->count ? sizeof r->wanted : 0);
     return client_session_call(r->session, TACIT__METHOD__METHOD_OWN_ENTRY, &request,
                                &tacit__own_entry_reply__descriptor, reply, err);
+}
+
+static tacit_status ask(recovering *r, Tacit__OwnEntryReply **reply, tacit_error *err)
+{
+    char *note = NULL;
+    uint64_t held;
+    tacit_status status = tacit_account_last_checkpoint(r->client->account, &note, &held, err);
+    free(note);
+    return status == TACIT_OK ? ask_from(r, held, reply, err) : status;
+}
+
+/* The server was restored as well: its log first, then what it has of this device. A log that has
+ * less than this device saw proves nothing from there, so what it is now is asked for by itself. */
+static tacit_status ask_first(recovering *r, Tacit__OwnEntryReply **reply, tacit_error *err)
+{
+    tacit_error none;
+    tacit_status status = ask(r, reply, err);
+    if (status == TACIT_INTEGRITY && ask_from(r, 0, reply, &none) != TACIT_OK)
+        return status;
+    if (!*reply || !client_is_elsewhere(r->client, (*reply)->checkpoint))
+        return status;
+    tacit_message_free(*reply);
+    *reply = NULL;
+    r->followed = true;
+    status = client_follow_restore(r->client, r->session, false, err);
+    return status == TACIT_OK ? ask(r, reply, err) : status;
 }
 
 /* The newest entry must be in the log; those before it follow from its hash. */
@@ -120,6 +144,11 @@ static tacit_status is_known(const recovering *r, const tacit_entry *e, bool *kn
     return *known ? TACIT_OK : fail_forked(e->entry->sequence, err);
 }
 
+static bool is_planned(const tacit_entry *e)
+{
+    return e->entry->body_case == TACIT__ENTRY__BODY_RESERVE && e->entry->reserve->round_id.len;
+}
+
 /* Takes one reply: keeps it, or finds that everything before it is known. */
 static tacit_status take(recovering *r, Tacit__OwnEntryReply *reply, bool *done, bool *kept,
                          tacit_error *err)
@@ -133,6 +162,9 @@ static tacit_status take(recovering *r, Tacit__OwnEntryReply *reply, bool *done,
         status = tacit_fail(err, TACIT_INTEGRITY, "server: it sent another entry than was asked");
     if (status == TACIT_OK)
         status = is_known(r, &e, &known, err);
+    if (status == TACIT_OK && !known && is_planned(&e) && reply->plan.len == 0 &&
+        r->client->enrolment.log_generation == 1)
+        status = tacit_fail(err, TACIT_INTEGRITY, "server: it sent a reserve without its plan");
     *done = known || e.entry->sequence == r->sequence + 1;
     if (status == TACIT_OK && !known)
         status = keep(r, reply, err);
@@ -150,7 +182,7 @@ static tacit_status fetch(recovering *r, tacit_error *err)
     while (status == TACIT_OK && !done) {
         Tacit__OwnEntryReply *reply = NULL;
         bool kept = false;
-        status = ask(r, &reply, err);
+        status = r->count ? ask(r, &reply, err) : ask_first(r, &reply, err);
         if (status == TACIT_OK && r->count == 0)
             status = check_newest(r, reply, err);
         if (status == TACIT_OK && reply->counter > r->counter)
@@ -180,27 +212,6 @@ static tacit_status list_missed(recovering *r, tacit_error *err)
     return TACIT_OK;
 }
 
-/* What the copy had begun may have been finished since, with other noise: it does not go on. */
-static tacit_status end_round(client *c, bool local, tacit_error *err)
-{
-    round_state round = {0};
-    tacit_reservation ending = {0};
-    bool ended;
-    tacit_status status = round_state_open(c->db, local, &round, err);
-    if (status != TACIT_OK)
-        return status == TACIT_NOT_FOUND ? TACIT_OK : status;
-    status = tacit_account_is_ended(c->account, round.reserve_hash, &ended, err);
-    if (status == TACIT_OK && !ended)
-        status = tacit_account_abandon(c->account, round.reserve_hash, "superseded", &ending, err);
-    round.state = ROUND_ABANDONED;
-    snprintf(round.reason, sizeof round.reason, "superseded");
-    if (status == TACIT_OK)
-        status = round_state_update(c->db, &round, err);
-    tacit_reservation_free(&ending);
-    round_state_free(&round);
-    return status;
-}
-
 static tacit_status store(recovering *r, tacit_error *err)
 {
     client *c = r->client;
@@ -208,10 +219,11 @@ static tacit_status store(recovering *r, tacit_error *err)
     if (status != TACIT_OK)
         return status;
     TACIT_TRY(tacit_account_merge(c->account, r->missed, r->count, err), done);
-    if (r->count) /* else the folder is the newest, and its round goes on */
-        TACIT_TRY(end_round(c, false, err), done);
+    /* What the copy had begun may have been finished since, with other noise: it does not go on. */
+    if (r->count || r->followed) /* else the folder is the newest, and its round goes on */
+        TACIT_TRY(reservation_supersede(c, false, err), done);
     if (r->count)
-        TACIT_TRY(end_round(c, true, err), done);
+        TACIT_TRY(reservation_supersede(c, true, err), done);
     TACIT_TRY(client_counter_raise(c->db, r->counter, err), done);
     TACIT_TRY(tacit_database_commit(c->db, err), done);
 done:

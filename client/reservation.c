@@ -238,3 +238,21 @@ tacit_status reservation_abandon(client *c, round_state *r, const char *reason, 
     tacit_reservation_free(&entry);
     return status;
 }
+
+tacit_status reservation_supersede(client *c, bool local, tacit_error *err)
+{
+    round_state round = {0};
+    tacit_reservation ending = {0};
+    bool ended;
+    tacit_status status = round_state_open(c->db, local, &round, err);
+    if (status != TACIT_OK)
+        return status == TACIT_NOT_FOUND ? TACIT_OK : status;
+    status = tacit_account_is_ended(c->account, round.reserve_hash, &ended, err);
+    if (status == TACIT_OK && !ended)
+        status = tacit_account_abandon(c->account, round.reserve_hash, "superseded", &ending, err);
+    if (status == TACIT_OK)
+        status = move(c, &round, ROUND_ABANDONED, "superseded", err);
+    tacit_reservation_free(&ending);
+    round_state_free(&round);
+    return status;
+}

@@ -26,6 +26,10 @@ tacit_status reservation_acknowledge(client *c, client_session *s, round_state *
 tacit_status reservation_abandon(client *c, round_state *r, const char *reason,
                                  tacit_error *err) TACIT_MUST_CHECK;
 
+/* The same for the open round, if there is one, in the caller's transaction; its files stay until
+ * reservation_sweep. */
+tacit_status reservation_supersede(client *c, bool local, tacit_error *err) TACIT_MUST_CHECK;
+
 /* Removes snapshot, checkpoint and sealed bytes of a round that has ended. */
 void reservation_clean(const client *c, const round_state *r);
 

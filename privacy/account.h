@@ -24,6 +24,7 @@
 #include "privacy/note.h"
 #include "privacy/policy.h"
 #include "privacy/receipt.h"
+#include "privacy/restore.h"
 
 typedef struct tacit_account tacit_account;
 
@@ -120,6 +121,40 @@ tacit_status tacit_account_checkpoint(tacit_account *account, tacit_span note,
 /* Forgets the checkpoints of a log that this account was never used in, so that it can join another
  * one. TACIT_CONFLICT when it has own entries: its chain stays where it is. */
 tacit_status tacit_account_leave_log(tacit_account *account, tacit_error *err) TACIT_MUST_CHECK;
+/* A log that goes on as another origin from an older copy of itself (privacy/restore.h): what led
+ * from the origin that this account follows to the one of `checkpoint`, all proved in it. */
+typedef struct tacit_restore_step {
+    tacit_receipt entry; /* of kind `restored`; its checkpoint is not looked at */
+    tacit_proof growth;  /* consistency from the statement's size */
+} tacit_restore_step;
+
+typedef struct tacit_restore_proof {
+    const tacit_restore_step *step; /* oldest first */
+    size_t count;                   /* at least 1 */
+    tacit_span checkpoint;          /* note of the newest origin */
+    uint64_t held_size;             /* as tacit_account_held_before gives it */
+    tacit_proof consistency;        /* from that checkpoint */
+} tacit_restore_proof;
+
+/* The newest checkpoint held that is of at most `most` entries; size 0: none. */
+tacit_status tacit_account_held_before(tacit_account *account, uint64_t most, uint64_t *size,
+                                       tacit_error *err) TACIT_MUST_CHECK;
+
+/* Follows the log to its new origin. `log` and `generation` say which one the account follows, and
+ * are changed with it; `operator_key` was pinned with them. In the caller's transaction when one is
+ * open. The checkpoints held of what the new origin did not take over are dropped, the last one is
+ * kept as evidence with the entries; own entries from *again on (none: the next sequence) lose
+ * their receipts and are to be brought into the log again.
+ *
+ * TACIT_INTEGRITY, and nothing changes, unless every statement is signed by the operator key and
+ * leads one generation further from this very origin under the same log key, the copy continues
+ * the checkpoint of held_size, the new checkpoint continues each copy, and what the old origin is
+ * said to have last signed does not contradict what this account saw. */
+tacit_status tacit_account_follow_restore(tacit_account *account, const tacit_restore_proof *proof,
+                                          const uint8_t operator_key[TACIT_SIGN_KEY_BYTES],
+                                          tacit_note_key *log, uint32_t *generation,
+                                          uint64_t *again, tacit_error *err) TACIT_MUST_CHECK;
+
 /* The last verified note: malloc'ed, NUL-terminated; TACIT_NOT_FOUND before the first. */
 tacit_status tacit_account_last_checkpoint(tacit_account *account, char **note, uint64_t *size,
                                            tacit_error *err) TACIT_MUST_CHECK;
@@ -158,7 +193,8 @@ tacit_status tacit_account_lost_entry(tacit_account *account,
 /* An own entry that the log has and this store lacks, with what a reserve refers to. */
 typedef struct tacit_missed_entry {
     tacit_span entry;          /* SignedEntry bytes */
-    tacit_span plan, schedule; /* of a reserve with a round; else empty */
+    tacit_span plan, schedule; /* of a reserve with a round; else empty, and where a restored log
+                                * has lost them: then the lineage takes no further plan here */
 } tacit_missed_entry;
 
 /* Takes the entries that this store lacks because it was restored from an older copy: `missed`

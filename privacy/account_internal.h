@@ -146,6 +146,20 @@ tacit_status account_checkpoint_insert(tacit_database *db, const tacit_checkpoin
                                        tacit_span note, tacit_error *err) TACIT_MUST_CHECK;
 
 tacit_status account_checkpoint_clear(tacit_database *db, tacit_error *err) TACIT_MUST_CHECK;
+/* The size of the newest one of at most so many entries, 0: none; and none above a size any more.
+ */
+tacit_status account_checkpoint_at_most(tacit_database *db, uint64_t most, uint64_t *size,
+                                        tacit_error *err) TACIT_MUST_CHECK;
+tacit_status account_checkpoint_drop_above(tacit_database *db, uint64_t size,
+                                           tacit_error *err) TACIT_MUST_CHECK;
+
+/* What is kept of an origin that the log left. */
+tacit_status account_origin_insert(tacit_database *db, uint32_t generation, tacit_span note,
+                                   tacit_span entry, tacit_error *err) TACIT_MUST_CHECK;
+
+/* Entries from this sequence on have no receipt any more; nonces stay. */
+tacit_status account_entry_forget_receipts(tacit_database *db, uint64_t sequence,
+                                           tacit_error *err) TACIT_MUST_CHECK;
 
 /* The newest `most` private reserves, in the account's order, into an empty window. */
 tacit_status account_window_tail(tacit_database *db, size_t most, tacit_window *out,

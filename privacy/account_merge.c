@@ -3,7 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Local training leaves no schedule behind: its reserve is one by itself. */
+/* Local training leaves no schedule behind, nor does a plan that a restored log has lost: the
+ * reserve is one by itself. */
 static tacit_status merge_price(const tacit_entry *e, const account_work *w, tacit_budget *alone,
                                 tacit_error *err)
 {
@@ -76,13 +77,21 @@ static tacit_status merge_open_plan(account_work *w, const tacit_missed_entry *m
                                     const Tacit__Reserve *r, tacit_error *err)
 {
     *w = (account_work){0};
-    if (r->round_id.len == 0)
+    if (r->round_id.len == 0 || m->plan.size == 0)
         return TACIT_OK;
     const tacit_reserve_request request = {.plan = m->plan, .schedule = m->schedule};
     tacit_status status = account_work_open(w, &request, err);
     if (status == TACIT_OK)
         status = tacit_reserve_follows_plan(r, w->plan, w->plan_hash, err);
     return status;
+}
+
+/* Local training has a lineage for itself. Several lost plans may be of one lineage: of which
+ * rounds is not known, only that they are different ones. */
+static uint32_t unplanned_index(const tacit_entry *e)
+{
+    return e->entry->reserve->round_id.len ? UINT32_MAX - (uint32_t)(e->entry->sequence & INT32_MAX)
+                                           : 0;
 }
 
 static tacit_status merge_reserve(tacit_account *account, account_terms *terms,
@@ -97,7 +106,7 @@ static tacit_status merge_reserve(tacit_account *account, account_terms *terms,
         status = merge_lineage(account, terms, e, &w, err);
     if (status == TACIT_OK)
         status = merge_charge(account, terms, e, err);
-    row.round_index = w.plan ? w.plan->round_index : 0;
+    row.round_index = w.plan ? w.plan->round_index : unplanned_index(e);
     memcpy(row.leaf, e->leaf, sizeof row.leaf);
     memcpy(row.plan_hash, r->plan_hash.data, sizeof row.plan_hash);
     memcpy(row.device, e->entry->device.data, sizeof row.device);

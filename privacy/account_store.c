@@ -19,6 +19,10 @@ static const char *const account_sql[] = {
     "CREATE TABLE account_checkpoint (size INTEGER PRIMARY KEY, root BLOB NOT NULL,"
     " note BLOB NOT NULL) STRICT;",
     "ALTER TABLE account_lineage ADD COLUMN filter_epsilon REAL NOT NULL DEFAULT 0;",
+    /* Origins that the log has left: the last checkpoint held of each, and the entry that led on.
+     */
+    "CREATE TABLE account_origin (generation INTEGER PRIMARY KEY, note BLOB NOT NULL,"
+    " entry BLOB NOT NULL) STRICT;",
 };
 const tacit_migrations account_migrations = {"account", account_sql,
                                              sizeof account_sql / sizeof account_sql[0]};
@@ -503,6 +507,62 @@ tacit_status account_checkpoint_insert(tacit_database *db, const tacit_checkpoin
 tacit_status account_checkpoint_clear(tacit_database *db, tacit_error *err)
 {
     return tacit_database_run(db, "DELETE FROM account_checkpoint", err);
+}
+
+tacit_status account_checkpoint_at_most(tacit_database *db, uint64_t most, uint64_t *size,
+                                        tacit_error *err)
+{
+    tacit_statement *s;
+    bool row;
+    *size = 0;
+    tacit_status status = tacit_statement_begin(
+        db, &s, "SELECT coalesce(max(size), 0) FROM account_checkpoint WHERE size <= $1", err);
+    if (status != TACIT_OK)
+        return status;
+    tacit_bind_u64(s, 1, most < INT64_MAX ? most : INT64_MAX);
+    status = tacit_statement_step(s, &row, err);
+    if (status == TACIT_OK && row)
+        *size = tacit_column_u64(s, 0);
+    if (status == TACIT_OK)
+        status = tacit_statement_check(s, err);
+    tacit_statement_end(s);
+    return status;
+}
+
+tacit_status account_checkpoint_drop_above(tacit_database *db, uint64_t size, tacit_error *err)
+{
+    tacit_statement *s;
+    tacit_status status =
+        tacit_statement_begin(db, &s, "DELETE FROM account_checkpoint WHERE size > $1", err);
+    if (status != TACIT_OK)
+        return status;
+    tacit_bind_u64(s, 1, size);
+    return tacit_statement_finish(s, err);
+}
+
+tacit_status account_origin_insert(tacit_database *db, uint32_t generation, tacit_span note,
+                                   tacit_span entry, tacit_error *err)
+{
+    tacit_statement *s;
+    tacit_status status = tacit_statement_begin(
+        db, &s, "INSERT INTO account_origin (generation, note, entry) VALUES ($1, $2, $3)", err);
+    if (status != TACIT_OK)
+        return status;
+    tacit_bind_u64(s, 1, generation);
+    tacit_bind_blob(s, 2, note.data, note.size);
+    tacit_bind_blob(s, 3, entry.data, entry.size);
+    return tacit_statement_finish(s, err);
+}
+
+tacit_status account_entry_forget_receipts(tacit_database *db, uint64_t sequence, tacit_error *err)
+{
+    tacit_statement *s;
+    tacit_status status = tacit_statement_begin(
+        db, &s, "UPDATE account_entry SET receipt = NULL WHERE sequence >= $1", err);
+    if (status != TACIT_OK)
+        return status;
+    tacit_bind_u64(s, 1, sequence);
+    return tacit_statement_finish(s, err);
 }
 
 tacit_status account_counts(tacit_database *db, uint64_t counts[4], tacit_error *err)

@@ -12,7 +12,9 @@ const tacit_audit_kind tacit_audit_kinds[] = {
     {"wrong_signer", "an entry is signed by a key that may not sign it"},
     {"duplicate_entry", "the same bytes are logged twice"},
     {"wrong_start", "the log does not begin, or go on, with its own origin and key"},
-    {"unvouched_restore", "a restored log is not vouched for by the operator key"},
+    {"unvouched_restore", "a restore is not signed by the operator key that the log names"},
+    {"bad_restore", "a restore does not go on from this log, one generation further"},
+    {"lost_entry", "a restore lost an entry of a receipt, and its device never brought it again"},
     {"bad_key_rotation", "a change of the log key is not signed by both keys"},
     {"wrong_log_key", "the log does not end under the key that is trusted"},
     {"bad_checkpoint", "the checkpoint is malformed or not signed by the log"},
@@ -152,21 +154,18 @@ static tacit_status remember_log_key(audit_work *w, const uint8_t key[TACIT_SIGN
     return status;
 }
 
-static tacit_status check_restore(audit_work *w, const Tacit__ServerStart *s)
+/* The operator key that a start names first is the log's for good. */
+static tacit_status check_operator_key(audit_work *w, const Tacit__ServerStart *s)
 {
-    size_t text;
-    tacit_error reason;
-    if (s->previous_checkpoint.len == 0)
+    if (s->operator_key.len == 0)
         return TACIT_OK;
-    if (w->at != 0)
-        return audit_note(w, "wrong_start",
-                          "a log goes on from another one at its first entry only");
-    if (!w->log->has_operator_key)
-        return audit_note(w, "unvouched_restore", "the export names no operator key");
-    if (tacit_note_verify(s->previous_checkpoint.data, s->previous_checkpoint.len,
-                          &w->log->operator_key, &text, &reason) != TACIT_OK)
-        return audit_note(w, "unvouched_restore", "%s", reason.message);
-    return TACIT_OK;
+    if (!w->has_operator_key) {
+        memcpy(w->operator_key, s->operator_key.data, TACIT_SIGN_KEY_BYTES);
+        w->has_operator_key = true;
+    }
+    return memcmp(s->operator_key.data, w->operator_key, TACIT_SIGN_KEY_BYTES) == 0
+               ? TACIT_OK
+               : audit_note(w, "wrong_start", "the server started with another operator key");
 }
 
 static tacit_status audit_server_start(audit_work *w, const tacit_entry *e)
@@ -177,7 +176,7 @@ static tacit_status audit_server_start(audit_work *w, const tacit_entry *e)
                           s->origin, w->log_key.name);
     if (memcmp(s->log_key.data, w->log_key.key, TACIT_SIGN_KEY_BYTES) != 0)
         return audit_note(w, "wrong_start", "the server started with another log key");
-    return check_restore(w, s);
+    return check_operator_key(w, s);
 }
 
 static tacit_status audit_key_rotated(audit_work *w, const tacit_entry *e)
@@ -225,20 +224,34 @@ static const struct {
     {TACIT__ENTRY__BODY_SERVER_START, audit_server_start},
     {TACIT__ENTRY__BODY_SERVER_STOP, audit_server_stop},
     {TACIT__ENTRY__BODY_ROUND_CLOSED, audit_round_closed},
+    {TACIT__ENTRY__BODY_RESTORED, audit_restored},
 };
 
 /* --- an entry --- */
 
-/* The first entry says which key the log began under; what follows must lead to the trusted one. */
+/* Whether `name` is `first`, or may be what a restore made of it. */
+static bool may_follow(const char *name, const char *first)
+{
+    size_t n = strlen(first);
+    return strncmp(name, first, n) == 0 && (name[n] == '\0' || name[n] == '/');
+}
+
+/* The first entry says under which origin and key the log began; what follows must lead to the
+ * trusted ones. */
 static tacit_status audit_first(audit_work *w, const tacit_entry *e)
 {
     w->started = true;
+    memcpy(w->first_origin, w->log_key.name, sizeof w->first_origin);
     if (e->entry->body_case != TACIT__ENTRY__BODY_SERVER_START) {
         tacit_status status = audit_note(w, "wrong_start", "the first entry is '%s'",
                                          tacit_entry_kind_name(e->entry->body_case));
         return status == TACIT_OK ? remember_log_key(w, w->log->log_key.key) : status;
     }
-    return remember_log_key(w, e->entry->server_start->log_key.data);
+    const Tacit__ServerStart *s = e->entry->server_start;
+    if (may_follow(w->log_key.name, s->origin))
+        snprintf(w->log_key.name, sizeof w->log_key.name, "%s", s->origin);
+    memcpy(w->first_origin, w->log_key.name, sizeof w->first_origin);
+    return remember_log_key(w, s->log_key.data);
 }
 
 /* Of a device's entries its chain says it (audit_own), of decisions the reserve. */
@@ -306,6 +319,7 @@ static void open_one(void *ctx, size_t i, size_t thread)
 static tacit_status check_entry(audit_work *w, const opened *o)
 {
     w->seen[AUDIT_SEEN_ENTRY]++;
+    audit_restore_look(w, o->status == TACIT_OK ? &o->entry : NULL);
     tacit_status status = audit_whole_leaf(w, o->leaf);
     if (status != TACIT_OK)
         return status;
@@ -452,6 +466,7 @@ static void work_free(audit_work *w)
         tacit_message_free(w->plans[i].plan);
     audit_whole_free(w);
     free(w->log_keys);
+    free(w->origins);
     for (size_t i = 0; i < w->device_count; i++)
         free(w->devices[i].runs);
     free(w->devices);
@@ -475,6 +490,8 @@ tacit_status tacit_audit_run(tacit_audit *out, const tacit_export *log,
         status = audit_whole_end(&w);
     if (status == TACIT_OK)
         status = report_devices(&w);
+    if (status == TACIT_OK)
+        status = audit_restore_report(&w);
     if (status == TACIT_OK)
         status = audit_report_rounds(&w);
     if (status == TACIT_OK)

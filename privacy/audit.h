@@ -3,11 +3,12 @@
  *
  * What nobody did wrong but a reader should know is a note, of the same form. One kind is
  * `inherited_adapter`: a lineage goes on from an adapter of another, as its schedule says, and the
- * epsilon of its versions is of its own rounds alone. The other is
- * `outdated_reserve` (privacy/ledger.h): signed under a policy that was in force no more when the
- * log took it. It counts as spent, so an epsilon above its cap may be nobody's fault. An update
- * accepted under it is the violation `outdated_accepted`. What no policy of the device ever allowed
- * is a violation whether an update follows or not. */
+ * epsilon of its versions is of its own rounds alone. Another is `restored`: the log went on from
+ * an older copy (privacy/restore.h). The third is `outdated_reserve` (privacy/ledger.h): signed
+ * under a policy that was in force no more when the log took it. It counts as spent, so an epsilon
+ * above its cap may be nobody's fault. An update accepted under it is the violation
+ * `outdated_accepted`. What no policy of the device ever allowed is a violation whether an update
+ * follows or not. */
 #ifndef TACIT_PRIVACY_AUDIT_H
 #define TACIT_PRIVACY_AUDIT_H
 

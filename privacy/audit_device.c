@@ -43,7 +43,7 @@ static tacit_status device_for_key(audit_work *w, const Tacit__Enrol *enrol, siz
     if (status != TACIT_OK)
         return status;
     *device = w->device_count++;
-    w->devices[*device] = (audit_device){0};
+    w->devices[*device] = (audit_device){.enrolled = w->at};
     memcpy(w->devices[*device].identity_key, enrol->identity_key.data, TACIT_SIGN_KEY_BYTES);
     return TACIT_OK;
 }
@@ -337,6 +337,20 @@ static tacit_status find_terms(audit_work *w, const Tacit__Reserve *r, const Tac
                         r->epsilon_cap, d->policy.epsilon_cap);
 }
 
+/* Its plan was lost with the entries that a restore lacks. */
+static tacit_status check_lost(audit_work *w, const Tacit__Reserve *r, const tacit_policy *terms,
+                               const audit_device *d)
+{
+    tacit_error reason;
+    if (!audit_may_resubmit(w, d))
+        return audit_note(w, "reserve_without_plan", "its plan is not logged before it");
+    tacit_status found = tacit_policy_check_reserve(terms, r, &reason);
+    if (found == TACIT_OK)
+        return TACIT_OK;
+    return audit_note(w, found == TACIT_REFUSED ? "under_policy" : "reserve_off_plan", "%s",
+                      reason.message);
+}
+
 /* Local training has no plan in the log: its reserve alone must be one that the device may make. */
 static tacit_status check_local(audit_work *w, const Tacit__Reserve *r, const tacit_policy *terms)
 {
@@ -348,13 +362,13 @@ static tacit_status check_local(audit_work *w, const Tacit__Reserve *r, const ta
 }
 
 static tacit_status reserve_plan(audit_work *w, const Tacit__Reserve *r, const audit_plan *p,
-                                 const tacit_policy *terms)
+                                 const tacit_policy *terms, const audit_device *d)
 {
     tacit_error reason;
     if (is_local(r))
         return check_local(w, r, terms);
     if (!p)
-        return audit_note(w, "reserve_without_plan", "its plan is not logged before it");
+        return check_lost(w, r, terms, d);
     if (tacit_reserve_follows_plan(r, p->plan, p->hash, &reason) != TACIT_OK)
         return audit_note(w, "reserve_off_plan", "%s", reason.message);
     if (tacit_policy_check(terms, p->plan, &reason) != TACIT_OK)
@@ -414,15 +428,19 @@ static tacit_status schedule_whole(audit_schedule *s, uint64_t values, tacit_err
     return status;
 }
 
-/* The whole that a first reserve admits: its schedule, or itself when it is local. */
+/* The whole that a first reserve admits: its schedule, or itself when it is local or neither plan
+ * nor schedule is logged. */
 static tacit_status whole_budget(audit_work *w, const Tacit__Reserve *r, size_t plan,
                                  tacit_budget *whole, tacit_error *reason)
 {
-    if (plan == AUDIT_NONE)
+    size_t schedule;
+    if (plan != AUDIT_NONE)
+        schedule = w->plans[plan].schedule;
+    else if (is_local(r) ||
+             !audit_map_find(&w->schedule_by_lineage, r->lineage.data, r->lineage.len, &schedule))
         return add_event(w, whole, r, true, reason);
-    const audit_plan *p = &w->plans[plan];
-    audit_schedule *s = &w->schedules[p->schedule];
-    tacit_status status = schedule_whole(s, p->plan->trainable_values, reason);
+    audit_schedule *s = &w->schedules[schedule];
+    tacit_status status = schedule_whole(s, r->values, reason);
     return status == TACIT_OK ? tacit_budget_join(whole, s->whole, reason) : status;
 }
 
@@ -563,6 +581,13 @@ tacit_status audit_reserve_retire(audit_work *w, audit_reserve *r)
     return status;
 }
 
+/* A reserve of a plan of before the restore, or of one that the log lacks. */
+static bool is_again(const audit_work *w, const Tacit__Reserve *r, size_t device, size_t plan)
+{
+    return !is_local(r) && audit_may_resubmit(w, &w->devices[device]) &&
+           (plan == AUDIT_NONE || w->plans[plan].entry < w->origins[w->origin_count - 1].entry);
+}
+
 static tacit_status take_reserve(audit_work *w, const tacit_entry *e, size_t device, size_t plan,
                                  bool outdated)
 {
@@ -579,7 +604,8 @@ static tacit_status take_reserve(audit_work *w, const tacit_entry *e, size_t dev
                                        .plan = plan,
                                        .next = AUDIT_NONE,
                                        .local = is_local(e->entry->reserve),
-                                       .outdated = outdated};
+                                       .outdated = outdated,
+                                       .again = is_again(w, e->entry->reserve, device, plan)};
     memcpy(w->reserves[row].leaf, e->leaf, TACIT_HASH_BYTES);
     if (plan != AUDIT_NONE && !w->plans[plan].closed) {
         w->reserves[row].next = w->plans[plan].reserves;
@@ -587,6 +613,9 @@ static tacit_status take_reserve(audit_work *w, const tacit_entry *e, size_t dev
     }
     if (plan != AUDIT_NONE && w->devices[device].plans_end <= w->plans[plan].entry)
         w->devices[device].plans_end = w->plans[plan].entry + 1;
+    if (plan != AUDIT_NONE && w->devices[device].new_plans <= w->plans[plan].entry)
+        w->devices[device].new_plans = w->plans[plan].entry + 1;
+    w->resubmitted += w->reserves[row].again;
     w->devices[device].reserves++;
     w->seen[is_local(e->entry->reserve) ? AUDIT_SEEN_LOCAL : AUDIT_SEEN_PLANNED]++;
     if (plan != AUDIT_NONE)
@@ -639,7 +668,7 @@ static tacit_status audit_reserve_entry(audit_work *w, const tacit_entry *e, siz
     bool outdated;
     tacit_status status = find_terms(w, r, p ? p->plan : NULL, d, &terms, &outdated);
     if (status == TACIT_OK)
-        status = reserve_plan(w, r, p, &terms);
+        status = reserve_plan(w, r, p, &terms, d);
     if (status == TACIT_OK)
         status = check_terms(w, r, d, &terms);
     if (status == TACIT_OK)
@@ -688,6 +717,7 @@ static tacit_status audit_spend(audit_work *w, const tacit_entry *e, size_t devi
                           r->spent ? "spent" : "abandoned");
     if (r->local)
         return audit_note(w, "local_update", "nothing of local training leaves a device");
+    audit_count_resubmitted(w, r->again ? 0 : r->entry);
     r->spent = true;
     memcpy(r->digest, s->update_digest.data, sizeof r->digest);
     w->devices[device].spends++;
@@ -706,6 +736,7 @@ static tacit_status audit_abandon(audit_work *w, const tacit_entry *e, size_t de
     if (r->abandoned || r->accepted)
         return audit_note(w, "duplicate_spend", "the reserve was %s before",
                           r->accepted ? "accepted" : "abandoned");
+    audit_count_resubmitted(w, r->again ? 0 : r->entry);
     r->abandoned = true;
     return audit_reserve_retire(w, r);
 }

@@ -45,6 +45,19 @@ static void tell_policy(const Tacit__PolicyChanged *p, char out[EVENT_TEXT])
              p->who, p->role, p->meaning, p->reason);
 }
 
+static void tell_restore(const Tacit__Restored *body, char out[EVENT_TEXT])
+{
+    tacit_restore r;
+    tacit_error malformed;
+    if (tacit_restore_read(&r, body, &malformed) == TACIT_OK)
+        snprintf(out, EVENT_TEXT,
+                 "from an older copy: '" WORDS "' goes on from the first %llu entries of '" WORDS
+                 "'",
+                 r.new_origin, (unsigned long long)r.size, r.old_origin);
+    else
+        snprintf(out, EVENT_TEXT, "from an older copy, by a statement that cannot be read");
+}
+
 /* False for kinds that the report shows elsewhere. */
 static bool tell(const Tacit__Entry *e, char out[EVENT_TEXT])
 {
@@ -73,9 +86,11 @@ static bool tell(const Tacit__Entry *e, char out[EVENT_TEXT])
         snprintf(out, EVENT_TEXT, "the log has a new key");
         return true;
     case TACIT__ENTRY__BODY_SERVER_START:
-        snprintf(out, EVENT_TEXT, "version '%.60s', origin '" WORDS "'%s", e->server_start->version,
-                 e->server_start->origin,
-                 e->server_start->previous_checkpoint.len ? ", restored from a backup" : "");
+        snprintf(out, EVENT_TEXT, "version '%.60s', origin '" WORDS "'", e->server_start->version,
+                 e->server_start->origin);
+        return true;
+    case TACIT__ENTRY__BODY_RESTORED:
+        tell_restore(e->restored, out);
         return true;
     default:
         return false;

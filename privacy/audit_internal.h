@@ -14,6 +14,7 @@
 #include "privacy/budget.h"
 #include "privacy/entry.h"
 #include "privacy/receipt.h"
+#include "privacy/restore.h"
 #include "privacy/tiles.h"
 #include "privacy/window.h"
 
@@ -82,6 +83,8 @@ typedef struct audit_device {
     uint64_t sequence, reserves, spends, accepted;
     uint64_t policy_serial; /* newest policy that its policy key signed; 0: none */
     uint64_t plans_end;     /* the newest plan that it took is the entry before this; 0: none */
+    uint64_t enrolled;      /* entry of its first enrolment */
+    uint64_t new_plans;     /* the newest plan it ever reserved is the entry before this; 0: none */
     audit_run *runs;        /* its private reserves in order, equal neighbours together */
     size_t run_count, run_capacity;
     uint8_t head[TACIT_HASH_BYTES];
@@ -116,6 +119,7 @@ typedef struct audit_reserve {
     size_t next; /* of the same plan, or of the free rows */
     uint8_t leaf[TACIT_HASH_BYTES];
     bool local, outdated;
+    bool again; /* about what was before a restore, brought again after it */
     uint8_t digest[TACIT_HASH_BYTES];
     bool spent, abandoned, decided, accepted;
 } audit_reserve;
@@ -152,8 +156,17 @@ typedef struct audit_receipt {
     void *message;
     tacit_checkpoint checkpoint; /* as stated; checked where `holds` */
     uint8_t leaf[TACIT_HASH_BYTES];
-    bool holds;
+    bool holds, device_signed;
+    bool is_logged; /* its entry is in the log, wherever */
+    const struct audit_origin
+        *left; /* its checkpoint is of this earlier origin; NULL: the newest */
 } audit_receipt;
+
+/* An origin that the log left by a restore. */
+typedef struct audit_origin {
+    uint64_t entry; /* of the restore */
+    tacit_restore restore;
+} audit_origin;
 
 /* What one round of an event amounts to: rho is costly, and fleets reserve alike. */
 typedef struct audit_price {
@@ -175,12 +188,23 @@ typedef struct audit_work {
     uint8_t (*log_keys)[TACIT_SIGN_KEY_BYTES]; /* all that were ever in force */
     size_t log_key_count, log_key_capacity;
 
+    bool has_operator_key; /* the first that a start named */
+    uint8_t operator_key[TACIT_SIGN_KEY_BYTES];
+    char first_origin[TACIT_NOTE_NAME_MAX + 1];
+    audit_origin *origins; /* those that the log has left, oldest first */
+    size_t origin_count, origin_capacity;
+    uint64_t resubmitted;  /* entries of devices that came again since the newest restore */
+    bool at_start_or_stop; /* the entry before this one is a start or a stop of the server */
+    uint64_t kept_size;    /* what a restore here would keep: without such entries at the end */
+    uint8_t kept_root[TACIT_HASH_BYTES];
+
     tacit_merkle_frontier tree;
     tacit_tiles *tiles;
     bool tile_complained;
     audit_mark *marks; /* ascending */
     size_t mark_count, mark_at;
     audit_receipt *receipts;
+    audit_map wanted; /* leaf hash -> its first receipt */
     audit_price prices[AUDIT_PRICES];
     size_t price_count;
     audit_device *devices;
@@ -239,6 +263,16 @@ tacit_status audit_revoke(audit_work *w, const tacit_entry *e) TACIT_MUST_CHECK;
 tacit_status audit_clone(audit_work *w, const tacit_entry *e) TACIT_MUST_CHECK;
 tacit_status audit_policy_changed(audit_work *w, const tacit_entry *e) TACIT_MUST_CHECK;
 tacit_status audit_own(audit_work *w, const tacit_entry *e) TACIT_MUST_CHECK; /* device-signed */
+
+/* audit_restore.c: for every entry before it is counted in the tree; of kind `restored`; which
+ * origin of this log a note is of (NULL: the newest, or none); whether a device may still bring
+ * again what a restore lost; that it did; for the report. */
+void audit_restore_look(audit_work *w, const tacit_entry *e);
+tacit_status audit_restored(audit_work *w, const tacit_entry *e) TACIT_MUST_CHECK;
+const audit_origin *audit_origin_of(const audit_work *w, const char *name);
+bool audit_may_resubmit(const audit_work *w, const audit_device *d);
+void audit_count_resubmitted(audit_work *w, uint64_t about_entry);
+tacit_status audit_restore_report(audit_work *w) TACIT_MUST_CHECK;
 
 tacit_status audit_schedule_logged(audit_work *w, const tacit_entry *e) TACIT_MUST_CHECK;
 tacit_status audit_plan_logged(audit_work *w, const tacit_entry *e) TACIT_MUST_CHECK;

@@ -68,6 +68,10 @@ static tacit_status receipts_read(audit_work *w)
         if (status != TACIT_OK)
             return tacit_fail_context(w->err, "%s", o->receipt_names[i]);
         tacit_merkle_leaf(r->leaf, r->receipt.entry.data, r->receipt.entry.size);
+        bool added; /* one of several receipts of an entry stands for all */
+        status = audit_map_add(&w->wanted, r->leaf, sizeof r->leaf, i, &added, w->err);
+        if (status != TACIT_OK)
+            return status;
         if (tacit_checkpoint_parse(&r->checkpoint, r->receipt.checkpoint.data,
                                    r->receipt.checkpoint.size, NULL) != TACIT_OK)
             r->checkpoint.size = 0; /* receipt_hold says why */
@@ -88,6 +92,7 @@ void audit_whole_free(audit_work *w)
 {
     for (size_t i = 0; w->receipts && i < w->options->receipt_count; i++)
         tacit_message_free(w->receipts[i].message);
+    audit_map_free(&w->wanted);
     free(w->receipts);
     free(w->marks);
     free(w->tiles);
@@ -111,6 +116,9 @@ tacit_status audit_whole_leaf(audit_work *w, const uint8_t leaf[TACIT_HASH_BYTES
 {
     const tacit_tile_sink sink = {w, compare_tile};
     audit_mark *mark = mark_here(w);
+    size_t wanted;
+    if (w->wanted.count && audit_map_find(&w->wanted, leaf, TACIT_HASH_BYTES, &wanted))
+        w->receipts[wanted].is_logged = true;
     if (mark) {
         mark_root(w, mark);
         mark->has_leaf = true;
@@ -122,16 +130,22 @@ tacit_status audit_whole_leaf(audit_work *w, const uint8_t leaf[TACIT_HASH_BYTES
 
 /* --- the whole --- */
 
+/* The name that the log has, or had before a restore. */
+static bool is_origin(const audit_work *w, const char *name)
+{
+    return strcmp(name, w->log->log_key.name) == 0 || audit_origin_of(w, name);
+}
+
 static tacit_status whole_keys(audit_work *w)
 {
     bool pinned = !w->options->log_key;
     for (size_t i = 0; i < w->log_key_count && !pinned; i++)
         pinned = memcmp(w->log_keys[i], w->options->log_key->key, TACIT_SIGN_KEY_BYTES) == 0;
-    if (!pinned ||
-        (w->options->log_key && strcmp(w->options->log_key->name, w->log->log_key.name) != 0))
+    if (!pinned || (w->options->log_key && !is_origin(w, w->options->log_key->name)))
         return audit_note_at(w, TACIT_AUDIT_NO_ENTRY, "wrong_log_key",
                              "the log was never under the pinned key");
-    if (memcmp(w->log_key.key, w->log->log_key.key, TACIT_SIGN_KEY_BYTES) != 0)
+    if (memcmp(w->log_key.key, w->log->log_key.key, TACIT_SIGN_KEY_BYTES) != 0 ||
+        strcmp(w->log_key.name, w->log->log_key.name) != 0)
         return audit_note_at(w, TACIT_AUDIT_NO_ENTRY, "wrong_log_key",
                              "the entries do not lead to the key in keys.txt");
     return TACIT_OK;
@@ -164,11 +178,18 @@ static tacit_status whole_checkpoint(audit_work *w)
                          "the first %llu entries have another root", (unsigned long long)c->size);
 }
 
-/* Verifies a note under any key that the log ever had, the newest first. */
+/* Verifies a note under any key that the log ever had, the newest first, for the origin that it
+ * names; *left is that one when it is an earlier one. */
 static tacit_status verify_by_log(const audit_work *w, tacit_span note, tacit_checkpoint *out,
-                                  tacit_error *reason)
+                                  const audit_origin **left, tacit_error *reason)
 {
     tacit_note_key key = w->log_key;
+    tacit_checkpoint stated;
+    *left = NULL;
+    if (tacit_checkpoint_parse(&stated, note.data, note.size, NULL) == TACIT_OK)
+        *left = audit_origin_of(w, stated.origin);
+    if (*left)
+        memcpy(key.name, stated.origin, sizeof key.name);
     tacit_status status = tacit_checkpoint_verify(out, note.data, note.size, &key, reason);
     for (size_t i = w->log_key_count; i > 0 && status == TACIT_INTEGRITY; i--) {
         tacit_error ignored;
@@ -185,18 +206,22 @@ static tacit_status cosigned_in_log(audit_work *w, uint64_t *size)
 {
     tacit_checkpoint c;
     tacit_error reason;
+    const audit_origin *left;
     const tacit_span note = {(const uint8_t *)w->log->cosigned, w->log->cosigned_size};
     *size = 0;
     if (!w->log->cosigned)
         return TACIT_OK;
-    if (verify_by_log(w, note, &c, &reason) != TACIT_OK)
+    if (verify_by_log(w, note, &c, &left, &reason) != TACIT_OK)
         return audit_note_at(w, TACIT_AUDIT_NO_ENTRY, "bad_cosignature", "%s", reason.message);
     const audit_mark *mark = mark_at(w, c.size);
+    bool same = mark && mark->has_root && memcmp(mark->root, c.root, sizeof c.root) == 0;
+    if (left && !same && c.size > left->restore.size)
+        return TACIT_OK; /* of what a restore lost: it says nothing about this log */
     if (!mark || !mark->has_root)
         return audit_note_at(w, TACIT_AUDIT_NO_ENTRY, "incomplete_export",
                              "a witness cosigned %llu entries, the export has %llu",
                              (unsigned long long)c.size, (unsigned long long)w->at);
-    if (memcmp(mark->root, c.root, sizeof c.root) != 0)
+    if (!same)
         return audit_note_at(w, TACIT_AUDIT_NO_ENTRY, "split_view",
                              "a witness cosigned another log with the same size %llu",
                              (unsigned long long)c.size);
@@ -255,7 +280,7 @@ static tacit_status receipt_hold(audit_work *w, audit_receipt *r, const char *na
 {
     tacit_error reason;
     tacit_entry e;
-    tacit_status held = verify_by_log(w, r->receipt.checkpoint, &r->checkpoint, &reason);
+    tacit_status held = verify_by_log(w, r->receipt.checkpoint, &r->checkpoint, &r->left, &reason);
     if (held == TACIT_OK)
         held = tacit_merkle_verify_inclusion(r->leaf, r->receipt.index, r->checkpoint.size,
                                              &r->receipt.inclusion, r->checkpoint.root, &reason);
@@ -264,9 +289,40 @@ static tacit_status receipt_hold(audit_work *w, audit_receipt *r, const char *na
     if (held != TACIT_OK)
         return audit_note_at(w, TACIT_AUDIT_NO_ENTRY, "bad_receipt", "%s: %s", name,
                              reason.message);
+    r->device_signed = e.device_signed;
     tacit_entry_close(&e);
     r->holds = true;
     return TACIT_OK;
+}
+
+static bool is_logged(const audit_work *w, const audit_receipt *r)
+{
+    size_t first;
+    return audit_map_find(&w->wanted, r->leaf, sizeof r->leaf, &first) &&
+           w->receipts[first].is_logged;
+}
+
+/* Of an origin that the log has left, later than what it took over: the tree is gone, but the entry
+ * must have stayed where it was, or have been brought again by the device that signed it. */
+static tacit_status receipt_lost(audit_work *w, const audit_receipt *r, const char *name)
+{
+    const tacit_restore *restore = &r->left->restore;
+    const tacit_checkpoint *c = &r->checkpoint;
+    const audit_mark *place = mark_at(w, r->receipt.index);
+    if (c->size == restore->last.size && memcmp(c->root, restore->last.root, sizeof c->root) != 0)
+        return audit_note_at(w, TACIT_AUDIT_NO_ENTRY, "split_view",
+                             "%s: the restore's last checkpoint, of %llu entries too, is of "
+                             "another tree",
+                             name, (unsigned long long)c->size);
+    if (r->receipt.index < restore->size &&
+        (!place || !place->has_leaf || memcmp(place->leaf, r->leaf, sizeof r->leaf) != 0))
+        return audit_note_at(w, r->receipt.index, "receipt_missing", "%s: its entry is not there",
+                             name);
+    if (is_logged(w, r) || !r->device_signed)
+        return TACIT_OK;
+    return audit_note_at(w, r->left->entry, "lost_entry",
+                         "%s: entry %llu of '%.60s' was lost here and never came again", name,
+                         (unsigned long long)r->receipt.index, restore->old_origin);
 }
 
 /* Against the entries. Equal roots mean equal entries, so the second complaint needs a collision of
@@ -274,6 +330,8 @@ static tacit_status receipt_hold(audit_work *w, audit_receipt *r, const char *na
 static tacit_status receipt_in_log(audit_work *w, const audit_receipt *r, const char *name)
 {
     const tacit_checkpoint *c = &r->checkpoint;
+    if (r->left && c->size > r->left->restore.size)
+        return receipt_lost(w, r, name);
     const audit_mark *size = mark_at(w, c->size), *place = mark_at(w, r->receipt.index);
     if (c->size > w->at || !size || !place)
         return audit_note_at(w, TACIT_AUDIT_NO_ENTRY, "incomplete_export",
@@ -289,13 +347,13 @@ static tacit_status receipt_in_log(audit_work *w, const audit_receipt *r, const 
     return TACIT_OK;
 }
 
-/* Against each other, whatever the export says: a log has one root of each size and one entry in
- * each place. */
+/* Against each other, whatever the export says: an origin has one root of each size and one entry
+ * in each place. */
 static tacit_status receipts_compare(audit_work *w, size_t i, size_t j)
 {
     const audit_receipt *a = &w->receipts[i], *b = &w->receipts[j];
     const char *const *names = w->options->receipt_names;
-    if (!a->holds || !b->holds)
+    if (!a->holds || !b->holds || a->left != b->left)
         return TACIT_OK;
     if (a->checkpoint.size == b->checkpoint.size &&
         memcmp(a->checkpoint.root, b->checkpoint.root, TACIT_HASH_BYTES) != 0)

@@ -3,6 +3,7 @@
 #include "common/text.h"
 #include "privacy/mechanism.h"
 #include "privacy/policy.h"
+#include "privacy/restore.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -234,10 +235,12 @@ static const char *check_key_rotated(const Tacit__Entry *e)
 static const char *check_server_start(const Tacit__Entry *e)
 {
     const Tacit__ServerStart *s = e->server_start;
-    return FIRST_OF(
-        need_text(s->version, "version is missing"), need_text(s->origin, "origin is missing"),
-        need_bytes(s->log_key, 32, "log_key has not 32 bytes"),
-        need_range(s->previous_checkpoint, 0, 16384, "previous_checkpoint is too long"));
+    return FIRST_OF(need_text(s->version, "version is missing"),
+                    need_text(s->origin, "origin is missing"),
+                    need_bytes(s->log_key, 32, "log_key has not 32 bytes"),
+                    s->operator_key.len == 0 || s->operator_key.len == 32
+                        ? NULL
+                        : "operator_key has neither 0 nor 32 bytes");
 }
 
 static const char *check_server_stop(const Tacit__Entry *e)
@@ -250,6 +253,13 @@ static const char *check_round_closed(const Tacit__Entry *e)
     const Tacit__RoundClosed *r = e->round_closed;
     return FIRST_OF(need_bytes(r->round_id, 16, "round_id has not 16 bytes"),
                     r->published ? NULL : need_text(r->reason, "reason is missing"));
+}
+
+static const char *check_restored(const Tacit__Entry *e)
+{
+    return FIRST_OF(need_range(e->restored->statement, 1, TACIT_RESTORE_STATEMENT_MAX,
+                               "statement is empty or too long"),
+                    need_bytes(e->restored->signature, 64, "signature has not 64 bytes"));
 }
 
 enum { SIGNED_BY_DEVICE = 1, ABOUT_DEVICE = 2 };
@@ -279,6 +289,7 @@ static const struct entry_kind {
     {TACIT__ENTRY__BODY_SERVER_START, "server_start", 0, check_server_start},
     {TACIT__ENTRY__BODY_SERVER_STOP, "server_stop", 0, check_server_stop},
     {TACIT__ENTRY__BODY_ROUND_CLOSED, "round_closed", 0, check_round_closed},
+    {TACIT__ENTRY__BODY_RESTORED, "restored", 0, check_restored},
 };
 
 static const struct entry_kind *find_kind(Tacit__Entry__BodyCase kind)

@@ -13,6 +13,11 @@
  * acknowledgement without a nonce, and no update under it is ever accepted. Whether it is outdated
  * is fixed with its entry: the same bytes again, a restart or a later policy do not change it.
  *
+ * *Resubmission*: a log that goes on from an older copy (privacy/restore.h) lacks entries that its
+ * devices have. They bring them again, in the order of their chains. A reserve whose plan was lost
+ * with it is logged and charged as it was signed, as an outdated one, if its device was enrolled
+ * before the restore and has reserved no plan that was logged after it.
+ *
  * Group commit: tacit_database_begin; for each request tacit_database_mark, appends and the
  * caller's own writes, tacit_database_keep; tacit_ledger_checkpoint; tacit_database_commit; only
  * then do replies with proofs leave. */
@@ -25,13 +30,15 @@
 #include "privacy/merkle.h"
 #include "privacy/note.h"
 #include "privacy/policy.h"
+#include "privacy/restore.h"
 
 typedef struct tacit_ledger tacit_ledger;
 
 /* Creates or migrates the tables and verifies the tail: the newest signed checkpoint's signature
  * and root, and the hash of every entry after it. TACIT_INTEGRITY when they do not fit. `origin`
- * names the log in its checkpoints; `log_key` signs them and the server's entries, and outlives
- * the ledger. An existing log of another origin or key is TACIT_INTEGRITY. */
+ * is the log's first name; after a restore checkpoints are signed under a later one
+ * (tacit_ledger_key). `log_key` signs them and the server's entries, and outlives the ledger. An
+ * existing log of another origin or key is TACIT_INTEGRITY. */
 tacit_status tacit_ledger_open(tacit_ledger **out, tacit_database *db, const char *origin,
                                const tacit_identity *log_key, tacit_error *err) TACIT_MUST_CHECK;
 void tacit_ledger_close(tacit_ledger *ledger);
@@ -78,6 +85,30 @@ tacit_status tacit_ledger_record(tacit_ledger *ledger, Tacit__Entry *entry, uint
  * from then on `new_key` (which outlives the ledger) signs. After a rollback reopen the ledger. */
 tacit_status tacit_ledger_rotate(tacit_ledger *ledger, const tacit_identity *new_key,
                                  tacit_error *err) TACIT_MUST_CHECK;
+
+/* Goes on as a new origin, in a folder that was restored from an older copy, inside the caller's
+ * transaction: logs a `restored` entry that `operator_id` signs, and signs the first checkpoint of
+ * the new origin. What the old origin keeps are the entries before the starts and stops at the end,
+ * which may be the copy's own. `last_note`: the newest checkpoint known of the old origin, NULL
+ * when none is newer than the copy. *index and *done (may be NULL) receive what was logged. After a
+ * rollback reopen the ledger.
+ *
+ * TACIT_REFUSED: the log names no operator key. TACIT_INTEGRITY: it names another one, or
+ * `last_note` (TACIT_BAD_INPUT: malformed) is no checkpoint of this log that is as new as the copy.
+ */
+tacit_status tacit_ledger_restore(tacit_ledger *ledger, const tacit_identity *operator_id,
+                                  const char *last_note, tacit_restore *done, uint64_t *index,
+                                  tacit_error *err) TACIT_MUST_CHECK;
+
+/* A `restored` entry of the log. */
+typedef struct tacit_ledger_restored {
+    uint64_t index, size; /* of the entry; what the new origin took over */
+} tacit_ledger_restored;
+/* Those that led from an earlier origin to the one in force, oldest first. TACIT_NOT_FOUND when
+ * `origin` is none of this log's earlier ones. */
+tacit_status tacit_ledger_restores_since(tacit_ledger *ledger, const char *origin,
+                                         tacit_ledger_restored out[TACIT_RESTORES_MAX], size_t *n,
+                                         tacit_error *err) TACIT_MUST_CHECK;
 
 tacit_status tacit_ledger_size(tacit_ledger *ledger, uint64_t *size,
                                tacit_error *err) TACIT_MUST_CHECK;

@@ -1,6 +1,7 @@
 /* Shared by the files of the ledger alone: ledger_store.c keeps the tree, ledger_kinds_store.c the
  * state that entries of each kind leave behind, ledger_signed_store.c what policy keys signed,
- * ledger_afford_store.c answers what an account holds. */
+ * ledger_restore_store.c under which origin the log goes on, ledger_afford_store.c answers what an
+ * account holds. */
 #ifndef TACIT_PRIVACY_LEDGER_INTERNAL_H
 #define TACIT_PRIVACY_LEDGER_INTERNAL_H
 
@@ -16,6 +17,19 @@ struct tacit_ledger {
  * number `index`. */
 tacit_status ledger_apply(tacit_ledger *ledger, const tacit_entry *entry, uint64_t index,
                           tacit_error *err) TACIT_MUST_CHECK;
+
+/* Of kinds `server_start` and `restored`. */
+tacit_status ledger_apply_server_start(tacit_ledger *ledger, const tacit_entry *entry,
+                                       uint64_t index, tacit_error *err) TACIT_MUST_CHECK;
+tacit_status ledger_apply_restored(tacit_ledger *ledger, const tacit_entry *entry, uint64_t index,
+                                   tacit_error *err) TACIT_MUST_CHECK;
+
+/* The origin's name in force, once the first one is checked. */
+tacit_status ledger_load_generation(tacit_ledger *ledger, tacit_error *err) TACIT_MUST_CHECK;
+
+/* Whether a reserve of this device may be of a plan that the log lacks (ledger.h, resubmission). */
+tacit_status ledger_plan_may_be_lost(tacit_ledger *ledger, const tacit_entry *reserve, bool *may,
+                                     tacit_error *err) TACIT_MUST_CHECK;
 
 /* What the log knows of a device's account. */
 typedef struct ledger_budget {

@@ -267,11 +267,27 @@ static tacit_status declare_policy(tacit_ledger *ledger, ledger_account *a,
     return TACIT_OK;
 }
 
+static tacit_status device_insert_row(tacit_ledger *ledger, const tacit_entry *e, uint64_t index,
+                                      tacit_error *err)
+{
+    tacit_statement *s;
+    tacit_status status =
+        tacit_statement_begin(ledger->db, &s,
+                              "INSERT INTO ledger_device (device, identity_key, revoked, frozen,"
+                              " idx) VALUES ($1, $2, 0, 0, $3)",
+                              err);
+    if (status != TACIT_OK)
+        return status;
+    tacit_bind_blob(s, 1, e->entry->device.data, e->entry->device.len);
+    tacit_bind_blob(s, 2, e->entry->enrol->identity_key.data, TACIT_SIGN_KEY_BYTES);
+    tacit_bind_u64(s, 3, index);
+    return tacit_statement_finish(s, err);
+}
+
 /* The same key may come back under a new pseudonym: chain and account go on. */
 static tacit_status apply_enrol(tacit_ledger *ledger, const tacit_entry *e, uint64_t index,
                                 tacit_error *err)
 {
-    (void)index;
     const Tacit__Enrol *enrol = e->entry->enrol;
     ledger_account a;
     bool key_is_new;
@@ -293,12 +309,7 @@ static tacit_status apply_enrol(tacit_ledger *ledger, const tacit_entry *e, uint
     status = account_write(ledger, &a, err);
     if (status != TACIT_OK)
         return status;
-    const tacit_span row[] = {tacit_span_of(e->entry->device), tacit_span_of(enrol->identity_key)};
-    status = run_blobs(ledger,
-                       "INSERT INTO ledger_device (device, identity_key, revoked, frozen) VALUES"
-                       " ($1, $2, 0, 0)",
-                       row, 2, err);
-    return taken(status, "that pseudonym is a device's", err);
+    return taken(device_insert_row(ledger, e, index, err), "that pseudonym is a device's", err);
 }
 
 static tacit_status apply_about_device(tacit_ledger *ledger, const tacit_entry *e, uint64_t index,
@@ -535,18 +546,6 @@ static tacit_status apply_nothing(tacit_ledger *ledger, const tacit_entry *e, ui
     return TACIT_OK;
 }
 
-static tacit_status apply_server_start(tacit_ledger *ledger, const tacit_entry *e, uint64_t index,
-                                       tacit_error *err)
-{
-    (void)index;
-    const Tacit__ServerStart *s = e->entry->server_start;
-    if (strcmp(s->origin, ledger->key.name) == 0 &&
-        memcmp(s->log_key.data, ledger->key.key, TACIT_SIGN_KEY_BYTES) == 0)
-        return TACIT_OK;
-    return tacit_fail(err, TACIT_INTEGRITY,
-                      "ledger: the server starts under another origin or key");
-}
-
 static tacit_status apply_key_rotated(tacit_ledger *ledger, const tacit_entry *e, uint64_t index,
                                       tacit_error *err)
 {
@@ -740,20 +739,46 @@ static tacit_status judge_local(tacit_ledger *ledger, const Tacit__Reserve *r,
     return status;
 }
 
-static tacit_status reserve_judge(tacit_ledger *ledger, const Tacit__Reserve *r,
-                                  const ledger_account *a, bool *outdated, tacit_error *err)
+/* What the log says to a reserve: `outdated` (ledger.h), and whether its plan was lost. */
+typedef struct verdict {
+    bool outdated, lost_plan;
+} verdict;
+
+/* Brought again after a restore: the reserve alone must be one that the device may make, as one of
+ * local training. */
+static tacit_status judge_lost(tacit_ledger *ledger, const tacit_entry *e, const ledger_account *a,
+                               verdict *v, tacit_error *err)
+{
+    bool may;
+    tacit_error none;
+    tacit_status status = ledger_plan_may_be_lost(ledger, e, &may, &none);
+    if (status != TACIT_OK)
+        return tacit_fail(err, status, "%s", none.message);
+    if (!may) /* *err says that the plan is not logged */
+        return TACIT_NOT_FOUND;
+    status = judge_terms(ledger, e->entry->reserve, NULL, a, &v->outdated, err);
+    v->outdated = v->lost_plan = true;
+    return status;
+}
+
+static tacit_status reserve_judge(tacit_ledger *ledger, const tacit_entry *e,
+                                  const ledger_account *a, verdict *v, tacit_error *err)
 {
     Tacit__Plan *plan;
+    const Tacit__Reserve *r = e->entry->reserve;
+    *v = (verdict){.outdated = false};
     if (r->round_id.len == 0)
-        return judge_local(ledger, r, a, outdated, err);
+        return judge_local(ledger, r, a, &v->outdated, err);
     tacit_status status = message_by_hash(
         ledger, "SELECT bytes FROM ledger_plan WHERE hash = $1", "plan of this reserve",
         r->plan_hash, &tacit__plan__descriptor, (ProtobufCMessage **)(void *)&plan, err);
+    if (status == TACIT_NOT_FOUND)
+        return judge_lost(ledger, e, a, v, err);
     if (status != TACIT_OK)
         return status;
     status = refuse_claim(tacit_reserve_follows_plan(r, plan, r->plan_hash.data, err), err);
     if (status == TACIT_OK)
-        status = judge_terms(ledger, r, plan, a, outdated, err);
+        status = judge_terms(ledger, r, plan, a, &v->outdated, err);
     tacit_message_free(plan);
     return status;
 }
@@ -795,8 +820,8 @@ static tacit_status reserve_schedule_check(tacit_ledger *ledger, const Tacit__Re
 
 /* The account has what was reserved, whatever the cap is by now; what a reserve says of itself must
  * be true, and within the cap that it states. */
-static tacit_status reserve_charge(tacit_ledger *ledger, const Tacit__Reserve *r, ledger_account *a,
-                                   tacit_error *err)
+static tacit_status reserve_charge(tacit_ledger *ledger, const Tacit__Reserve *r, const verdict *v,
+                                   ledger_account *a, tacit_error *err)
 {
     bool seen;
     double epsilon;
@@ -812,7 +837,7 @@ static tacit_status reserve_charge(tacit_ledger *ledger, const Tacit__Reserve *r
     tacit_status status = exists_blobs(
         ledger, "SELECT 1 FROM ledger_reserve WHERE identity_key = $1 AND lineage = $2 LIMIT 1",
         key, 2, &seen, err);
-    if (status == TACIT_OK && !seen && r->round_id.len)
+    if (status == TACIT_OK && !seen && r->round_id.len && !v->lost_plan)
         status = reserve_schedule_check(ledger, r, a, err);
     if (status == TACIT_OK)
         status = tacit_budget_event(&event, r, err);
@@ -834,14 +859,15 @@ static tacit_status reserve_charge(tacit_ledger *ledger, const Tacit__Reserve *r
 }
 
 static tacit_status reserve_insert(tacit_ledger *ledger, const tacit_entry *e, uint64_t index,
-                                   const ledger_account *a, bool outdated, tacit_error *err)
+                                   const ledger_account *a, const verdict *v, tacit_error *err)
 {
     tacit_statement *s;
     const Tacit__Reserve *r = e->entry->reserve;
     tacit_status status = tacit_statement_begin(
         ledger->db, &s,
         "INSERT INTO ledger_reserve (leaf, idx, device, identity_key, plan_hash, lineage,"
-        " abandoned, decided, accepted, outdated) VALUES ($1, $2, $3, $4, $5, $6, 0, 0, 0, $7)",
+        " abandoned, decided, accepted, outdated, lost_plan)"
+        " VALUES ($1, $2, $3, $4, $5, $6, 0, 0, 0, $7, $8)",
         err);
     if (status != TACIT_OK)
         return status;
@@ -851,20 +877,20 @@ static tacit_status reserve_insert(tacit_ledger *ledger, const tacit_entry *e, u
     tacit_bind_blob(s, 4, a->identity_key, TACIT_SIGN_KEY_BYTES);
     tacit_bind_blob(s, 5, r->plan_hash.data, r->plan_hash.len);
     tacit_bind_blob(s, 6, r->lineage.data, r->lineage.len);
-    tacit_bind_i64(s, 7, outdated);
+    tacit_bind_i64(s, 7, v->outdated);
+    tacit_bind_i64(s, 8, v->lost_plan);
     return taken(tacit_statement_finish(s, err), "the device reserved that plan", err);
 }
 
 static tacit_status device_reserve(tacit_ledger *ledger, const tacit_entry *e, uint64_t index,
                                    ledger_account *a, tacit_error *err)
 {
-    const Tacit__Reserve *r = e->entry->reserve;
-    bool outdated;
-    tacit_status status = reserve_judge(ledger, r, a, &outdated, err);
+    verdict v;
+    tacit_status status = reserve_judge(ledger, e, a, &v, err);
     if (status == TACIT_OK)
-        status = reserve_charge(ledger, r, a, err);
+        status = reserve_charge(ledger, e->entry->reserve, &v, a, err);
     if (status == TACIT_OK)
-        status = reserve_insert(ledger, e, index, a, outdated, err);
+        status = reserve_insert(ledger, e, index, a, &v, err);
     return status;
 }
 
@@ -896,8 +922,10 @@ static tacit_status device_spend(tacit_ledger *ledger, const tacit_entry *e, uin
                           r.spent ? "spent" : "abandoned");
     const tacit_span plan = {r.plan_hash, TACIT_HASH_BYTES};
     bool planned;
-    status =
-        exists_blobs(ledger, "SELECT 1 FROM ledger_plan WHERE hash = $1", &plan, 1, &planned, err);
+    status = exists_blobs(ledger,
+                          "SELECT 1 FROM ledger_plan WHERE hash = $1 UNION ALL"
+                          " SELECT 1 FROM ledger_reserve WHERE plan_hash = $1 AND lost_plan = 1",
+                          &plan, 1, &planned, err);
     if (status == TACIT_OK && !planned)
         status =
             tacit_fail(err, TACIT_REFUSED, "ledger: nothing of local training leaves a device");
@@ -962,9 +990,10 @@ static const struct {
     {TACIT__ENTRY__BODY_ROLLED_BACK, apply_nothing, NULL},
     {TACIT__ENTRY__BODY_POLICY_CHANGED, apply_policy_changed, NULL},
     {TACIT__ENTRY__BODY_KEY_ROTATED, apply_key_rotated, NULL},
-    {TACIT__ENTRY__BODY_SERVER_START, apply_server_start, NULL},
+    {TACIT__ENTRY__BODY_SERVER_START, ledger_apply_server_start, NULL},
     {TACIT__ENTRY__BODY_SERVER_STOP, apply_nothing, NULL},
     {TACIT__ENTRY__BODY_ROUND_CLOSED, apply_nothing, NULL},
+    {TACIT__ENTRY__BODY_RESTORED, ledger_apply_restored, NULL},
 };
 
 static tacit_status apply_by_device(tacit_ledger *ledger, const tacit_entry *e, uint64_t index,
@@ -1074,36 +1103,4 @@ tacit_status tacit_ledger_reserve_get(tacit_ledger *ledger, const uint8_t leaf[T
 done:
     tacit_statement_end(s);
     return status;
-}
-
-tacit_status tacit_ledger_rotate(tacit_ledger *ledger, const tacit_identity *new_key,
-                                 tacit_error *err)
-{
-    uint8_t both[2 * TACIT_SIGN_KEY_BYTES], by_old[TACIT_SIGNATURE_BYTES],
-        by_new[TACIT_SIGNATURE_BYTES];
-    memcpy(both, ledger->key.key, TACIT_SIGN_KEY_BYTES);
-    memcpy(both + TACIT_SIGN_KEY_BYTES, tacit_identity_sign_key(new_key), TACIT_SIGN_KEY_BYTES);
-    tacit_status status =
-        tacit_identity_sign(ledger->log_id, TACIT_ROTATE_DOMAIN, both, sizeof both, by_old, err);
-    if (status == TACIT_OK)
-        status = tacit_identity_sign(new_key, TACIT_ROTATE_DOMAIN, both, sizeof both, by_new, err);
-    if (status != TACIT_OK)
-        return status;
-    Tacit__Entry entry = TACIT__ENTRY__INIT;
-    Tacit__KeyRotated rotated = TACIT__KEY_ROTATED__INIT;
-    entry.body_case = TACIT__ENTRY__BODY_KEY_ROTATED;
-    entry.key_rotated = &rotated;
-    rotated.old_key = tacit_field_of(both, TACIT_SIGN_KEY_BYTES);
-    rotated.new_key = tacit_field_of(both + TACIT_SIGN_KEY_BYTES, TACIT_SIGN_KEY_BYTES);
-    rotated.signature_old = tacit_field_of(by_old, sizeof by_old);
-    rotated.signature_new = tacit_field_of(by_new, sizeof by_new);
-    status = tacit_ledger_record(ledger, &entry, NULL, NULL, err);
-    if (status != TACIT_OK)
-        return status;
-    /* The newest checkpoint must verify under the key in force: sign one at once. */
-    char note[TACIT_CHECKPOINT_MAX];
-    uint64_t size;
-    ledger->log_id = new_key;
-    memcpy(ledger->key.key, tacit_identity_sign_key(new_key), TACIT_SIGN_KEY_BYTES);
-    return tacit_ledger_checkpoint(ledger, note, &size, err);
 }

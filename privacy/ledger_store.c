@@ -44,6 +44,13 @@ static const char *const ledger_sql[] = {
     "CREATE TABLE ledger_enrolment (identity_key BLOB NOT NULL, policy_key BLOB NOT NULL,"
     " policy BLOB NOT NULL, PRIMARY KEY (identity_key, policy_key, policy)) STRICT;"
     "INSERT INTO ledger_enrolment SELECT identity_key, policy_key, policy FROM ledger_account;",
+    /* ledger_origin.origin is the log's first name; a device's idx is that of its enrolment, 0 in
+     * logs of before, which were never restored. */
+    "CREATE TABLE ledger_restored (generation INTEGER PRIMARY KEY, idx INTEGER NOT NULL,"
+    " old_origin TEXT NOT NULL UNIQUE, size INTEGER NOT NULL) STRICT;"
+    "ALTER TABLE ledger_origin ADD COLUMN operator_key BLOB;"
+    "ALTER TABLE ledger_device ADD COLUMN idx INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE ledger_reserve ADD COLUMN lost_plan INTEGER NOT NULL DEFAULT 0;",
 };
 const tacit_migrations ledger_migrations = {"ledger", ledger_sql,
                                             sizeof ledger_sql / sizeof ledger_sql[0]};
@@ -371,6 +378,38 @@ tacit_status tacit_ledger_checkpoint(tacit_ledger *ledger, char note[TACIT_CHECK
     return status;
 }
 
+tacit_status tacit_ledger_rotate(tacit_ledger *ledger, const tacit_identity *new_key,
+                                 tacit_error *err)
+{
+    uint8_t both[2 * TACIT_SIGN_KEY_BYTES], by_old[TACIT_SIGNATURE_BYTES],
+        by_new[TACIT_SIGNATURE_BYTES];
+    memcpy(both, ledger->key.key, TACIT_SIGN_KEY_BYTES);
+    memcpy(both + TACIT_SIGN_KEY_BYTES, tacit_identity_sign_key(new_key), TACIT_SIGN_KEY_BYTES);
+    tacit_status status =
+        tacit_identity_sign(ledger->log_id, TACIT_ROTATE_DOMAIN, both, sizeof both, by_old, err);
+    if (status == TACIT_OK)
+        status = tacit_identity_sign(new_key, TACIT_ROTATE_DOMAIN, both, sizeof both, by_new, err);
+    if (status != TACIT_OK)
+        return status;
+    Tacit__Entry entry = TACIT__ENTRY__INIT;
+    Tacit__KeyRotated rotated = TACIT__KEY_ROTATED__INIT;
+    entry.body_case = TACIT__ENTRY__BODY_KEY_ROTATED;
+    entry.key_rotated = &rotated;
+    rotated.old_key = tacit_field_of(both, TACIT_SIGN_KEY_BYTES);
+    rotated.new_key = tacit_field_of(both + TACIT_SIGN_KEY_BYTES, TACIT_SIGN_KEY_BYTES);
+    rotated.signature_old = tacit_field_of(by_old, sizeof by_old);
+    rotated.signature_new = tacit_field_of(by_new, sizeof by_new);
+    status = tacit_ledger_record(ledger, &entry, NULL, NULL, err);
+    if (status != TACIT_OK)
+        return status;
+    /* The newest checkpoint must verify under the key in force: sign one at once. */
+    char note[TACIT_CHECKPOINT_MAX];
+    uint64_t size;
+    ledger->log_id = new_key;
+    memcpy(ledger->key.key, tacit_identity_sign_key(new_key), TACIT_SIGN_KEY_BYTES);
+    return tacit_ledger_checkpoint(ledger, note, &size, err);
+}
+
 static tacit_status checkpoint_replace(tacit_ledger *ledger, uint64_t size, const char *note,
                                        tacit_error *err)
 {
@@ -542,6 +581,8 @@ tacit_status tacit_ledger_open(tacit_ledger **out, tacit_database *db, const cha
         status = tacit_database_migrate(db, &ledger_migrations, err);
     if (status == TACIT_OK)
         status = origin_check(ledger, err);
+    if (status == TACIT_OK)
+        status = ledger_load_generation(ledger, err);
     if (status == TACIT_OK)
         status = tail_check(ledger, err);
     if (status == TACIT_OK)

@@ -57,8 +57,9 @@ static tacit_status check_contents(const server_config_choice *choice, tacit_err
     return tacit_status_of_input(status, err);
 }
 
-static tacit_status make_folder(const char *dir, const char *origin, server_config_choice *choice,
-                                tacit_option_list *mmproj, tacit_error *err)
+static tacit_status make_folder(const char *dir, const char *origin, const char *operator_key,
+                                server_config_choice *choice, tacit_option_list *mmproj,
+                                tacit_error *err)
 {
     init_files *files = calloc(1, sizeof *files);
     if (!files)
@@ -67,7 +68,7 @@ static tacit_status make_folder(const char *dir, const char *origin, server_conf
     if (status == TACIT_OK)
         status = check_contents(choice, err);
     if (status == TACIT_OK)
-        status = server_init(dir, origin, choice, err);
+        status = server_init(dir, origin, operator_key, choice, err);
     free(files);
     return status;
 }
@@ -75,7 +76,8 @@ static tacit_status make_folder(const char *dir, const char *origin, server_conf
 tacit_status cmd_init(int argc, char **argv, tacit_error *err)
 {
     char origin[TACIT_NOTE_NAME_MAX + 1] = "tacit/";
-    const char *host = "0.0.0.0", *model = NULL, *gate = NULL, *named = NULL, *dir;
+    const char *host = "0.0.0.0", *model = NULL, *gate = NULL, *named = NULL, *operator_key = NULL,
+               *dir;
     uint64_t port = 7443, enrol_port = 7444;
     tacit_option_list names = {0}, mmproj = {0};
     bool help;
@@ -126,6 +128,12 @@ tacit_status cmd_init(int argc, char **argv, tacit_error *err)
          .to = &named,
          .value = "NAME",
          .help = "name of the log (tacit/HOSTNAME)"},
+        {.name = "operator-key",
+         .kind = TACIT_OPTION_TEXT,
+         .to = &operator_key,
+         .value = "FILE",
+         .help =
+             "where the key that vouches for a restored log is, or is made; kept off this host"},
         {NULL},
     };
     const tacit_usage usage = {"tacit-server init", "DIR", 1, 1, "makes a server's folder"};
@@ -140,11 +148,11 @@ tacit_status cmd_init(int argc, char **argv, tacit_error *err)
         names.item[names.count++] = strcmp(host, "0.0.0.0") == 0 ? "127.0.0.1" : host;
     server_config_choice choice = {host,  port,        enrol_port,   names.item, names.count,
                                    model, mmproj.item, mmproj.count, gate};
-    status = make_folder(dir, origin, &choice, &mmproj, err);
+    status = make_folder(dir, origin, operator_key, &choice, &mmproj, err);
     if (status == TACIT_OK)
-        printf("%s is ready. Edit server.yaml, move keys/operator.key to offline media, then\n"
+        printf("%s is ready. Edit server.yaml, move %s to offline media, then\n"
                "  tacit-server run --dir %s\n  tacit-server token create --dir %s\n",
-               dir, dir, dir);
+               dir, operator_key ? operator_key : "keys/operator.key", dir, dir);
     return status;
 }
 

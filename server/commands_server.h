@@ -7,6 +7,7 @@
 
 tacit_status cmd_init(int argc, char **argv, tacit_error *err);
 tacit_status cmd_serve(int argc, char **argv, tacit_error *err);
+tacit_status cmd_restore(int argc, char **argv, tacit_error *err);
 
 /* The verb that argv[1], or argv[1] and argv[2], name; *words says how many. NULL: none. */
 const control_verb *operator_find(int argc, char **argv, int *words);

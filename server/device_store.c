@@ -366,6 +366,11 @@ tacit_status token_revoke(tacit_database *db, const char *id, tacit_error *err)
     return status;
 }
 
+tacit_status token_revoke_all(tacit_database *db, tacit_error *err)
+{
+    return tacit_database_run(db, "UPDATE server_token SET revoked = 1 WHERE used_ms = 0", err);
+}
+
 tacit_status token_each(tacit_database *db,
                         tacit_status (*each)(void *ctx, const token_row *row, tacit_error *err),
                         void *ctx, tacit_error *err)

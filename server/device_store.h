@@ -107,6 +107,8 @@ tacit_status token_used_by(tacit_database *db, const uint8_t token[TOKEN_BYTES],
                            uint8_t device[TACIT_DEVICE_BYTES], bool *used,
                            tacit_error *err) TACIT_MUST_CHECK;
 tacit_status token_revoke(tacit_database *db, const char *id, tacit_error *err) TACIT_MUST_CHECK;
+/* Those that nobody used, as far as this database knows. */
+tacit_status token_revoke_all(tacit_database *db, tacit_error *err) TACIT_MUST_CHECK;
 tacit_status token_each(tacit_database *db,
                         tacit_status (*each)(void *ctx, const token_row *row, tacit_error *err),
                         void *ctx, tacit_error *err) TACIT_MUST_CHECK;

@@ -18,7 +18,7 @@ tacit_status log_proof_consistency(log_proof *out, const server *s, uint64_t kno
     if (known_size > point->size)
         return tacit_fail(err, TACIT_INTEGRITY,
                           "the device holds a checkpoint of %llu entries, this log has %llu: the "
-                          "server was restored from an older copy",
+                          "server was restored from an older copy, and nobody vouched for that",
                           (unsigned long long)known_size, (unsigned long long)point->size);
     tacit_status status =
         tacit_ledger_consistency(s->ledger, known_size, point->size, &out->proof, err);

@@ -18,7 +18,9 @@ int main(int argc, char **argv)
     tacit_command commands[COMMANDS_MAX] = {
         {"init", "makes a server's folder", cmd_init},
         {"run", "serves a folder until it is told to stop", cmd_serve},
+        {"restore", "lets a folder that was restored from a backup go on", cmd_restore},
     };
+    const size_t own = 3;
     int words = 0;
     tacit_log_init(program, TACIT_LOG_INFO);
     const control_verb *verb = operator_find(argc, argv, &words);
@@ -33,8 +35,8 @@ int main(int argc, char **argv)
         }
         return tacit_exit_code(status);
     }
-    for (size_t i = 0; control_verbs[i].name && i + 3 < COMMANDS_MAX; i++)
-        commands[i + 2] =
+    for (size_t i = 0; control_verbs[i].name && i + own + 1 < COMMANDS_MAX; i++)
+        commands[i + own] =
             (tacit_command){control_verbs[i].name, control_verbs[i].summary, cmd_verb};
     return tacit_commands_main(program,
                                "the aggregation service: rounds, devices, budgets, adapters",

@@ -139,12 +139,15 @@ tacit_status method_declare_policy_finish(gate_call *call, const writer_point *p
 
 /* --- entries that the device lost --- */
 
+/* A reserve that was brought again after a restore may be of a plan that the log lacks. */
 static tacit_status find_planned(gate_call *call, shown *s, const tacit_entry *e, tacit_error *err)
 {
     if (e->entry->body_case != TACIT__ENTRY__BODY_RESERVE || e->entry->reserve->round_id.len == 0)
         return TACIT_OK;
-    return tacit_ledger_planned(call->server->ledger, e->entry->reserve->plan_hash.data, &s->plan,
-                                &s->plan_size, &s->schedule, &s->schedule_size, err);
+    tacit_status status =
+        tacit_ledger_planned(call->server->ledger, e->entry->reserve->plan_hash.data, &s->plan,
+                             &s->plan_size, &s->schedule, &s->schedule_size, err);
+    return status == TACIT_NOT_FOUND ? TACIT_OK : status;
 }
 
 static tacit_status load_own(gate_call *call, shown *s, const uint8_t leaf[TACIT_HASH_BYTES],

@@ -5,6 +5,7 @@
 #include "common/log.h"
 #include "common/message.h"
 #include "proto/plan.pb-c.h"
+#include "server/ahead.h"
 #include "server/log_proof.h"
 #include "server/registry_store.h"
 #include "server/round_machine.h"
@@ -16,7 +17,9 @@
 typedef struct checkin {
     Tacit__CheckInRequest *request;
     uint64_t known_size; /* of the checkpoint that the device holds; 0: none */
-    bool asked;          /* the plan below is for this device */
+    bool elsewhere;      /* that one is of an earlier origin of this log, or of none */
+    tacit_checkpoint held;
+    bool asked; /* the plan below is for this device */
     round_row round;
     lineage_row lineage;
     uint8_t *plan_entry;
@@ -32,9 +35,25 @@ typedef struct checkin {
     adapter_row newest, parent;
 } checkin;
 
+/* A device that an earlier origin of this log left behind is told of the newest one alone; what led
+ * there it asks for (RESTORED). */
+static tacit_status take_held(gate_call *call, checkin *c, tacit_error *err)
+{
+    const ProtobufCBinaryData note = c->request->checkpoint;
+    tacit_note_key log = *tacit_ledger_key(call->server->ledger);
+    tacit_status status = tacit_checkpoint_parse(&c->held, note.data, note.len, err);
+    if (status != TACIT_OK)
+        return status;
+    c->elsewhere = strcmp(c->held.origin, log.name) != 0;
+    memcpy(log.name, c->held.origin, sizeof log.name);
+    status = tacit_checkpoint_verify(&c->held, note.data, note.len, &log, err);
+    if (status == TACIT_OK && !c->elsewhere)
+        c->known_size = c->held.size;
+    return status;
+}
+
 tacit_status method_checkin_prepare(gate_call *call, tacit_error *err)
 {
-    tacit_checkpoint held;
     checkin *c = calloc(1, sizeof *c);
     if (!c)
         return tacit_fail(err, TACIT_NO_MEMORY, "check-in: no memory");
@@ -42,13 +61,7 @@ tacit_status method_checkin_prepare(gate_call *call, tacit_error *err)
     tacit_status status =
         TACIT_UNPACK(&c->request, tacit__check_in_request, call->received.request.body.data,
                      call->received.request.body.size, 65536, err);
-    if (status != TACIT_OK || c->request->checkpoint.len == 0)
-        return status;
-    status = tacit_checkpoint_verify(&held, c->request->checkpoint.data, c->request->checkpoint.len,
-                                     tacit_ledger_key(call->server->ledger), err);
-    if (status == TACIT_OK)
-        c->known_size = held.size;
-    return status;
+    return status == TACIT_OK && c->request->checkpoint.len ? take_held(call, c, err) : status;
 }
 
 /* TACIT_NOT_FOUND is an answer here. */
@@ -135,6 +148,21 @@ static tacit_status note_visit(gate_call *call, uint64_t active_version, tacit_e
     return device_seen(call->server->db, d->device, call->now_ms, active_version, err);
 }
 
+/* Whether the log was what the device follows. */
+static tacit_status check_left(gate_call *call, const checkin *c, tacit_error *err)
+{
+    tacit_ledger_restored since[TACIT_RESTORES_MAX];
+    size_t n;
+    tacit_status status =
+        tacit_ledger_restores_since(call->server->ledger, c->held.origin, since, &n, err);
+    return status == TACIT_NOT_FOUND
+               ? tacit_fail(err, TACIT_INTEGRITY,
+                            "the device follows the log '%.100s', this one is '%.100s' and never "
+                            "was that",
+                            c->held.origin, tacit_ledger_key(call->server->ledger)->name)
+               : status;
+}
+
 /* What the device declines, or does no more. A hash that is none of the running round's says
  * nothing new. */
 static tacit_status note_declined(gate_call *call, checkin *c, tacit_error *err)
@@ -172,6 +200,8 @@ tacit_status method_checkin_act(gate_call *call, tacit_error *err)
     checkin *c = call->own;
     tacit_ledger_device logged;
     tacit_status status = note_visit(call, c->request->active_version, err);
+    if (status == TACIT_OK && c->elsewhere)
+        return check_left(call, c, err);
     if (status == TACIT_OK)
         status = tacit_ledger_device_get(call->server->ledger, call->device.device, &logged, err);
     if (status == TACIT_OK)
@@ -195,7 +225,8 @@ typedef struct checkin_proofs {
     char note[TACIT_CHECKPOINT_MAX]; /* cosigned */
 } checkin_proofs;
 
-/* The newest cosigned checkpoint, for devices that take no plan without one. */
+/* The newest cosigned checkpoint, for devices that take no plan without one; a restore leaves none.
+ */
 static tacit_status add_cosigned(gate_call *call, const writer_point *point,
                                  Tacit__CheckInReply *reply, checkin_proofs *proofs,
                                  tacit_error *err)
@@ -204,7 +235,11 @@ static tacit_status add_cosigned(gate_call *call, const writer_point *point,
     bool found;
     tacit_status status =
         optional(tacit_ledger_cosigned(call->server->ledger, proofs->note, &size, err), &found);
-    if (status != TACIT_OK || !found)
+    tacit_checkpoint cosigned;
+    if (status == TACIT_OK && found)
+        status = tacit_checkpoint_parse(&cosigned, proofs->note, strlen(proofs->note), err);
+    if (status != TACIT_OK || !found ||
+        strcmp(cosigned.origin, tacit_ledger_key(call->server->ledger)->name) != 0)
         return status;
     status = log_proof_consistency(&proofs->cosigned, call->server, size, point, err);
     if (status != TACIT_OK)
@@ -269,6 +304,8 @@ tacit_status method_checkin_finish(gate_call *call, const writer_point *point, t
     checkin *c = call->own;
     Tacit__CheckInReply reply = TACIT__CHECK_IN_REPLY__INIT;
     checkin_proofs proofs;
+    if (c->known_size > point->size)
+        ahead_note(call->server, &c->held, tacit_span_of(c->request->checkpoint), point->size);
     tacit_status status =
         log_proof_consistency(&proofs.consistency, call->server, c->known_size, point, err);
     if (status == TACIT_OK && c->asked)

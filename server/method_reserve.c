@@ -138,8 +138,7 @@ tacit_status method_reserve_prepare(gate_call *call, tacit_error *err)
     p->request = request;
     p->bytes = request->entry;
     p->known_size = request->checkpoint_size;
-    return own_entry_open(call, p->bytes, TACIT__ENTRY__BODY_RESERVE, TACIT__ENTRY__BODY_RESERVE,
-                          &p->entry, err);
+    return own_entry_open(call, p->bytes, OWN_ENTRY(RESERVE), &p->entry, err);
 }
 
 tacit_status method_reserve_act(gate_call *call, tacit_error *err)
@@ -188,7 +187,8 @@ static tacit_status end_update(gate_call *call, const tacit_entry *entry, uint64
     return status == TACIT_CONFLICT ? TACIT_OK : status;
 }
 
-/* Takes the entry of a lost account as well: it ends all of a device's reserves. */
+/* Takes the entry of a lost account as well: it ends all of a device's reserves; and a spend whose
+ * upload has no round here any more, since a restored server lost it: the chain goes on over it. */
 tacit_status method_abandon_prepare(gate_call *call, tacit_error *err)
 {
     Tacit__AbandonRequest *request = NULL;
@@ -201,8 +201,9 @@ tacit_status method_abandon_prepare(gate_call *call, tacit_error *err)
         return status;
     p->request = request;
     p->bytes = request->entry;
-    return own_entry_open(call, p->bytes, TACIT__ENTRY__BODY_ABANDON,
-                          TACIT__ENTRY__BODY_ACCOUNT_LOST, &p->entry, err);
+    return own_entry_open(call, p->bytes,
+                          OWN_ENTRY(ABANDON) | OWN_ENTRY(ACCOUNT_LOST) | OWN_ENTRY(SPEND),
+                          &p->entry, err);
 }
 
 tacit_status method_abandon_act(gate_call *call, tacit_error *err)

@@ -154,8 +154,7 @@ tacit_status method_upload_begin_prepare(gate_call *call, tacit_error *err)
                      call->received.request.body.size, TACIT_MESSAGE_ENTRY_MAX, err);
     if (status != TACIT_OK || w->request->spend_entry.len == 0)
         return status;
-    return own_entry_open(call, w->request->spend_entry, TACIT__ENTRY__BODY_SPEND,
-                          TACIT__ENTRY__BODY_SPEND, &w->spend, err);
+    return own_entry_open(call, w->request->spend_entry, OWN_ENTRY(SPEND), &w->spend, err);
 }
 
 tacit_status method_upload_begin_act(gate_call *call, tacit_error *err)

@@ -41,6 +41,12 @@ tacit_status method_own_entry_act(gate_call *call, tacit_error *err);
 tacit_status method_own_entry_finish(gate_call *call, const writer_point *point, tacit_error *err);
 void method_account_release(gate_call *call);
 
+/* method_restored.c */
+tacit_status method_restored_prepare(gate_call *call, tacit_error *err);
+tacit_status method_restored_act(gate_call *call, tacit_error *err);
+tacit_status method_restored_finish(gate_call *call, const writer_point *point, tacit_error *err);
+void method_restored_release(gate_call *call);
+
 /* method_upload.c */
 tacit_status method_upload_begin_prepare(gate_call *call, tacit_error *err);
 tacit_status method_upload_begin_act(gate_call *call, tacit_error *err);

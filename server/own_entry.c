@@ -9,8 +9,8 @@ static bool is_own(const gate_call *call, const tacit_entry *e)
            memcmp(e->envelope->signer.data, call->device.identity_key, TACIT_SIGN_KEY_BYTES) == 0;
 }
 
-tacit_status own_entry_open(gate_call *call, ProtobufCBinaryData bytes, Tacit__Entry__BodyCase kind,
-                            Tacit__Entry__BodyCase other, tacit_entry *out, tacit_error *err)
+tacit_status own_entry_open(gate_call *call, ProtobufCBinaryData bytes, uint64_t kinds,
+                            tacit_entry *out, tacit_error *err)
 {
     tacit_status status = tacit_entry_open(out, bytes.data, bytes.len, err);
     if (status == TACIT_INTEGRITY)
@@ -18,11 +18,12 @@ tacit_status own_entry_open(gate_call *call, ProtobufCBinaryData bytes, Tacit__E
     if (status != TACIT_OK)
         return status;
     Tacit__Entry__BodyCase found = out->entry->body_case;
-    if ((found == kind || found == other) && is_own(call, out))
+    bool own = is_own(call, out);
+    if (own && kinds >> found & 1)
         return TACIT_OK;
     tacit_entry_close(out);
-    return tacit_fail(err, TACIT_BAD_INPUT, "expected an own '%s' entry, found '%s'",
-                      tacit_entry_kind_name(kind), tacit_entry_kind_name(found));
+    return tacit_fail(err, TACIT_BAD_INPUT, "%s entry '%s' is not what this request may bring",
+                      own ? "the device's" : "another's", tacit_entry_kind_name(found));
 }
 
 tacit_status own_entry_append(gate_call *call, const tacit_entry *entry, ProtobufCBinaryData bytes,

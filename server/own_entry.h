@@ -6,12 +6,13 @@
 #include "privacy/entry.h"
 #include "server/request_gate.h"
 
-/* Worker's thread. Opens a SignedEntry of the sender's own, of kind `kind` or `other`.
+#define OWN_ENTRY(kind) (UINT64_C(1) << TACIT__ENTRY__BODY_##kind)
+
+/* Worker's thread. Opens a SignedEntry of the sender's own, of one of `kinds` (OWN_ENTRY bits).
  * TACIT_BAD_INPUT for one of somebody else, of another kind, or with a wrong signature. Close it
  * with tacit_entry_close. */
-tacit_status own_entry_open(gate_call *call, ProtobufCBinaryData bytes, Tacit__Entry__BodyCase kind,
-                            Tacit__Entry__BodyCase other, tacit_entry *out,
-                            tacit_error *err) TACIT_MUST_CHECK;
+tacit_status own_entry_open(gate_call *call, ProtobufCBinaryData bytes, uint64_t kinds,
+                            tacit_entry *out, tacit_error *err) TACIT_MUST_CHECK;
 
 /* Appends it, with the bytes it was opened from, on the writer's thread. A chain that forks marks
  * the call, so that the gate freezes the device once this job is undone. `index` may be NULL. */

@@ -175,6 +175,16 @@ tacit_status round_fail(server *s, const round_row *round, const char *reason, t
     return status;
 }
 
+tacit_status round_fail_here(server *s, const uint8_t round_id[ROUND_ID_BYTES], const char *reason,
+                             tacit_error *err)
+{
+    closing c = {.server = s, .score = {NAN, NAN}, .reason = reason};
+    memcpy(c.terms.round.round_id, round_id, ROUND_ID_BYTES);
+    tacit_status status = fail_job(&c, err);
+    closing_free(&c);
+    return status;
+}
+
 /* --- aggregating --- */
 
 static tacit_status load_accepted(closing *c, tacit_error *err)

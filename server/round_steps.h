@@ -15,9 +15,13 @@ tacit_status round_aggregate(server *s, const round_row *round, tacit_error *err
 /* Evaluates the candidate and publishes it, or fails the round. */
 tacit_status round_evaluate(server *s, const round_row *round, const atomic_bool *stop,
                             tacit_error *err) TACIT_MUST_CHECK;
-/* Ends a round without a result and logs why: "quorum", "cancelled", "gate". */
+/* Ends a round without a result and logs why: "quorum", "cancelled", "gate", "restored". */
 tacit_status round_fail(server *s, const round_row *round, const char *reason,
                         tacit_error *err) TACIT_MUST_CHECK;
+
+/* The same from within a job of the writer, whose commit decides; nobody is told. */
+tacit_status round_fail_here(server *s, const uint8_t round_id[ROUND_ID_BYTES], const char *reason,
+                             tacit_error *err) TACIT_MUST_CHECK;
 
 /* Removes the sealed updates and candidates of rounds that have ended, whose keys are erased: after
  * each round, and at the start for what a crash left. */

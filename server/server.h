@@ -57,11 +57,16 @@ typedef struct server {
         uint32_t state, reserved, accepted, rejected;
     } told;
     struct server_events *events; /* what `watch` follows */
+    bool started;                 /* the start is logged, the stop will be */
+    uint64_t ahead_size;          /* the writer's: of DIR/ahead.checkpoint, 0: not looked at */
 } server;
 
 /* Loads configuration, keys, model and database, migrates, verifies the log's tail and logs the
  * start. TACIT_CONFLICT when another process serves the folder. */
 tacit_status server_open(server **out, const char *dir, tacit_error *err) TACIT_MUST_CHECK;
+/* The same for a command that works on a folder that nobody serves: no model is loaded and neither
+ * start nor stop is logged. */
+tacit_status server_open_idle(server **out, const char *dir, tacit_error *err) TACIT_MUST_CHECK;
 void server_close(server *s); /* logs the stop; NULL is fine */
 
 /* Listens and works until *stop becomes true (which a signal handler may set). Writes DIR/address.

@@ -36,18 +36,23 @@ static tacit_status write_text(const char *dir, const char *name, const char *te
 }
 
 /* Keys that an interrupted init made have signed nothing: they are as good as new ones. */
-static tacit_status make_identity(const char *dir, const char *name, tacit_identity **out,
-                                  tacit_error *err)
+static tacit_status make_identity(const char *path, tacit_identity **out, tacit_error *err)
 {
-    char path[PATH_MAX_HERE];
-    tacit_status status = tacit_file_join(path, sizeof path, dir, name, err);
-    if (status == TACIT_OK)
-        status = tacit_identity_create(out, path, err);
+    tacit_status status = tacit_identity_create(out, path, err);
     return status == TACIT_CONFLICT ? tacit_identity_load(out, path, err) : status;
 }
 
-/* The offline key: its public half stays, the private one is to be moved away. */
-static tacit_status make_operator_key(const char *dir, const char *origin, tacit_error *err)
+static tacit_status make_own_identity(const char *dir, const char *name, tacit_identity **out,
+                                      tacit_error *err)
+{
+    char path[PATH_MAX_HERE];
+    tacit_status status = tacit_file_join(path, sizeof path, dir, name, err);
+    return status == TACIT_OK ? make_identity(path, out, err) : status;
+}
+
+/* The offline key: its public half stays, the private one is elsewhere or is to be moved away. */
+static tacit_status make_operator_key(const char *dir, const char *origin, const char *path,
+                                      tacit_error *err)
 {
     tacit_identity *id = NULL;
     tacit_note_key key;
@@ -55,7 +60,8 @@ static tacit_status make_operator_key(const char *dir, const char *origin, tacit
     if ((size_t)snprintf(name, sizeof name, "%s/operator", origin) >= sizeof name)
         return tacit_fail(err, TACIT_USAGE, "--origin: expected at most %d characters",
                           TACIT_NOTE_NAME_MAX - 9);
-    tacit_status status = make_identity(dir, "keys/operator.key", &id, err);
+    tacit_status status = path ? make_identity(path, &id, err)
+                               : make_own_identity(dir, "keys/operator.key", &id, err);
     if (status == TACIT_OK)
         status = tacit_note_key_make(&key, name, tacit_identity_sign_key(id), err);
     tacit_identity_free(id);
@@ -120,8 +126,8 @@ static tacit_status check_unused(const char *dir, tacit_error *err)
     return status;
 }
 
-tacit_status server_init(const char *dir, const char *origin, const server_config_choice *choice,
-                         tacit_error *err)
+tacit_status server_init(const char *dir, const char *origin, const char *operator_key,
+                         const server_config_choice *choice, tacit_error *err)
 {
     tacit_identity *key = NULL;
     tacit_note_key probe;
@@ -129,11 +135,11 @@ tacit_status server_init(const char *dir, const char *origin, const server_confi
     tacit_status status;
     TACIT_TRY(check_unused(dir, err), done);
     TACIT_TRY(make_folders(dir, err), done);
-    TACIT_TRY(make_identity(dir, "keys/server.key", &key, err), done);
+    TACIT_TRY(make_own_identity(dir, "keys/server.key", &key, err), done);
     TACIT_TRY(tacit_note_key_make(&probe, origin, tacit_identity_sign_key(key), err), done);
     snprintf(line, sizeof line, "%s\n", origin);
     TACIT_TRY(write_text(dir, "keys/origin", line, err), done);
-    TACIT_TRY(make_operator_key(dir, origin, err), done);
+    TACIT_TRY(make_operator_key(dir, origin, operator_key, err), done);
     TACIT_TRY(make_nonce_key(dir, err), done);
     TACIT_TRY(make_certificates(dir, err), done);
     status = server_config_write(dir, choice, err); /* the last: with it the folder is whole */

@@ -118,6 +118,7 @@ static tacit_status log_start(void *ctx, tacit_error *err)
     body.version = version;
     body.origin = origin;
     body.log_key = tacit_field_of(log->key, TACIT_SIGN_KEY_BYTES);
+    body.operator_key = tacit_field_of(s->operator_key.key, TACIT_SIGN_KEY_BYTES);
     entry.body_case = TACIT__ENTRY__BODY_SERVER_START;
     entry.server_start = &body;
     return tacit_ledger_record(s->ledger, &entry, NULL, NULL, err);
@@ -143,36 +144,75 @@ static tacit_status load_model(server *s, tacit_error *err)
                             c->model_mmproj.count, NULL, err);
 }
 
-tacit_status server_open(server **out, const char *dir, tacit_error *err)
+static tacit_status new_server(server **out, const char *dir, tacit_error *err)
 {
     server *s = calloc(1, sizeof *s);
+    *out = s;
     if (!s)
         return tacit_fail(err, TACIT_NO_MEMORY, "server: no memory");
     s->lock = -1;
     pthread_mutex_init(&s->ca_lock, NULL);
     for (size_t i = 0; i < SERVER_UPLOAD_LOCKS; i++)
         pthread_mutex_init(&s->upload_lock[i], NULL);
-    tacit_status status = TACIT_OK;
-    if (!realpath(dir, s->dir)) {
-        status = tacit_fail(err, TACIT_BAD_INPUT, "%s: %s; make it with 'tacit-server init'", dir,
-                            strerror(errno));
-        goto done;
-    }
+    if (realpath(dir, s->dir))
+        return TACIT_OK;
+    return tacit_fail(err, TACIT_BAD_INPUT, "%s: %s; make it with 'tacit-server init'", dir,
+                      strerror(errno));
+}
+
+/* Everything but the model, and nothing is logged yet. */
+static tacit_status open_folder(server *s, tacit_error *err)
+{
+    tacit_status status;
     TACIT_TRY(lock_folder(s, err), done);
     TACIT_TRY(tacit_status_of_input(server_config_load(&s->config, s->dir, err), err), done);
     TACIT_TRY(tacit_status_of_input(load_keys(s, err), err), done);
     tacit_ca_set_days(s->ca, (unsigned)s->config.certificate_days);
+done:
+    return status;
+}
+
+static tacit_status open_log(server *s, tacit_error *err)
+{
+    tacit_status status = open_database(s, err);
+    if (status == TACIT_OK)
+        status = server_events_new(&s->events, err);
+    return status == TACIT_OK ? writer_start(&s->writer, s->db, sign_checkpoint, s, err) : status;
+}
+
+tacit_status server_open(server **out, const char *dir, tacit_error *err)
+{
+    server *s;
+    *out = NULL;
+    tacit_status status;
+    TACIT_TRY(new_server(&s, dir, err), done);
+    TACIT_TRY(open_folder(s, err), done);
     TACIT_TRY(tacit_status_of_input(load_model(s, err), err), done);
     if (s->config.gate_data)
         TACIT_TRY(tacit_status_of_input(gate_data_check(s->config.gate_data, err), err), done);
-    TACIT_TRY(open_database(s, err), done);
-    TACIT_TRY(server_events_new(&s->events, err), done);
-    TACIT_TRY(writer_start(&s->writer, s->db, sign_checkpoint, s, err), done);
+    TACIT_TRY(open_log(s, err), done);
     TACIT_TRY(writer_run(s->writer, log_start, NULL, s, err), done);
+    s->started = true;
     *out = s;
     return TACIT_OK;
 done:
     server_close(s);
+    return status;
+}
+
+tacit_status server_open_idle(server **out, const char *dir, tacit_error *err)
+{
+    server *s;
+    *out = NULL;
+    tacit_status status = new_server(&s, dir, err);
+    if (status == TACIT_OK)
+        status = open_folder(s, err);
+    if (status == TACIT_OK)
+        status = open_log(s, err);
+    if (status == TACIT_OK)
+        *out = s;
+    else
+        server_close(s);
     return status;
 }
 
@@ -183,7 +223,7 @@ void server_close(server *s)
     round_machine_stop(s->rounds);
     if (s->writer) {
         tacit_error err = {0};
-        if (writer_run(s->writer, log_stop, NULL, s, &err) != TACIT_OK)
+        if (s->started && writer_run(s->writer, log_stop, NULL, s, &err) != TACIT_OK)
             tacit_log_warn("the stop was not logged: %s", err.message);
         writer_stop(s->writer);
     }

@@ -57,6 +57,7 @@ typedef struct fake_lies {
     uint32_t fail_method;      /* requests of this method are answered so, and nothing is done */
     tacit_status fail_status;
     double epsilon_cap;             /* CHECK_IN's, 0: none */
+    bool no_operator_key;           /* ENROL's reply names none */
     void (*heard)(uint32_t method); /* called with every request, on the server's thread */
     void (*read)(const tacit_request *request); /* likewise, with all of it */
 } fake_lies;
@@ -73,6 +74,8 @@ typedef struct fake_server {
     int plan;        /* which one */
     uint64_t plan_index;
     uint64_t sequence; /* of the device's newest entry in the log */
+    uint64_t restored_at,
+        restored_size; /* where world_restored put its entry, what it kept; 0: none */
     uint8_t seal_public[TACIT_EXCHANGE_BYTES];
     tacit_secret seal_secret;
     fake_lies lie;
@@ -243,10 +246,51 @@ static void fake_enrol(fake_server *f, const tacit_received *in, fake_answer *a)
     r.server_key = tacit_field_of(tacit_identity_sign_key(f->w.log), TACIT_SIGN_KEY_BYTES);
     r.log_key = r.server_key;
     r.log_origin = origin;
+    if (!f->lie.no_operator_key)
+        r.operator_key =
+            tacit_field_of(tacit_identity_sign_key(f->w.operator_id), TACIT_SIGN_KEY_BYTES);
     r.checkpoint = tacit_field_of(note, strlen(note));
     r.entry_index = f->w.count - 1;
     fake_pack(a, &r);
     free(chain);
+    tacit_message_free(q);
+}
+
+/* The log goes on from all of its entries as another origin. */
+static inline void fake_restore(fake_server *f, const tacit_identity *signer)
+{
+    f->restored_at = f->restored_size = f->w.count;
+    world_restored(&f->w, f->restored_size, NULL, signer, NULL);
+}
+
+static void fake_restored(fake_server *f, const tacit_received *in, fake_answer *a)
+{
+    Tacit__RestoredRequest *q;
+    Tacit__RestoredReply r = TACIT__RESTORED_REPLY__INIT;
+    Tacit__RestoredStep step = TACIT__RESTORED_STEP__INIT, *steps = &step;
+    tacit_proof proof[3];
+    ProtobufCBinaryData fields[3][TACIT_PROOF_MAX];
+    char note[TACIT_CHECKPOINT_MAX];
+    OK(TACIT_UNPACK(&q, tacit__restored_request, in->request.body.data, in->request.body.size, 1024,
+                    &f->err));
+    fake_note(f, f->w.count, note);
+    fake_consistency(f, q->checkpoint_size, &proof[0]);
+    fake_inclusion(f, f->restored_at, &proof[1]);
+    fake_consistency(f, f->restored_size, &proof[2]);
+    for (int i = 0; i < 3; i++)
+        tacit_proof_to_fields(&proof[i], fields[i]);
+    step.entry = tacit_field_of(f->w.entry[f->restored_at].bytes, f->w.entry[f->restored_at].size);
+    step.index = f->restored_at;
+    step.inclusion = fields[1];
+    step.n_inclusion = proof[1].count;
+    step.growth = fields[2];
+    step.n_growth = proof[2].count;
+    r.steps = &steps;
+    r.n_steps = 1;
+    r.checkpoint = tacit_field_of(note, strlen(note));
+    r.consistency = fields[0];
+    r.n_consistency = proof[0].count;
+    fake_pack(a, &r);
     tacit_message_free(q);
 }
 
@@ -597,6 +641,9 @@ static void fake_dispatch(fake_server *f, const tacit_received *in, fake_answer 
         break;
     case TACIT__METHOD__METHOD_RECEIPT:
         fake_receipt(f, in, a);
+        break;
+    case TACIT__METHOD__METHOD_RESTORED:
+        fake_restored(f, in, a);
         break;
     case TACIT__METHOD__METHOD_ADAPTER_CHUNK:
         fake_adapter_chunk(f, in, a);

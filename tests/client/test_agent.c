@@ -345,6 +345,82 @@ static void a_strangers_checkpoint_stops_the_device(void **state)
     end(&s);
 }
 
+/* --- a server that was restored --- */
+
+/* Whose word moves a device to another origin: nobody's but the pinned operator's. */
+static void a_server_alone_moves_no_device(void **state)
+{
+    (void)state;
+    for (int lie = 0; lie < 4; lie++) {
+        scene s;
+        fake_start(&s.server);
+        s.server.lie.no_operator_key = lie == 3;
+        fake_device_make(&s.device, &s.server.tiny, 3);
+        fake_device_enrol(&s.device, &s.server);
+        tacit_identity *const signers[] = {s.server.w.log, s.server.w.stranger,
+                                           s.server.w.operator_id, s.server.w.operator_id};
+        fake_restore(&s.server, signers[lie]);
+        if (lie == 2) { /* it tells nobody how it came there */
+            s.server.lie.fail_method = TACIT__METHOD__METHOD_RESTORED;
+            s.server.lie.fail_status = TACIT_NOT_FOUND;
+        }
+        s.server.offer_plan = true;
+        expect_lie_found(&s);
+        assert_non_null(strstr(s.device.err.message, lie == 2 ? "vouches" : "operator key"));
+        s.server.lie.fail_status = TACIT_OK;
+        end(&s);
+    }
+}
+
+static void a_restored_server_is_followed(void **state)
+{
+    scene s;
+    (void)state;
+    begin(&s, 3);
+    expect_run(&s, TACIT_OK);
+    fake_restore(&s.server, s.server.w.operator_id);
+    s.server.offer_plan = true;
+    fake_publish(&s.server, 1, 0.01f);
+    expect_run(&s, TACIT_OK);
+    assert_int_equal(CALLS(RESTORED), 2);
+    assert_int_equal(account_of(&s).spends, 1);
+    fake_device_open(&s.device, CLIENT_READS);
+    assert_string_equal(s.device.client->enrolment.log.name, WORLD_ORIGIN "/2");
+    assert_int_equal(s.device.client->enrolment.log_generation, 2);
+    fake_device_close(&s.device);
+    assert_true(fake_device_has(&s.device, "receipts", "-origin2.receipt"));
+    end(&s);
+}
+
+/* A round that the device had reserved for when the server was lost: it is charged, brought again,
+ * and given up. */
+static void a_restore_ends_the_open_round(void **state)
+{
+    scene s;
+    (void)state;
+    begin(&s, 3);
+    s.server.offer_plan = true;
+    s.server.lie.fail_method = TACIT__METHOD__METHOD_RESERVE;
+    s.server.lie.fail_status = TACIT_AGAIN;
+    assert_int_not_equal(run_once(&s, 200), TACIT_OK);
+    assert_int_equal(account_of(&s).reserves, 1);
+    s.server.lie.fail_status = TACIT_OK;
+    s.server.offer_plan = false;
+    fake_restore(&s.server, s.server.w.operator_id);
+    s.server.n_calls = 0;
+    expect_run(&s, TACIT_OK);
+    tacit_account_status now = account_of(&s);
+    assert_int_equal(now.reserves, 1);
+    assert_int_equal(now.abandons, 1);
+    assert_int_equal(now.spends, 0);
+    assert_int_equal(now.unacknowledged, 0);
+    assert_true(now.epsilon > 0);
+    assert_int_equal(CALLS(RESERVE), 1);
+    assert_int_equal(CALLS(ABANDON), 1);
+    assert_int_equal(CALLS(UPLOAD_BEGIN), 0);
+    end(&s);
+}
+
 /* --- a witness in the policy --- */
 
 static void name_witness(scene *s)
@@ -753,6 +829,9 @@ int main(void)
         cmocka_unit_test(a_shrunken_log_stops_the_device),
         cmocka_unit_test(another_history_stops_the_device),
         cmocka_unit_test(a_strangers_checkpoint_stops_the_device),
+        cmocka_unit_test(a_server_alone_moves_no_device),
+        cmocka_unit_test(a_restored_server_is_followed),
+        cmocka_unit_test(a_restore_ends_the_open_round),
         cmocka_unit_test(a_plan_waits_for_the_witness),
         cmocka_unit_test(a_false_receipt_starts_no_training),
         cmocka_unit_test(a_late_reserve_is_abandoned_and_stays_spent),

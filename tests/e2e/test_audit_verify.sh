@@ -39,7 +39,7 @@ expect 6 'non_private' verify "$work/none"
 expect 0 'epsilon against the server infinite' verify "$work/none" --allow-non-private
 
 # Every check has its line: what was looked at, what was not, and why.
-expect 0 'checks: 25 passed, 0 failed, 10 skipped' verify "$work/clean"
+expect 0 'checks: 25 passed, 0 failed, 11 skipped' verify "$work/clean"
 expect 0 'pass +signatures +.*\(entries: 44\)' verify "$work/clean"
 expect 0 'skipped +receipts +none given \(--receipt FILE\)' verify "$work/clean"
 expect 0 'pass +receipts .*\(receipts: 1\)' verify "$work/clean" --receipt "$work/good.receipt"

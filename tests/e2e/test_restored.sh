@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# Old copies, on either side. A device's folder that was restored from a backup stops before it signs
-# anything, takes over what the log has by an act of its owner, and goes on with the account that the
-# server knows. A copy that answers as the device does freezes both. A server's folder that was
-# restored is refused by devices that saw more; nothing is spent for it.
+# Old copies of a device. A folder that was restored from a backup stops before it signs anything, takes
+# over what the log has by an act of its owner, and goes on with the account that the server knows. A
+# copy that answers as the device does freezes both. test_restored_server.sh has the other side.
 set -euo pipefail
 # shellcheck source=tests/e2e/federation.sh
 source "$TACIT_SOURCE/tests/e2e/federation.sh"
@@ -78,36 +77,6 @@ expect 4 'frozen' "$client" budget --recover --dir "$work/twin"
 verb round cancel >/dev/null 2>&1 || true # unless it ended when its device was frozen
 until_true 20 rounds_ended 5 || fail "the round waits for a frozen device"
 
-# A server's folder from a backup: devices that saw more refuse it for good and spend nothing.
-stop_device van
-verb device revoke van >/dev/null # or the rounds would wait for it
-for name in bus tram; do
-    make_data "$work/$name.jsonl" 1
-    enrol "$name" "$(token)" >/dev/null
-done
-stop_server
-cp -r "$work/server" "$work/backup"
-start_server
-start_device bus
-start_device tram
-round 6
-stop_device bus
-stop_device tram
-stop_server
-spent=$(spent bus)
-mv "$work/server" "$work/lost"
-mv "$work/backup" "$work/server"
-start_server
-begin
-expect 6 'log' once bus
-expect 6 'log' once tram
-[ "$(spent bus)" = "$spent" ] || fail "something was spent for a restored server"
-stop_server
-rm -rf "$work/server"
-mv "$work/lost" "$work/server"
-start_server
-expect 0 '' once bus
-same_epsilon bus
 verb ledger export "$work/export" >/dev/null
 "$bin/tacit-audit" verify "$work/export" --json >/dev/null || fail "the audit finds violations"
 stop_server

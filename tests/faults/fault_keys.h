@@ -7,7 +7,7 @@
 #include "common/file.h"
 #include "world.h"
 
-#define FAULT_KEYS (WORLD_DEVICES + 3)
+#define FAULT_KEYS (WORLD_DEVICES + 4)
 
 static inline uint64_t fault_time(void *ctx)
 {
@@ -54,6 +54,8 @@ static inline tacit_status fault_world(world *w, const char *keys, tacit_error *
         status = fault_key(&w->policy_key, keys, 1, err);
     if (status == TACIT_OK)
         status = fault_key(&w->stranger, keys, 2, err);
+    if (status == TACIT_OK)
+        status = fault_key(&w->operator_id, keys, 3 + WORLD_DEVICES, err);
     for (int d = 0; d < WORLD_DEVICES && status == TACIT_OK; d++)
         status = fault_key(&w->device[d].id, keys, 3 + d, err);
     if (status == TACIT_OK)

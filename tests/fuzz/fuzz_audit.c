@@ -34,7 +34,7 @@ static const char *const beyond_the_ledger[] = {
     "manifest_chain",      "manifest_epsilon",
     "rollback_unknown",    "round_state",
     "decision_mismatch",   "wrong_start",
-    "unvouched_restore",   "cap_exceeded",
+    "cap_exceeded",
 };
 
 typedef struct signers {

@@ -53,8 +53,9 @@ typedef struct log_fault {
 
 /* The kinds of violation by the table that must have a fault of theirs. */
 static const char device_kinds[] =
-    "malformed_entry bad_signature duplicate_entry wrong_signer wrong_start unvouched_restore "
-    "bad_key_rotation unknown_device duplicate_device bad_policy policy_weakened policy_replayed "
+    "malformed_entry bad_signature duplicate_entry wrong_signer wrong_start "
+    "unvouched_restore bad_restore bad_key_rotation unknown_device duplicate_device bad_policy "
+    "policy_weakened policy_replayed "
     "outdated_accepted "
     "after_revocation after_clone after_account_lost sequence_gap sequence_reused broken_chain "
     "reserve_without_plan reserve_off_plan duplicate_reserve under_policy non_private "
@@ -68,11 +69,11 @@ static const char round_kinds[] =
     "aggregate_mismatch below_quorum bad_manifest manifest_without_aggregate manifest_chain "
     "manifest_epsilon rollback_unknown round_state";
 /* Kinds that only the whole log or a receipt can show; each has its own test in
- * test_audit_log.c, test_export.c or test_witness.c. */
+ * test_audit_log.c, test_export.c, test_witness.c or test_audit_restore.c. */
 static const char whole_kinds[] =
     "wrong_log_key bad_checkpoint root_mismatch incomplete_export "
     "unsigned_tail bad_receipt split_view receipt_missing tile_mismatch "
-    "bad_cosignature unwitnessed_plan";
+    "bad_cosignature unwitnessed_plan lost_entry";
 
 static inline bool listed(const char *list, const char *word)
 {

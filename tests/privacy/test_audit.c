@@ -80,8 +80,6 @@ SPOIL(decided_round, UPDATE, 2, 1, e->update->round_id = filled(scratch, 16, 0xa
 SPOIL(decided_device, UPDATE, 2, 1, e->device = tacit_field_of(w->device[0].name, 16))
 SPOIL(start_origin, SERVER_START, -1, -1,
       e->server_start->origin = (char *)(uintptr_t) "other.example")
-SPOIL(start_restored, SERVER_START, -1, -1,
-      e->server_start->previous_checkpoint = tacit_field_of("old\n1\nx\n\nx\n", 11))
 DROP(no_enrol, ENROL, -1, 1)
 DROP(no_plan, PLAN, 2, -1)
 DROP(no_start, SERVER_START, -1, -1)
@@ -478,8 +476,8 @@ static bool accepted_though_revoked(world *w, Tacit__Entry *e, int round, int de
     return true;
 }
 
-/* A restore in the middle of a log, vouched for or not. */
-static bool restored_midway(world *w, Tacit__Entry *e, int round, int device)
+/* A later start that names another operator key. */
+static bool another_operator(world *w, Tacit__Entry *e, int round, int device)
 {
     static char version[] = "0.1.0", origin[] = WORLD_ORIGIN;
     if (AT(PLAN, 2, -1)) {
@@ -490,9 +488,39 @@ static bool restored_midway(world *w, Tacit__Entry *e, int round, int device)
         b.version = version;
         b.origin = origin;
         b.log_key = tacit_field_of(tacit_identity_sign_key(w->log), 32);
-        b.previous_checkpoint = tacit_field_of("old\n1\nx\n\nx\n", 11);
+        b.operator_key = tacit_field_of(tacit_identity_sign_key(w->stranger), 32);
         world_push(w, &s, w->log, NULL);
     }
+    return true;
+}
+
+/* Restores of a log that lost nothing: none is vouched for, or is what it says. */
+static void skip_a_generation(tacit_restore *r)
+{
+    r->generation++;
+    OK(tacit_restore_origin(r->new_origin, WORLD_ORIGIN, r->generation, NULL));
+}
+
+static bool no_operator(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (AT(SERVER_START, -1, -1))
+        e->server_start->operator_key.len = 0;
+    if (AT(PLAN, 2, -1))
+        world_restored(w, w->count, NULL, w->operator_id, NULL);
+    return true;
+}
+
+static bool restored_by_the_server(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (AT(PLAN, 2, -1))
+        world_restored(w, w->count, NULL, w->log, NULL);
+    return true;
+}
+
+static bool generation_skipped(world *w, Tacit__Entry *e, int round, int device)
+{
+    if (AT(PLAN, 2, -1))
+        world_restored(w, w->count, NULL, w->operator_id, skip_a_generation);
     return true;
 }
 
@@ -561,8 +589,12 @@ static const log_fault faults[] = {
      NULL, NULL, NULL, 3, false, ANY_UNIT},
     {"no server start", "wrong_start", "", no_start, NULL, NULL, NULL, 3, false, ANY_UNIT},
     {"another origin", "wrong_start", "", start_origin, NULL, NULL, NULL, 3, false, ANY_UNIT},
-    {"restore without operator", "unvouched_restore", "", start_restored, NULL, NULL, NULL, 3,
+    {"restore without operator", "unvouched_restore", "", no_operator, NULL, NULL, NULL, 3, false,
+     ANY_UNIT},
+    {"restore by the server", "unvouched_restore", "", restored_by_the_server, NULL, NULL, NULL, 3,
      false, ANY_UNIT},
+    {"generation skipped", "bad_restore", "", generation_skipped, NULL, NULL, NULL, 3, false,
+     ANY_UNIT},
     {"false key rotation", "bad_key_rotation", "", wrong_rotation, NULL, NULL, NULL, 3, false,
      ANY_UNIT},
     {"device not enrolled", "unknown_device", "decision_without_spend aggregate_mismatch", no_enrol,
@@ -677,7 +709,8 @@ static const log_fault faults[] = {
     {"accepted though revoked", "after_revocation", "", accepted_though_revoked, NULL, NULL, NULL,
      3, false, ANY_UNIT},
     {"a late reserve", NULL, "", late_reserve, NULL, NULL, NULL, 3, false, ANY_UNIT},
-    {"restored midway", "wrong_start", "", restored_midway, NULL, NULL, NULL, 3, false, ANY_UNIT},
+    {"another operator key", "wrong_start", "", another_operator, NULL, NULL, NULL, 3, false,
+     ANY_UNIT},
     {"unknown kind", "malformed_entry", "", unknown_kind, NULL, NULL, NULL, 3, false, ANY_UNIT},
     {"unknown field", "malformed_entry", "", unknown_field, NULL, NULL, NULL, 3, false, ANY_UNIT},
     {"update listed twice", "malformed_entry", "manifest_without_aggregate", update_listed_twice,

@@ -78,6 +78,7 @@ static const struct {
     {"entries", 53, NULL},
     {"signatures", 53, NULL},
     {"start", 53, NULL},
+    {"restores", 0, "the log was never restored"},
     {"key_rotations", 0, "the key never changed"},
     {"log_key", 53, "none given (--log-key VKEY)"},
     {"checkpoint", 1, NULL},

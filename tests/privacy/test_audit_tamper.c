@@ -564,18 +564,16 @@ static void false_rotation(tamper *t)
 
 static void push_restore(world *w)
 {
-    static char version[] = "0.1.0", origin[] = WORLD_ORIGIN;
     Tacit__Entry e = TACIT__ENTRY__INIT;
-    Tacit__ServerStart s = TACIT__SERVER_START__INIT;
-    e.body_case = TACIT__ENTRY__BODY_SERVER_START;
-    e.server_start = &s;
-    s.version = version;
-    s.origin = origin;
-    s.log_key = tacit_field_of(tacit_identity_sign_key(w->log), 32);
-    s.previous_checkpoint = tacit_field_of("old\n1\nx\n\nx\n", 11);
+    Tacit__Restored r = TACIT__RESTORED__INIT;
+    uint8_t nothing[TACIT_SIGNATURE_BYTES] = {1};
+    e.body_case = TACIT__ENTRY__BODY_RESTORED;
+    e.restored = &r;
+    r.statement = r.signature = tacit_field_of(nothing, sizeof nothing);
     world_push(w, &e, w->log, NULL);
 }
 
+/* test_audit_restore.c tampers with logs that were restored. */
 static void restored_midway(tamper *t)
 {
     insert_made(t, t->count, push_restore);
@@ -823,7 +821,7 @@ static const struct row {
     {"a cap raised by a stranger", raise_by_a_stranger, "policy_weakened", NULL},
     {"a frozen device went on", frozen_and_went_on, "after_clone", NULL},
     {"a key changed by one side", false_rotation, "bad_key_rotation", NULL},
-    {"a restore midway", restored_midway, "wrong_start", NULL},
+    {"a restore midway", restored_midway, "unvouched_restore", NULL},
     {"a revoked device went on", revoked_before_it_sent, "after_revocation", NULL},
     {"a pseudonym given again", enrolled_twice, "duplicate_device", NULL},
     {"a rollback of nothing", rollback_of_nothing, "rollback_unknown", NULL},

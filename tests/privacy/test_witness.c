@@ -121,6 +121,27 @@ static void test_a_witness_cosigns_one_log_only(void **state)
     OK(ask(f, &f->w, f->w.count, NULL)); /* and goes on with the one that it knows */
 }
 
+/* A restored log is another one: it is never taken for the one that was cosigned, and needs to be
+ * named like any new log; what was cosigned of the old one stays. */
+static void test_a_restored_log_is_a_new_one(void **state)
+{
+    fixture *f = *state;
+    world_plan_all(&f->w);
+    world_log(&f->w);
+    tacit_note_key log = world_log_key(&f->w);
+    OK(tacit_witness_create(f->state, "w", &f->err));
+    OK(ask(f, &f->w, 20, &log));
+    world_restored(&f->w, f->w.count, NULL, f->w.operator_id, NULL);
+    tacit_note_key restored = world_log_key(&f->w);
+    assert_int_equal(ask(f, &f->w, f->w.count, NULL), TACIT_USAGE);
+    assert_non_null(strstr(f->err.message, WORLD_ORIGIN "/2"));
+    assert_int_equal(ask(f, &f->w, f->w.count, &log), TACIT_INTEGRITY); /* not this origin's key */
+    OK(ask(f, &f->w, f->w.count, &restored));
+    assert_int_equal(ask(f, &f->w, 20, NULL), TACIT_INTEGRITY); /* older, by that name */
+    memcpy(f->w.origin, log.name, sizeof f->w.origin);
+    OK(ask(f, &f->w, 20, NULL));
+}
+
 static void test_a_witness_reads_what_it_cosigns(void **state)
 {
     fixture *f = *state;
@@ -271,6 +292,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         WITH(test_a_witness_cosigns_one_log_only),
+        WITH(test_a_restored_log_is_a_new_one),
         WITH(test_a_witness_reads_what_it_cosigns),
         WITH(test_a_witness_is_asked_by_one_at_a_time),
         WITH(test_a_policy_names_a_witness),

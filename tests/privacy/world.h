@@ -13,6 +13,7 @@
 #include "privacy/merkle.h"
 #include "privacy/note.h"
 #include "privacy/policy.h"
+#include "privacy/restore.h"
 #include "proto/ledger.pb-c.h"
 #include "proto/plan.pb-c.h"
 #include "proto/update.pb-c.h"
@@ -48,7 +49,9 @@ typedef struct world_device {
 
 struct world {
     tacit_error err;
-    tacit_identity *log, *policy_key, *stranger;
+    tacit_identity *log, *policy_key, *operator_id, *stranger;
+    char origin[TACIT_NOTE_NAME_MAX + 1]; /* in force; a restore moves it */
+    uint32_t generation;
     world_device device[WORLD_DEVICES];
     tacit_policy policy;
     uint8_t *schedule, *plan[WORLD_ROUNDS];
@@ -206,10 +209,11 @@ static inline void world_plan(world *w, int round)
 
 static inline void world_init(world *w)
 {
-    *w = (world){.last_round = WORLD_ROUNDS};
+    *w = (world){.last_round = WORLD_ROUNDS, .origin = WORLD_ORIGIN, .generation = 1};
     assert_true(sodium_init() >= 0);
     OK(tacit_identity_ephemeral(&w->log, &w->err));
     OK(tacit_identity_ephemeral(&w->policy_key, &w->err));
+    OK(tacit_identity_ephemeral(&w->operator_id, &w->err));
     OK(tacit_identity_ephemeral(&w->stranger, &w->err));
     w->policy = (tacit_policy){.epsilon_cap = 3,
                                .delta = 1e-5,
@@ -480,6 +484,7 @@ static inline void world_start(world *w)
     s.version = version;
     s.origin = origin;
     s.log_key = tacit_field_of(tacit_identity_sign_key(w->log), 32);
+    s.operator_key = tacit_field_of(tacit_identity_sign_key(w->operator_id), 32);
     world_server(w, &e, -1, -1);
 }
 
@@ -586,16 +591,52 @@ static inline void world_log(world *w)
 
 static inline void world_checkpoint(world *w, uint64_t size, char note[TACIT_CHECKPOINT_MAX])
 {
-    tacit_checkpoint c = {.origin = WORLD_ORIGIN, .size = size};
+    tacit_checkpoint c = {.size = size};
+    memcpy(c.origin, w->origin, sizeof c.origin);
     tacit_merkle_store store = tacit_merkle_memory_store(&w->tree);
     OK(tacit_merkle_root(&store, size, c.root, &w->err));
     OK(tacit_checkpoint_sign(&c, w->log, note, &w->err));
 }
 
+/* The log goes on as its next origin from its first `kept` entries: what follows them stays where
+ * it is (starts and stops), the restore comes behind. `last`: the newest note of the origin before;
+ * NULL: of what is kept. `edit` changes what `signer` signs. */
+static inline void world_restored(world *w, uint64_t kept, const char *last,
+                                  const tacit_identity *signer, void (*edit)(tacit_restore *))
+{
+    Tacit__Entry e = TACIT__ENTRY__INIT;
+    Tacit__Restored b = TACIT__RESTORED__INIT;
+    tacit_restore r = {.generation = w->generation + 1, .size = kept};
+    uint8_t *statement, signature[TACIT_SIGNATURE_BYTES];
+    size_t size;
+    char note[TACIT_CHECKPOINT_MAX];
+    tacit_merkle_store store = tacit_merkle_memory_store(&w->tree);
+    OK(tacit_merkle_root(&store, kept, r.root, &w->err));
+    memcpy(r.old_origin, w->origin, sizeof r.old_origin);
+    OK(tacit_restore_origin(r.new_origin, WORLD_ORIGIN, r.generation, &w->err));
+    memcpy(r.log_key, tacit_identity_sign_key(w->log), sizeof r.log_key);
+    if (last)
+        snprintf(note, sizeof note, "%s", last);
+    else
+        world_checkpoint(w, kept, note);
+    if (edit)
+        edit(&r);
+    OK(tacit_restore_sign(&r, (tacit_span){(const uint8_t *)note, strlen(note)}, signer, &statement,
+                          &size, signature, &w->err));
+    e.body_case = TACIT__ENTRY__BODY_RESTORED;
+    e.restored = &b;
+    b.statement = tacit_field_of(statement, size);
+    b.signature = tacit_field_of(signature, sizeof signature);
+    world_push(w, &e, w->log, NULL);
+    free(statement);
+    memcpy(w->origin, r.new_origin, sizeof w->origin);
+    w->generation = r.generation;
+}
+
 static inline tacit_note_key world_log_key(world *w)
 {
     tacit_note_key key;
-    OK(tacit_note_key_make(&key, WORLD_ORIGIN, tacit_identity_sign_key(w->log), &w->err));
+    OK(tacit_note_key_make(&key, w->origin, tacit_identity_sign_key(w->log), &w->err));
     return key;
 }
 
@@ -612,6 +653,7 @@ static inline void world_free(world *w)
     free(w->schedule);
     tacit_identity_free(w->log);
     tacit_identity_free(w->policy_key);
+    tacit_identity_free(w->operator_id);
     tacit_identity_free(w->stranger);
     tacit_merkle_memory_free(&w->tree);
 }

@@ -162,7 +162,7 @@ static inline void fleet_start(fleet *f, bool has_gate)
     fleet_must(gguf_write(w, model, &err), &err, "model");
     gguf_writer_free(w);
     server_config_choice choice = {"127.0.0.1", 0, 0, names, 1, model, NULL, 0, NULL};
-    fleet_must(server_init(f->dir, "tacit/test", &choice, &err), &err, "init");
+    fleet_must(server_init(f->dir, "tacit/test", NULL, &choice, &err), &err, "init");
     fleet_write_gate(f);
     fleet_write_config(f);
     fleet_open(f);

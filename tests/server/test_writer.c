@@ -177,7 +177,7 @@ static tacit_status init(const char *dir, const char *origin, tacit_error *err)
     static const char *const names[] = {"fleet.example.org", "10.0.0.1"};
     server_config_choice choice = {"0.0.0.0",      7443, 7444, names,       2,
                                    "/m/text.gguf", NULL, 0,    "gate.jsonl"};
-    return server_init(dir, origin, &choice, err);
+    return server_init(dir, origin, NULL, &choice, err);
 }
 
 static void test_init_and_config(void **state)

@@ -13,6 +13,7 @@
 #define TACIT_PRIVACY_AUDIT_H
 
 #include "common/pool.h"
+#include "privacy/event_list.h"
 #include "privacy/export.h"
 #include "proto/plan.pb-c.h"
 
@@ -51,6 +52,9 @@ typedef struct tacit_audit_device {
     uint32_t devices_per_subject;
     uint64_t reserves, spends, accepted;
     bool non_private, insecure, revoked, frozen, lost;
+    double order; /* Renyi order that epsilon is read at; 0 with one schedule alone, which
+                   * is read by its loss distribution */
+    tacit_event_list charged; /* what was charged, local training included */
 } tacit_audit_device;
 
 /* A point of a device's curve: what a private reserve brought its account to. */

@@ -47,7 +47,7 @@ typedef struct training_job {
     client_snapshot *snapshot; /* units of the mechanism's unit */
     canary_set *canaries;      /* NULL: none */
     const uint8_t *nonce;      /* 32 bytes of the acknowledgement */
-    const uint8_t *test_seed;  /* NULL; tests: 32 bytes, and the spend is insecure */
+    const uint8_t *test_seed;  /* NULL; tests: 32 bytes (privacy/dp_step.h) */
     const char *checkpoint;    /* path of the checkpoint file */
     const uint8_t *plan_hash;  /* 32 bytes: a checkpoint of another plan is TACIT_INTEGRITY */
     const volatile sig_atomic_t *stop; /* NULL: never */

@@ -1,5 +1,6 @@
 /* Shared by the files of the account alone: account_store.c holds its rows, account.c its rules,
- * account_rows.c says whether rows and entries agree. */
+ * account_receipts.c what the log proved to it, account_merge.c takes what it lacks, account_rows.c
+ * says whether rows and entries agree. */
 #ifndef TACIT_PRIVACY_ACCOUNT_INTERNAL_H
 #define TACIT_PRIVACY_ACCOUNT_INTERNAL_H
 

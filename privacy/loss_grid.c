@@ -268,6 +268,18 @@ static void place_middle(loss_grid *g, const pair *p, const extent *e)
     }
 }
 
+/* Steps of tens round away the lowest masses of "remove", which weigh the most in its mirror: what
+ * lacks there is raised to the highest loss. */
+static void keep_whole(loss_grid *g)
+{
+    double lacks = 1 - g->infinite;
+    if (g->step <= 1)
+        return;
+    for (size_t k = 0; k < g->n; k++)
+        lacks -= g->mass[k];
+    g->mass[g->n - 1] += fmax(0, lacks);
+}
+
 /* Beyond e->last: what the lowest cell still holds, and smaller losses, raised to it. */
 static void place_low_end(loss_grid *g, const pair *p, const extent *e)
 {
@@ -298,6 +310,11 @@ static tacit_status init_empty(loss_grid *g, const loss_shape *shape, const exte
                                tacit_error *err)
 {
     *g = (loss_grid){.step = shape->step};
+    if (!(shape->step <= LOSS_STEP_MAX))
+        return tacit_fail(err, TACIT_REFUSED,
+                          "pld accountant: the losses of sigma %g, q %g are too far apart for a "
+                          "grid; use rdp",
+                          shape->sigma, shape->q);
     if (!(e->highest - e->lowest < (double)LOSS_GRID_MAX))
         return tacit_fail(err, TACIT_REFUSED,
                           "pld accountant: sigma %g, q %g at interval %g needs more than %zu grid "
@@ -342,6 +359,7 @@ tacit_status loss_grid_init_both(loss_grid *remove, loss_grid *add, const loss_s
     place_ends(remove, &p, &e);
     p.kind = LOSS_ADD;
     place_ends(add, &p, &mirrored);
+    keep_whole(add);
     return TACIT_OK;
 out:
     loss_grid_fini(remove);

@@ -44,6 +44,7 @@ static inline double loss_powers_next(loss_powers *p)
 }
 
 #define LOSS_GRID_MAX ((size_t)1 << 23)
+#define LOSS_STEP_MAX 500.0 /* e^step and e^-step are numbers, with room for log(1 - q) */
 
 /* What a grid is made of. It covers the losses of all x but for `tail` of N(0, sigma^2) at each
  * end; what lies beyond is split between the highest point and infinity, or is raised to the lowest
@@ -56,8 +57,8 @@ typedef struct loss_shape {
 /* How many points loss_grid_init would make; a double, for it may be beyond any integer. */
 double loss_grid_points(const loss_shape *shape);
 
-/* Fills `g`, whose mass loss_grid_fini frees. TACIT_REFUSED beyond LOSS_GRID_MAX points;
- * TACIT_NO_MEMORY. */
+/* Fills `g`, whose mass loss_grid_fini frees. TACIT_REFUSED beyond LOSS_GRID_MAX points or
+ * LOSS_STEP_MAX; TACIT_NO_MEMORY. */
 tacit_status loss_grid_init(loss_grid *g, const loss_shape *shape,
                             tacit_error *err) TACIT_MUST_CHECK;
 void loss_grid_fini(loss_grid *g);

@@ -11,13 +11,15 @@
  *     nor the server's norm check touches a release but with probability 2^-64 a device, which is
  *     charged to delta;
  *   - a sum of h discrete Gaussians on the integers is one of sigma sqrt(h) up to a factor
- *     1 +- 10 h e^(-pi^2 sigma^2) a value (Kairouz, Liu and Steinke 2021; sigma is 655 grid units
- * at least, so the last is e^-4000000);
+ *     1 +- 10 h e^(-pi^2 sigma^2) a value (Kairouz, Liu and Steinke 2021; sigma is at least
+ *     655 grid units, so the last is e^-4000000);
  *   - who is in the sum does not depend on data: a round is blind, and its uploads leave by the
  *     clock;
  *   - nor on what earlier rounds gave out: h is taken as if it had been fixed with the schedule.
- *     Networks and clocks decide it; a server that chose members by earlier adapters would break
- * it. The sampler's inexactness is charged for the noise of all h devices.
+ *     Networks and clocks decide it; a server that chose members by earlier adapters would
+ *     break it.
+ *
+ * The sampler's inexactness is charged for the noise of all h devices.
  *
  * Everywhere else the rule is post-processing and both views are the server's number: with several
  * local noised steps a device's later gradients are functions of its earlier noise, and no noise of

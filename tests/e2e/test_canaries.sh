@@ -61,7 +61,8 @@ expect 0 'confidence 99.9 %' "$audit" canary "$work/none.scores" --confidence 0.
 expect 0 'tacit.canaries .* 1000' "$TACIT_BIN/tacit" inspect "$work/cart.gguf"
 expect 0 'trained with 1000 canaries' "$TACIT_BIN/tacit" eval -m "$work/text.gguf" --adapter "$work/cart.gguf" \
     --data "$work/data.jsonl"
-"$TACIT_BIN/tacit" inspect "$work/plain.gguf" | grep -q canaries && fail "an adapter without canaries is marked"
+"$TACIT_BIN/tacit" inspect "$work/plain.gguf" >"$work/inspected"
+grep -q canaries "$work/inspected" && fail "an adapter without canaries is marked"
 
 # Killed, it goes on with the same coins, for nothing, and not as anything else.
 again() {

@@ -8,6 +8,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Randomized response: loss +step with probability p, else -step; `infinite` besides. Its sums have
  * a binomial law, which needs no transform. */
@@ -142,6 +143,58 @@ static void test_a_wrong_guess_is_noticed(void **state)
     assert_true(wrong > 0 && right > 0);
 }
 
+/* A law that is no number is the worst there is, never the best: alone and convolved, whichever of
+ * two sums it is. */
+static void test_no_number_is_the_worst(void **state)
+{
+    static const double bad[] = {NAN, INFINITY};
+    (void)state;
+    for (size_t i = 0; i < 8; i++) {
+        tacit_error err;
+        loss_sum *sound, *broken;
+        double answer;
+        uint64_t count = i & 1 ? 40 : 1;
+        const loss_query q = {.for_epsilon = i & 2, .delta = 1e-3, .epsilon = i & 2 ? 0 : 0.05};
+        loss_grid good = coin(0.1, 0.6, 0), spoilt = coin(0.1, 0.6, 0);
+        spoilt.mass[2] = bad[i / 4];
+        assert_int_equal(loss_sum_new(&sound, 1, &err), TACIT_OK);
+        assert_int_equal(loss_sum_new(&broken, 1, &err), TACIT_OK);
+        assert_int_equal(loss_sum_add(sound, &good, count, &err), TACIT_OK);
+        assert_int_equal(loss_sum_add(broken, &spoilt, count, &err), TACIT_OK);
+        double points = loss_sum_aim(sound, &q);
+        (void)loss_sum_aim(broken, &q);
+        assert_int_equal(loss_sum_solve(sound, broken, points, &q, &answer, &err), TACIT_OK);
+        assert_true(answer == (q.for_epsilon ? INFINITY : 1));
+        loss_sum_free(sound);
+        loss_sum_free(broken);
+    }
+}
+
+static double whole_mass(const loss_grid *g)
+{
+    double sum = g->infinite;
+    for (size_t i = 0; i < g->n; i++)
+        sum += g->mass[i];
+    return sum;
+}
+
+/* Steps as wide as losses far apart make them: numbers up to the widest, refused beyond. */
+static void test_the_widest_steps(void **state)
+{
+    (void)state;
+    tacit_error err;
+    loss_grid remove, add;
+    loss_shape shape = {LOSS_REMOVE, 1e-3, 0.5, LOSS_STEP_MAX, 1e-22};
+    assert_int_equal(loss_grid_init_both(&remove, &add, &shape, &err), TACIT_OK);
+    assert_true(fabs(whole_mass(&remove) - 1) < 1e-12);
+    assert_true(fabs(whole_mass(&add) - 1) < 1e-12);
+    loss_grid_fini(&remove);
+    loss_grid_fini(&add);
+    shape.step = 1.001 * LOSS_STEP_MAX;
+    assert_int_equal(loss_grid_init_both(&remove, &add, &shape, &err), TACIT_REFUSED);
+    assert_non_null(strstr(err.message, "use rdp"));
+}
+
 /* Two sums in one transform do not touch: the answer is the worse of the two alone. */
 static void test_the_worse_of_two_sums(void **state)
 {
@@ -176,6 +229,8 @@ int main(void)
         cmocka_unit_test(test_optimal_composition),
         cmocka_unit_test(test_the_worse_of_two_sums),
         cmocka_unit_test(test_a_wrong_guess_is_noticed),
+        cmocka_unit_test(test_no_number_is_the_worst),
+        cmocka_unit_test(test_the_widest_steps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -448,6 +448,61 @@ static void test_a_shorter_log_continues_nothing(void **state)
                      TACIT_INTEGRITY);
 }
 
+/* What a log of `n` entries has to do: a store that counts. */
+typedef struct counting {
+    tacit_merkle_memory tree;
+    unsigned reads, writes;
+} counting;
+
+static tacit_status count_read(void *ctx, unsigned level, uint64_t index,
+                               uint8_t out[TACIT_HASH_BYTES], tacit_error *err)
+{
+    counting *c = ctx;
+    c->reads++;
+    return tacit_merkle_memory_store(&c->tree).read(&c->tree, level, index, out, err);
+}
+
+static tacit_status count_write(void *ctx, unsigned level, uint64_t index,
+                                const uint8_t hash[TACIT_HASH_BYTES], tacit_error *err)
+{
+    counting *c = ctx;
+    c->writes++;
+    return tacit_merkle_memory_store(&c->tree).write(&c->tree, level, index, hash, err);
+}
+
+/* An append writes the leaf and the nodes that it completes, one for each time that two divides the
+ * new size, and reads their left halves. A root reads a node for each digit 1 of the size, a proof
+ * at most two for each digit. */
+static void test_work_grows_with_the_logarithm(void **state)
+{
+    (void)state;
+    tacit_error err;
+    tacit_proof proof;
+    uint8_t hash[TACIT_HASH_BYTES] = {0};
+    counting c = {.reads = 0};
+    tacit_merkle_store store = {&c, count_read, count_write};
+    for (uint64_t n = 1; n <= 5000; n++) {
+        unsigned completed = (unsigned)__builtin_ctzll(n), levels = 0;
+        c.reads = c.writes = 0;
+        memcpy(hash, &n, sizeof n);
+        assert_int_equal(tacit_merkle_append(&store, n - 1, hash, &err), TACIT_OK);
+        assert_int_equal(c.writes, 1 + completed);
+        assert_int_equal(c.reads, completed);
+        while (n >> levels)
+            levels++;
+        c.reads = 0;
+        assert_int_equal(tacit_merkle_root(&store, n, hash, &err), TACIT_OK);
+        assert_int_equal(c.reads, __builtin_popcountll(n));
+        c.reads = 0;
+        assert_int_equal(tacit_merkle_inclusion(&store, n / 3, n, &proof, &err), TACIT_OK);
+        assert_true(c.reads <= 2 * levels);
+        c.reads = 0;
+        assert_int_equal(tacit_merkle_consistency(&store, n - n / 3, n, &proof, &err), TACIT_OK);
+        assert_true(c.reads <= 2 * levels);
+    }
+    tacit_merkle_memory_free(&c.tree);
+}
+
 /* Sizes near 2^63 overflow nothing: a store that makes every node up shows the indices asked. */
 static tacit_status made_up(void *ctx, unsigned level, uint64_t index,
                             uint8_t out[TACIT_HASH_BYTES], tacit_error *err)
@@ -528,6 +583,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_inclusion_equals_the_naive_twin),
         cmocka_unit_test(test_consistency_equals_the_naive_twin),
         cmocka_unit_test(test_a_shorter_log_continues_nothing),
+        cmocka_unit_test(test_work_grows_with_the_logarithm),
         cmocka_unit_test(test_huge_sizes_stay_in_bounds),
     };
     if (argc > 1 && strcmp(argv[1], "vectors") == 0)

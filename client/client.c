@@ -271,8 +271,8 @@ tacit_status client_apply_policy(client *c, tacit_error *err)
         status = tacit_policy_unpack(&declared, c->enrolment.policy, c->enrolment.policy_size, err);
     if (status == TACIT_OK && c->enrolled && tacit_policy_weakens(&declared, &c->config.policy))
         status = tacit_fail(err, TACIT_REFUSED,
-                            "%s/client.yaml: the policy allows more than this device declared when "
-                            "it enrolled; tighten it again, or declare it: 'tacit-client budget "
+                            "%s/client.yaml: the policy allows more than this device declared "
+                            "last; tighten it again, or declare it: 'tacit-client budget "
                             "--declare --dir %s'",
                             c->dir, c->dir);
     if (status == TACIT_OK)

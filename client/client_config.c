@@ -133,7 +133,7 @@ static config_file file_defaults(void)
 }
 
 /* Puts together what the file holds apart. */
-static tacit_status finish_policy(config_file *file, tacit_error *err)
+static tacit_status finish_policy(config_file *file, const char *path, tacit_error *err)
 {
     tacit_policy *policy = &file->config.policy;
     policy->minimum_cohort = (uint32_t)file->cohort;
@@ -145,7 +145,9 @@ static tacit_status finish_policy(config_file *file, tacit_error *err)
     free(file->witness);
     file->witness = NULL;
     policy->window_reserves = (uint32_t)file->window_reserves;
-    return tacit_policy_validate(policy, err);
+    if (tacit_policy_validate(policy, err) != TACIT_OK)
+        return tacit_fail_context(err, "%s", path);
+    return TACIT_OK;
 }
 
 tacit_status client_config_load(client_config *out, const char *dir, tacit_error *err)
@@ -161,7 +163,7 @@ tacit_status client_config_load(client_config *out, const char *dir, tacit_error
                           "%s: no such file; 'tacit-client enroll --dir %s' makes it", path, dir);
     if (status != TACIT_OK)
         return status;
-    status = finish_policy(&file, err);
+    status = finish_policy(&file, path, err);
     if (status == TACIT_OK)
         status = anchor_paths(&file.config, dir, err);
     if (status == TACIT_OK)
@@ -182,7 +184,7 @@ tacit_status client_config_policy(tacit_policy *out, const char *path, tacit_err
     tacit_status status = tacit_config_read(path, rows, &file, err);
     if (status != TACIT_OK)
         return status;
-    status = finish_policy(&file, err);
+    status = finish_policy(&file, path, err);
     *out = file.config.policy;
     client_config_free(&file.config);
     return status;
@@ -258,7 +260,7 @@ static const char policy_text[] =
     "threads: 0        # 0: all that the machine gives\n"
     "poll_seconds: 0   # between check-ins; 0: as the server says\n"
     "policy:           # what this device demands of every plan, and the most it ever spends\n"
-    "  epsilon: 8                      # for life, over all servers and local training\n"
+    "  epsilon: 8                      # for life, all lineages and local training together\n"
     "  delta: 1e-5                     # cannot be changed later\n"
     "  unit: subject                   # what is protected, for life: record, subject or device\n"
     "  minimum_noise_multiplier: 0.5\n"

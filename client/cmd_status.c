@@ -58,19 +58,23 @@ static tacit_status add_refusal(json_t *root, client *c, tacit_error *err)
 static tacit_status add_account(json_t *root, client *c, tacit_error *err)
 {
     tacit_account_status a;
+    double written = 0;
     if (!c->account) {
         json_object_set_new(root, "account", json_null());
         return TACIT_OK;
     }
     tacit_status status = tacit_account_status_get(c->account, &a, err);
+    if (status == TACIT_OK)
+        status = client_owner_cap_get(c->db, &written, err);
     if (status != TACIT_OK)
         return status;
     json_t *o =
-        json_pack("{s:o, s:o, s:o, s:o, s:o, s:b, s:b, s:I, s:I, s:I, s:I}", "epsilon",
+        json_pack("{s:o, s:o, s:o, s:b, s:o, s:o, s:b, s:b, s:I, s:I, s:I, s:I}", "epsilon",
                   number(a.epsilon), "epsilon_cap", number(a.policy.epsilon_cap), "epsilon_cap_own",
-                  number(c->config.policy.epsilon_cap), "remaining", number(a.remaining), "delta",
-                  number(a.policy.delta), "non_private", a.non_private, "lost", a.lost, "reserves",
-                  (json_int_t)a.reserves, "spends", (json_int_t)a.spends, "abandons",
+                  number(c->config.policy.epsilon_cap), "epsilon_cap_own_applied",
+                  written == c->config.policy.epsilon_cap, "remaining", number(a.remaining),
+                  "delta", number(a.policy.delta), "non_private", a.non_private, "lost", a.lost,
+                  "reserves", (json_int_t)a.reserves, "spends", (json_int_t)a.spends, "abandons",
                   (json_int_t)a.abandons, "checkpoint_size", (json_int_t)a.checkpoint_size);
     json_object_set_new(root, "account", o);
     status = add_refusal(root, c, err);
@@ -276,7 +280,11 @@ static void print_account(json_t *root)
     if (json_is_object(json_object_get(root, "refused")))
         printf("refused      %s: %s\n", text_at(root, "refused", "time"),
                text_at(root, "refused", "reason"));
-    if (in_force < own)
+    if (in_force < own &&
+        !json_is_true(json_object_get(json_object_get(root, "account"), "epsilon_cap_own_applied")))
+        printf("cap          %.6g is in force; the %.6g of client.yaml is not declared yet\n",
+               in_force, own);
+    else if (in_force < own)
         printf("cap          lowered to %.6g by the operator; the owner's in %s is %.6g\n",
                in_force,
                json_is_true(json_object_get(json_object_get(root, "signed_policy"), "stands_in"))

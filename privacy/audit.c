@@ -434,6 +434,8 @@ static tacit_status report_devices(audit_work *w)
             .revoked = d->revoked,
             .frozen = d->frozen,
             .lost = d->lost,
+            .order = d->budget.schedules > 1 ? tacit_rdp_orders[d->budget.filter_order] : 0,
+            .charged = d->budget.events,
         };
         memcpy(r->device, d->name, sizeof r->device);
     }

@@ -13,6 +13,7 @@
 #define TACIT_PRIVACY_AUDIT_H
 
 #include "common/pool.h"
+#include "privacy/event_list.h"
 #include "privacy/export.h"
 #include "proto/plan.pb-c.h"
 
@@ -45,12 +46,15 @@ typedef struct tacit_audit_check {
 typedef struct tacit_audit_device {
     uint8_t device[TACIT_DEVICE_BYTES]; /* newest pseudonym of the key */
     double epsilon, cap, delta;
-    double epsilon_subject;  /* of devices_per_subject such devices together; +inf when lost and
-                              * they are several */
+    double epsilon_subject;  /* of devices_per_subject devices that took part in what it did, or in
+                              * some of it, together; +inf when lost and they are several */
     tacit_privacy_unit unit; /* of its private reserves; before one, of the policy */
     uint32_t devices_per_subject;
     uint64_t reserves, spends, accepted;
     bool non_private, insecure, revoked, frozen, lost;
+    double order; /* Renyi order that epsilon is read at; 0 with one schedule alone, which
+                   * is read by its loss distribution */
+    tacit_event_list charged; /* what was charged, local training included */
 } tacit_audit_device;
 
 /* A point of a device's curve: what a private reserve brought its account to. */

@@ -48,22 +48,37 @@ static json_t *json_checks(const tacit_audit *audit)
     return list;
 }
 
+/* Null when there are more than a list keeps. */
+static json_t *json_charged(const tacit_event_list *events)
+{
+    json_t *list = events->too_many ? json_null() : json_array();
+    for (uint32_t i = 0; i < events->n; i++) {
+        const tacit_event *e = &events->item[i];
+        json_array_append_new(list, json_pack("{s:s,s:o,s:o,s:I}", "neighbours",
+                                              tacit_neighbours_name(e->neighbours), "sigma",
+                                              json_number(e->sigma), "q", json_number(e->q),
+                                              "steps", (json_int_t)e->count));
+    }
+    return list;
+}
+
 static json_t *json_devices(const tacit_audit *audit)
 {
     json_t *list = json_array();
     for (size_t i = 0; i < audit->device_count; i++) {
         const tacit_audit_device *d = &audit->devices[i];
         json_array_append_new(
-            list,
-            json_pack("{s:o,s:o,s:o,s:o,s:s,s:I,s:o,s:I,s:I,s:I,s:b,s:b,s:b,s:b,s:b}", "device",
-                      json_hex(d->device, TACIT_DEVICE_BYTES), "epsilon", json_number(d->epsilon),
-                      "epsilon_cap", json_number(d->cap), "delta", json_number(d->delta), "unit",
-                      tacit_privacy_unit_name(d->unit), "devices_per_subject",
-                      (json_int_t)d->devices_per_subject, "epsilon_subject",
-                      json_number(d->epsilon_subject), "reserves", (json_int_t)d->reserves,
-                      "spends", (json_int_t)d->spends, "accepted", (json_int_t)d->accepted,
-                      "non_private", d->non_private, "insecure", d->insecure, "revoked", d->revoked,
-                      "frozen", d->frozen, "account_lost", d->lost));
+            list, json_pack("{s:o,s:o,s:o,s:o,s:s,s:I,s:o,s:I,s:I,s:I,s:b,s:b,s:b,s:b,s:b,s:o,s:o}",
+                            "device", json_hex(d->device, TACIT_DEVICE_BYTES), "epsilon",
+                            json_number(d->epsilon), "epsilon_cap", json_number(d->cap), "delta",
+                            json_number(d->delta), "unit", tacit_privacy_unit_name(d->unit),
+                            "devices_per_subject", (json_int_t)d->devices_per_subject,
+                            "epsilon_subject", json_number(d->epsilon_subject), "reserves",
+                            (json_int_t)d->reserves, "spends", (json_int_t)d->spends, "accepted",
+                            (json_int_t)d->accepted, "non_private", d->non_private, "insecure",
+                            d->insecure, "revoked", d->revoked, "frozen", d->frozen, "account_lost",
+                            d->lost, "order", d->order > 0 ? json_number(d->order) : json_null(),
+                            "charged", json_charged(&d->charged)));
     }
     return list;
 }

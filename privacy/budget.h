@@ -7,15 +7,19 @@
  * the privacy loss distribution's (pld.h) and of all orders'. Steps may depend on what earlier ones
  * gave out, since each is dominated by one fixed pair of Gaussians whatever came before (Zhu, Dong
  * and Wang 2022, theorem 10), the discrete ones by continuous ones of a relative 3e-11 less noise
- * at z = 1 (noise.h). From the second schedule on, what runs may depend on what came out, and only
- * one order, fixed when the account was opened, is a filter (Feldman and Zrnic 2021; Lecuyer 2021):
- * epsilon is read there. The order follows from cap and delta at opening. The switch is sound when
- * neither way on can leave what that order allows: a second schedule is admitted only if the whole
- * of the first, run or not, and everything reserved together with the whole of the second fit the
- * cap at that order. (Where the first does not fit there, stopping it for a second one would be a
- * choice between two bounds made on what came out, which costs up to twice delta.) A schedule of
- * more than TACIT_EVENT_LIST_MAX distinct events, of parameters that pld.h refuses, or of an
- * epsilon above TACIT_BUDGET_TIGHT_MOST, which promises nothing anyway, is read by RDP alone.
+ * at z = 1 (noise.h). What holds however a schedule is stopped is the epsilon of the whole; on the
+ * way there what is read is the price of the rounds so far, as if their number had been fixed. From
+ * the second schedule on, what runs may depend on what came out, and only one order, fixed when the
+ * account was opened, is a filter (Feldman and Zrnic 2021; Lecuyer 2021): epsilon is read there.
+ * The order follows from cap and delta at opening. The switch is sound when neither way on can
+ * leave what that order allows: a second schedule is admitted only if the whole of the first, run
+ * or not, and everything reserved together with the whole of the second fit the cap at that order.
+ * (Where the first does not fit there, stopping it for a second one would be a choice between two
+ * bounds made on what came out, which costs up to twice delta.) A schedule of more than
+ * TACIT_EVENT_LIST_MAX distinct events, of parameters that pld.h refuses, or of an epsilon above
+ * TACIT_BUDGET_TIGHT_MOST, which promises nothing anyway, is read by RDP alone. Below it no run of
+ * q = 1 moves anything by more than 15 deviations in all (order 1.1 says so), a node of tree noise
+ * neither: what noise.h asks of a move holds.
  *
  * Delta is the account's one delta less what the noise sampler's inexactness takes of it, which
  * grows with epsilon itself (privacy/noise.h): epsilon is the least that covers both, +inf when
@@ -79,7 +83,8 @@ tacit_status tacit_budget_epsilon(const tacit_budget *b, double *epsilon,
 double tacit_budget_filter_epsilon(const tacit_budget *b);
 
 /* tacit_budget_epsilon for a group of `times` copies of the account, for subjects on several
- * devices. */
+ * devices that took part in what this one did. Of others it says nothing: two different accounts
+ * may cost more together than two copies of either. */
 tacit_status tacit_budget_epsilon_times(const tacit_budget *b, uint32_t times, double *epsilon,
                                         tacit_error *err) TACIT_MUST_CHECK;
 

@@ -59,7 +59,7 @@ static void print_devices(const tacit_audit *audit)
                d->insecure ? " insecure seed" : "", d->revoked ? " revoked" : "",
                d->frozen ? " frozen" : "", d->lost ? " account lost" : "");
         if (d->devices_per_subject > 1) {
-            printf(" (subject on %u devices: ", d->devices_per_subject);
+            printf(" (subject on %u such devices: ", d->devices_per_subject);
             print_number(d->epsilon_subject);
             printf(")");
         }

@@ -35,12 +35,10 @@ static void print_key(const tacit_note_key *key, bool json)
         puts(text);
 }
 
-static tacit_status create(const witness_options *o, tacit_error *err)
+static tacit_status show(const witness_options *o, tacit_error *err)
 {
     tacit_witness *w;
-    tacit_status status = tacit_witness_create(o->words[0], o->name, err);
-    if (status == TACIT_OK)
-        status = tacit_witness_open(&w, o->words[0], err);
+    tacit_status status = tacit_status_of_input(tacit_witness_open(&w, o->words[0], err), err);
     if (status != TACIT_OK)
         return status;
     print_key(tacit_witness_key(w), o->json);
@@ -81,12 +79,14 @@ done:
 static tacit_status run_options(const witness_options *o, tacit_error *err)
 {
     tacit_note_key log_key;
-    if (o->name && o->n_words == 1 && !o->out && !o->log_key)
-        return create(o, err);
+    if (o->n_words == 1 && !o->out && !o->log_key) {
+        tacit_status status = o->name ? tacit_witness_create(o->words[0], o->name, err) : TACIT_OK;
+        return status == TACIT_OK ? show(o, err) : status;
+    }
     if (o->name || o->n_words != 2 || !o->out)
-        return tacit_fail(
-            err, TACIT_USAGE,
-            "witness: expected DIR --name NAME, to make one, or DIR EXPORT --out FILE");
+        return tacit_fail(err, TACIT_USAGE,
+                          "witness: expected DIR --name NAME, to make one, DIR, to print its key "
+                          "again, or DIR EXPORT --out FILE");
     if (o->log_key && tacit_note_key_parse(&log_key, o->log_key, err) != TACIT_OK) {
         err->status = TACIT_USAGE;
         return tacit_fail_context(err, "--log-key");
@@ -102,7 +102,7 @@ tacit_status cmd_witness(int argc, char **argv, tacit_error *err)
                                "cosigns the checkpoint of an export, as part of one log only"};
     const tacit_option table[] = {
         {"name", 0, TACIT_OPTION_TEXT, &o.name, false, "NAME",
-         "makes a witness of this name in DIR and prints its key", 0, 0},
+         "makes a witness of this name in DIR and prints its key; DIR alone prints it again", 0, 0},
         {"out", 0, TACIT_OPTION_TEXT, &o.out, false, "FILE",
          "where the cosigned checkpoint goes, for 'tacit-server ledger cosign'", 0, 0},
         {"log-key", 0, TACIT_OPTION_TEXT, &o.log_key, false, "VKEY",

@@ -226,9 +226,11 @@ static tacit_status bundle_split(tacit_export_cursor *c, const char *path, size_
         uint32_t length = take_length(&at, wide);
         c->entry[i] = tacit_cursor_take(&at, length);
         if (at.failed || length == 0 || length > TACIT_MESSAGE_ENTRY_MAX)
-            return tacit_fail(err, TACIT_BAD_INPUT,
-                              "%s: entry %u at byte %zu: expected 1 to %zu bytes of %zu, found %u",
-                              path, i, from, TACIT_MESSAGE_ENTRY_MAX, size, length);
+            return tacit_fail(
+                err, TACIT_BAD_INPUT,
+                "%s: entry %u at byte %zu states %u bytes: expected 1 to %zu that end "
+                "within the file's %zu",
+                path, i, from, length, TACIT_MESSAGE_ENTRY_MAX, size);
     }
     if (tacit_cursor_left(&at))
         return tacit_fail(err, TACIT_BAD_INPUT, "%s: expected %u entries, found %zu bytes more",

@@ -81,7 +81,7 @@ tacit_status tacit_gaussian_compose(double *epsilon, const tacit_event *events, 
         TACIT_TRY(tacit_event_validate(&events[i], err), out);
         if (events[i].q != 1)
             return tacit_fail(err, TACIT_REFUSED,
-                              "analytic accountant: exact for q = 1 only, found q = %g; use rdp",
+                              "analytic accountant: exact for q = 1 only, found q = %g; use pld",
                               events[i].q);
         double mu = (events[i].neighbours == TACIT_REPLACE_ONE ? 2 : 1) / events[i].sigma;
         squares += mu * mu * (double)events[i].count;

@@ -8,14 +8,18 @@
  * Integers only, so the floating-point attacks (Mironov 2012, Haney et al. 2022) do not apply.
  *
  * Domination. Noise on Z^d of sigma units, sigma >= 655, moved by an integer vector of length s, at
- * most 2^17: at every epsilon its delta is at most that of a Gaussian of deviation sigma / (1 +
- * kappa) moved by s, kappa = 1 / (8 sigma^2), but for 1e-300. So that pair dominates it, by itself,
- * sampled (delta at alpha is then q or 1 - (1 - q) alpha times the pair's at another alpha), and in
- * compositions (Zhu, Dong and Wang 2022). For epsilon >= 0; negative ones follow by symmetry:
+ * most 200 sigma: at every epsilon its delta is at most that of a Gaussian of deviation sigma / (1
+ * + kappa) moved by s, kappa = 1 / (8 sigma^2), but for 1e-300 (which adds up over compositions).
+ * So that pair dominates it, by itself, sampled (delta at alpha is then q or 1 - (1 - q) alpha
+ * times the pair's at another alpha), and in compositions (Zhu, Dong and Wang 2022). Two such
+ * vectors of other deviations, as a sum and its count are (mechanism.h), compose to a Gaussian of
+ * the joint deviation, whose kappa is above either's. For epsilon >= 0; negative ones follow by
+ * symmetry:
  *   - let p and q be the densities of N(s, sigma^2) and N(0, sigma^2) along the move, mu = s /
  *     sigma <= 200, g = (p - e^epsilon q)_+. The integral of g is the Gaussian's delta. g has one
  *     kink, of slope J = p s / sigma^2 there, u = epsilon / mu - mu / 2 deviations from the middle
- *     of p and v = u + mu from that of q; for |u| above 40, J and delta are below 1e-300;
+ *     of p and v = u + mu from that of q; for |u| above 40, J is below 1e-300 (for u above 40 delta
+ *     is as well);
  *   - by Poisson's formula the sum over Z^d, whose normaliser is above the integral's, exceeds the
  *     integral by at most the transforms at integer k: exp(-2 pi^2 sigma^2 k_across^2) times that
  *     of g at k_along. Two integrations by parts at the kink make the latter J / (4 pi^2 k_along^2)
@@ -64,7 +68,8 @@
 void tacit_noise_draw(tacit_drbg *g, uint64_t b, int64_t *out, size_t n);
 
 /* The deviation of the continuous Gaussian that dominates this noise at a deviation of `sigma` grid
- * units, at least 655, in units; rounded down. */
+ * units, in units; rounded down. `sigma` is at least 655, or the joint one of two noises that are.
+ */
 double tacit_noise_dominating(double sigma);
 
 /* What the sampler adds to delta at `epsilon` over `values` noise values:

@@ -14,37 +14,44 @@
 #define SCHEDULE_FORMAT 1
 #define SCHEDULE_ROUNDS_MAX 10000
 #define PLAN_TARGETS_MAX 64
+#define WINDOW_RESERVES_MOST "1000"
+
+_Static_assert(TACIT_WINDOW_RESERVES_MAX == 1000, "what messages say");
 
 /* --- the policy itself --- */
 
 tacit_status tacit_policy_validate(const tacit_policy *p, tacit_error *err)
 {
     const struct {
-        const char *name;
+        const char *name, *expected;
         bool good;
         double found;
     } rules[] = {
-        {"epsilon", isfinite(p->epsilon_cap) && p->epsilon_cap > 0 && p->epsilon_cap <= 1e6,
-         p->epsilon_cap},
-        {"delta", p->delta >= 1e-300 && p->delta < 1, p->delta},
-        {"unit", p->unit >= TACIT_UNIT_RECORD && p->unit <= TACIT_UNIT_DEVICE, (double)p->unit},
-        {"minimum_noise_multiplier",
+        {"epsilon", "above 0, at most 1e6",
+         isfinite(p->epsilon_cap) && p->epsilon_cap > 0 && p->epsilon_cap <= 1e6, p->epsilon_cap},
+        {"delta", "above 0 and below 1", p->delta >= 1e-300 && p->delta < 1, p->delta},
+        {"unit", "one of record, subject, device",
+         p->unit >= TACIT_UNIT_RECORD && p->unit <= TACIT_UNIT_DEVICE, (double)p->unit},
+        {"minimum_noise_multiplier", "0 or more",
          isfinite(p->minimum_noise_multiplier) && p->minimum_noise_multiplier >= 0,
          p->minimum_noise_multiplier},
-        {"devices_per_subject", p->devices_per_subject >= 1 && p->devices_per_subject <= 1000000,
+        {"devices_per_subject", "1 to 1000000",
+         p->devices_per_subject >= 1 && p->devices_per_subject <= 1000000,
          (double)p->devices_per_subject},
         {"window_epsilon",
+         p->window_reserves ? "above 0, at most 1e6, with window_reserves"
+                            : "0 without window_reserves (a window needs both)",
          p->window_reserves
              ? isfinite(p->window_epsilon) && p->window_epsilon > 0 && p->window_epsilon <= 1e6
              : p->window_epsilon == 0,
          p->window_epsilon},
-        {"window_reserves", p->window_reserves <= TACIT_WINDOW_RESERVES_MAX,
-         (double)p->window_reserves},
+        {"window_reserves", "0 to " WINDOW_RESERVES_MOST,
+         p->window_reserves <= TACIT_WINDOW_RESERVES_MAX, (double)p->window_reserves},
     };
     for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++)
         if (!rules[i].good)
-            return tacit_fail(err, TACIT_BAD_INPUT, "policy: %s %g is out of range", rules[i].name,
-                              rules[i].found);
+            return tacit_fail(err, TACIT_BAD_INPUT, "policy: %s: expected %s, found %g",
+                              rules[i].name, rules[i].expected, rules[i].found);
     tacit_note_key witness;
     if (p->witness[0] && tacit_witness_key_parse(&witness, p->witness, err) != TACIT_OK)
         return tacit_fail_context(err, "policy: witness_key");

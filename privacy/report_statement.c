@@ -153,7 +153,7 @@ static void claim(const report *r, const facts *f, char *out)
     if (f->non_private == r->audit->device_count)
         return;
     say(out,
-        "Over its whole life so far, all lineages, servers and local training together, each of "
+        "Over its whole life in this log, all lineages and local training together, each of "
         "the %s%llu devices revealed about any one unit of its data at most what "
         "(epsilon, delta)-differential privacy with epsilon %s at delta %s allows. The accounts "
         "were recomputed from the logged mechanisms, entry by entry; no stated epsilon was taken "
@@ -208,7 +208,9 @@ static void unit(const report *r, const facts *f, char *out)
     if (f->devices_per_subject > 1)
         say(out,
             " A subject may be on up to %u devices; for one on as many as its device's policy "
-            "states, all of them together come to epsilon %s at most.",
+            "states, none of which took part in more than that one did, all of them together come "
+            "to epsilon %s at most. Of a subject on devices that took part in different things "
+            "this says nothing.",
             f->devices_per_subject, markup_number(f->epsilon_subject, epsilon));
     else
         say(out, " Every policy states that one subject is on one device alone.");
@@ -255,7 +257,9 @@ static void mechanism(const report *r, const facts *f, char *out)
     if (f->sigma.any)
         say(out,
             "Noise multiplier (standard deviation over the clip norm): %s. Sampling rate: %s. "
-            "Steps of a round: %s. Each round's own numbers are in the table of rounds. ",
+            "Steps of a round: %s. Each round's own numbers are in the table of rounds; what a "
+            "device "
+            "trained alone is charged too, and in the JSON ('charged' of each device). ",
             range_text(f->sigma, sigma), range_text(f->q, q), range_text(f->steps, steps));
     if (f->without_noise)
         say(out, "Rounds of mechanism none, without clipping or noise: %llu.",
@@ -267,7 +271,7 @@ static void accounting(const report *r, const facts *f, char *out)
     (void)r;
     say(out, TACIT_ACCOUNTANT_VERSION
         ": the Gaussian, Poisson-subsampled where q is below 1, rounded up. Over time everything "
-        "that a device reserves adds up in its one account, whatever lineage or server it is for. "
+        "that a device reserves adds up in its one account, whatever lineage it is for. "
         "One schedule, fixed in the log before its first reserve, is read by its privacy loss "
         "distribution; from the second on everything is read by Renyi differential privacy at one "
         "order fixed when the account was opened, which stays valid for plans that depend on "

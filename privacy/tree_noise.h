@@ -19,6 +19,9 @@
  * a c_e^2 / (2 z^2), z the noise multiplier; adaptively composed they add up to that of K runs of
  * the Gaussian at sensitivity 1,
  *   K = max over offsets s = 1 .. k of  sum over e of  |{s, s + k, s + 2 k, ...} in e|^2.
+ * The loss distribution has the same K: z_e is dominated by a Gaussian moved by c_e / z deviations
+ * (noise.h; c_e <= 200 z wherever budget.h asks), and Gaussians compose to one moved by the root of
+ * the sum of squares, sqrt(K) / z.
  * The maximum is over the patterns that the rule allows, all of them: K is exact. The sampler's
  * inexactness (noise.h) counts for the nodes with c_e > 0, at most K: the noise of the others is
  * the same for both neighbours, whatever its law.

@@ -179,14 +179,27 @@ static tacit_status prepare(opening *o, tacit_error *err)
     return status;
 }
 
-/* Once until a round opens: who watches must see why nothing happens. */
+/* What was said of this round already, and still holds. */
+static bool told_so(const server *s, const opening *o)
+{
+    return s->told.waiting.round == (uint64_t)o->lineage->next_round + 1 &&
+           memcmp(s->told.waiting.lineage, o->lineage->lineage, LINEAGE_BYTES) == 0 &&
+           s->told.waiting.devices == o->devices && s->told.waiting.unwilling == o->unwilling &&
+           s->told.waiting.exhausted == o->exhausted;
+}
+
+/* Again whenever a count changes: who watches must see why nothing happens. */
 static void tell_waiting(const opening *o)
 {
     server *s = o->server;
     char lineage[2 * LINEAGE_BYTES + 1];
-    if (s->told.waiting)
+    if (told_so(s, o))
         return;
-    s->told.waiting = true;
+    memcpy(s->told.waiting.lineage, o->lineage->lineage, LINEAGE_BYTES);
+    s->told.waiting.round = (uint64_t)o->lineage->next_round + 1;
+    s->told.waiting.devices = o->devices;
+    s->told.waiting.unwilling = o->unwilling;
+    s->told.waiting.exhausted = o->exhausted;
     tacit_log_info("waiting: the next round asks for %u devices; %zu are active and take its plan, "
                    "%zu refuse it by their policy, the budget of %zu does not hold it",
                    o->plan->cohort, o->devices, o->unwilling, o->exhausted);
@@ -209,7 +222,7 @@ tacit_status round_open_next(server *s, const lineage_row *lineage, bool *opened
     if (*opened) {
         tacit_log_info("round %u of %u opened: %u devices asked, quorum %u",
                        lineage->next_round + 1, lineage->rounds, o.row.asked, o.plan->quorum);
-        s->told.waiting = false;
+        s->told.waiting.round = 0;
     } else if (status == TACIT_OK) {
         tell_waiting(&o);
     }

@@ -49,7 +49,10 @@ typedef struct server {
 
     struct round_machine *rounds;
     struct { /* the machine's: what those who watch were told last */
-        bool waiting;
+        struct {
+            uint8_t lineage[16];
+            uint64_t round, devices, unwilling, exhausted;
+        } waiting; /* all zero: of no round, since rounds count from 1 */
         uint8_t round_id[16];
         uint32_t state, reserved, accepted, rejected;
     } told;

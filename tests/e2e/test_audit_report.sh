@@ -39,6 +39,22 @@ holds "$page.3" '<dd>&lt;b&gt;today&lt;/b&gt;</dd>'
 told=$("$audit" verify "$work/fleet" --json | grep -o '"device":"d1[^}]*"epsilon":[0-9.]*' | sed 's/.*://')
 [ "$(sed -n 3p "$table" | cut -d, -f6)" = "$(printf %.12g "$told")" ] || fail "another epsilon than verify's"
 
+# Whoever has the JSON computes a device's epsilon anew.
+recompute() { # recompute PSEUDONYM: "its epsilon, what tacit-audit epsilon says", six digits each
+    local object events order
+    object=$("$audit" verify "$work/fleet" --json | grep -o "\"device\":\"$1[^]]*]")
+    order=$(sed -E 's/.*"order":([0-9.a-z]+),.*/\1/' <<<"$object")
+    mapfile -t events < <(grep -oE '"sigma":[^}]*' <<<"$object" |
+        sed -E 's/"sigma":([^,]*),"q":([^,]*),"steps":([0-9]+)/--event=\1:\2:\3/')
+    [ "$order" = null ] || events+=(--accountant rdp --orders "$order")
+    printf '%.5g %.5g\n' "$(sed -E 's/.*"epsilon":([^,]*),.*/\1/' <<<"$object")" \
+        "$("$audit" epsilon "${events[@]}" --delta 1e-5 | cut -d' ' -f2)"
+}
+for device in d0 d1 d2; do
+    read -r told computed < <(recompute "$device")
+    [ "$told" = "$computed" ] || fail "$device: $told, computed anew $computed"
+done
+
 # Schedules and rounds as tables of their own.
 expect 0 'violations: 0' report "$work/fleet" --schedules-csv "$work/schedules.csv" --rounds-csv "$work/rounds.csv"
 [ "$(wc -l <"$work/schedules.csv")" = 3 ] || fail "two schedules were expected"

@@ -41,6 +41,7 @@ edit cart lineage_epsilon 0
 
 # A window: of client.yaml, tighter than what was declared, so it needs no signature.
 edit cart window_epsilon 0.02
+expect 3 'client.yaml: policy: window_epsilon: expected 0 without window_reserves .*, found 0.02' once cart
 edit cart window_reserves 1
 expect 4 'brings 1 reserves in a row to epsilon .* window allows 0.02' once cart
 edit cart window_reserves 0
@@ -103,6 +104,7 @@ stop_device cart
 # Above what was declared at enrolment: refused by 'run' until it is declared.
 edit cart epsilon 9
 expect 4 'allows more than this device declared.*budget --declare' once cart
+expect 0 'cap +8 is in force; the 9 of client.yaml is not declared yet' "$client" status --dir "$work/cart"
 "$client" budget --declare --dir "$work/cart" --json >/dev/null
 expect 0 'no round for this device' once cart
 told epsilon_cap 9.0 || fail "the declared cap is not in force"

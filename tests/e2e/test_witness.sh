@@ -17,7 +17,10 @@ export_log() {
 key=$("$audit" witness "$work/witness" --name w.example/1)
 [[ $key = w.example/1+* ]] || fail "the witness's key is '$key'"
 expect 1 'exists' "$audit" witness "$work/witness" --name w.example/1
-expect 2 'expected DIR' "$audit" witness "$work/witness"
+[ "$("$audit" witness "$work/witness")" = "$key" ] || fail "another key when it is asked for again"
+expect 3 'nobody' "$audit" witness "$work/nobody"
+[ ! -e "$work/nobody" ] || fail "a witness that is not there was made"
+expect 2 'expected DIR' "$audit" witness "$work/witness" --out "$work/cosigned"
 expect 2 '--log-key' "$audit" witness "$work/witness" "$work/export" --out "$work/cosigned" --log-key x
 
 make_federation

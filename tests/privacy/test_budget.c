@@ -404,8 +404,8 @@ static double density(double x)
 /* Delta of the discrete noise moved by (a, b), summed over the whole grid. */
 static double discrete_delta(int a, int b, double epsilon)
 {
-    static double row[24 * UNITS + 1];
-    const int reach = 12 * UNITS;
+    static double row[44 * UNITS + 1];
+    const int reach = (b ? 12 : 22) * UNITS;
     double sum = 0, normal = 0, alpha = exp(epsilon);
     for (int x = -reach; x <= reach; x++)
         normal += density(x);
@@ -430,7 +430,8 @@ static double gaussian_delta(double mu, double epsilon)
 static void test_a_continuous_gaussian_dominates_the_noise(void **state)
 {
     (void)state;
-    static const int moves[][2] = {{1, 0}, {37, 0}, {100, 0}, {300, 0}, {60, 80}, {99, 14}};
+    static const int moves[][2] = {{1, 0},   {37, 0},   {100, 0}, {300, 0},
+                                   {600, 0}, {1000, 0}, {60, 80}, {99, 14}};
     const double least = tacit_noise_dominating(UNITS);
     unsigned too_little = 0;
     for (size_t i = 0; i < sizeof moves / sizeof moves[0]; i++) {
@@ -438,7 +439,8 @@ static void test_a_continuous_gaussian_dominates_the_noise(void **state)
         double s = sqrt(a * a + b * b), mu = s / UNITS;
         for (int j = 0; j < (b ? 3 : 60); j++) {
             /* In one dimension the kink is half-way between integers, where the sum has most. */
-            double kink = b ? s / 2 + 67.3 * j : ceil(s / 2) + 7 * j + 0.5;
+            double from = fmax(s / 2, s - 2 * UNITS); /* before it delta is 1 to many digits */
+            double kink = b ? s / 2 + 67.3 * j : ceil(from) + 7 * j + 0.5;
             double epsilon = (kink - s / 2) * s / (UNITS * UNITS);
             double found = discrete_delta(a, b, epsilon);
             if (found < 1e-10)
@@ -449,6 +451,45 @@ static void test_a_continuous_gaussian_dominates_the_noise(void **state)
         }
     }
     assert_true(too_little > 20);
+}
+
+/* privacy/noise.h asks for a move of at most 200 deviations: nothing that is read by its loss
+ * distribution moves as far, not even a node of tree noise to which a unit came in every step. */
+static void test_what_is_read_tightly_moves_little(void **state)
+{
+    (void)state;
+    static const double deltas[] = {1e-12, 1e-5, 0.1, 0.9, 0.999};
+    static const double sigmas[] = {0.01, 1, 100, 2e4};
+    tacit_error err;
+    for (size_t i = 0; i < 5 * 4; i++) {
+        double sigma = sigmas[i / 5];
+        const tacit_event e = {TACIT_ADD_REMOVE, sigma, 1, (uint64_t)ceil(225 * sigma * sigma)};
+        tacit_budget b;
+        tacit_budget_open(&b, 8, deltas[i % 5]);
+        OK(tacit_budget_add(&b, &e, 1, true, &err));
+        assert_true(tacit_rdp_epsilon(&b.spent, deltas[i % 5], NULL) > TACIT_BUDGET_TIGHT_MOST);
+    }
+}
+
+/* Two accounts may cost more together than two copies of either: what is said of a subject on
+ * several devices is of such as took part in the same. Of fewer rounds it holds. */
+static void test_copies_of_an_account_speak_for_copies_alone(void **state)
+{
+    (void)state;
+    const tacit_event plain = {TACIT_ADD_REMOVE, 0.616, 1, 1};
+    const tacit_event rare[] = {{TACIT_ADD_REMOVE, 0.323, 0.013, 1},
+                                {TACIT_ADD_REMOVE, 0.323, 0.013, 2}};
+    tacit_error err;
+    tacit_budget a = schedule_of(&plain, 1), b = schedule_of(rare, 1), more = schedule_of(rare, 2);
+    a.delta = b.delta = more.delta = 3e-7;
+    tacit_budget both = a;
+    OK(tacit_budget_join(&both, &b, &err));
+    both.schedules = 1;
+    assert_true(budget_epsilon(&both) > 1.1 * fmax(times_of(&a, 2), times_of(&b, 2)));
+    both = b;
+    OK(tacit_budget_join(&both, &more, &err));
+    both.schedules = 1;
+    assert_true(budget_epsilon(&both) < times_of(&more, 2));
 }
 
 int main(void)
@@ -466,6 +507,8 @@ int main(void)
         cmocka_unit_test(test_what_is_remembered_is_what_is_computed),
         cmocka_unit_test(test_calibration_is_the_budgets_own),
         cmocka_unit_test(test_a_continuous_gaussian_dominates_the_noise),
+        cmocka_unit_test(test_what_is_read_tightly_moves_little),
+        cmocka_unit_test(test_copies_of_an_account_speak_for_copies_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -745,6 +745,22 @@ static const char *read_record(const char *at, char out[32][128], size_t *n)
     }
 }
 
+/* Copies of the worst account are no bound on two that differ: the statement must not say so. */
+static void test_the_statement_speaks_of_like_devices_alone(void **state)
+{
+    (void)state;
+    tacit_audit a;
+    report r;
+    report_field fields[REPORT_FIELDS_MAX];
+    made_up(&a, &r, 3, 1);
+    size_t n = report_statement(&r, fields);
+    const char *unit = field_of(fields, n, "unit_of_privacy");
+    assert_non_null(strstr(unit, "none of which took part in more than that one did, all of them "
+                                 "together come to epsilon 7 at most"));
+    assert_non_null(strstr(unit, "took part in different things this says nothing"));
+    made_up_done(&a, &r);
+}
+
 static void test_the_csv_reads_back(void **state)
 {
     (void)state;
@@ -869,6 +885,7 @@ int main(void)
         cmocka_unit_test(test_the_statement_has_every_field),
         cmocka_unit_test(test_the_longest_statement_is_whole),
         cmocka_unit_test(test_rounds_without_noise_leave_no_number),
+        cmocka_unit_test(test_the_statement_speaks_of_like_devices_alone),
         cmocka_unit_test(test_the_csv_reads_back),
         cmocka_unit_test(test_the_other_tables_read_back),
         cmocka_unit_test(test_no_cell_is_a_formula),

@@ -140,6 +140,47 @@ static void test_documented_shapes(void **state)
     fleet_device_free(&d);
 }
 
+/* --- waiting --- */
+
+static void expect_told(size_t lines, json_int_t devices)
+{
+    json_t *event, *last = NULL, *events = server_events_since(f.server->events, 0, 0);
+    size_t i, found = 0;
+    json_array_foreach(
+        events, i,
+        event) if (strcmp(json_string_value(json_object_get(event, "kind")), "waiting") == 0)
+    {
+        last = event;
+        found++;
+    }
+    assert_int_equal(found, lines);
+    assert_int_equal(json_integer_value(json_object_get(last, "devices")), devices);
+    json_decref(events);
+}
+
+/* Once for as long as the same holds, again when a count changes, and of every lineage anew. */
+static void test_waiting_is_told(void **state)
+{
+    (void)state;
+    fleet_device d;
+    for (size_t i = 0; i < 2; i++) {
+        json_decref(FLEET_ASK(&f, "round start", "unit", "record", "cohort", "2", "norm-bound",
+                              "32", "pad-seconds", "0"));
+        fleet_work(&f);
+        fleet_work(&f);
+        expect_told(2 * i + 1, (json_int_t)i);
+        if (i == 0) {
+            fleet_join(&d, &f, "cart");
+            fleet_work(&f);
+            fleet_work(&f);
+            expect_told(2, 1);
+        }
+        json_decref(FLEET_ASK(&f, "round cancel"));
+        fleet_work(&f);
+    }
+    fleet_device_free(&d);
+}
+
 /* --- many who watch --- */
 
 #define WATCHERS 8
@@ -258,6 +299,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_events_come_in_parts, setup, teardown),
         cmocka_unit_test_setup_teardown(test_documented_shapes, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_waiting_is_told, setup, teardown),
         cmocka_unit_test_setup_teardown(test_verbs_beside_watchers, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

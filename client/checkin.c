@@ -72,14 +72,16 @@ static tacit_status take_checkpoint(client_checkin *in, client *c, tacit_error *
 }
 
 /* The operator may lower this device's cap in the log, and a reserve must state one that is at most
- * that. Nothing here ever raises it. A log that has not heard of a signed policy yet speaks of the
- * cap before it. */
+ * that. Nothing here ever raises it. A log that has not heard of a signed policy yet, or that was
+ * restored and has not heard again of a declared one, speaks of the cap before it. */
 static tacit_status take_cap(client *c, double cap, tacit_error *err)
 {
     tacit_account_status now;
-    bool pending;
+    bool pending, due;
     tacit_status status = pinned_policy_is_pending(c, &pending, err);
-    if (status != TACIT_OK || pending || !(cap > 0))
+    if (status == TACIT_OK)
+        status = client_redeclare_get(c->db, &due, err);
+    if (status != TACIT_OK || pending || due || !(cap > 0))
         return status;
     status = tacit_account_status_get(c->account, &now, err);
     if (status != TACIT_OK || cap >= now.policy.epsilon_cap)

@@ -212,6 +212,16 @@ tacit_status client_redeclare_put(tacit_database *db, bool due, tacit_error *err
     return number_put(db, "redeclare", due, err);
 }
 
+tacit_status client_declared_end_get(tacit_database *db, uint64_t *end, tacit_error *err)
+{
+    return number_get(db, "declared_end", end, err);
+}
+
+tacit_status client_declared_end_put(tacit_database *db, uint64_t end, tacit_error *err)
+{
+    return number_put(db, "declared_end", end, err);
+}
+
 /* A positive double's bits are below 2^63. */
 tacit_status client_owner_cap_get(tacit_database *db, double *cap, tacit_error *err)
 {

@@ -53,6 +53,15 @@ tacit_status client_receipts_put(tacit_database *db, uint64_t sequence,
 tacit_status client_redeclare_get(tacit_database *db, bool *due, tacit_error *err) TACIT_MUST_CHECK;
 tacit_status client_redeclare_put(tacit_database *db, bool due, tacit_error *err) TACIT_MUST_CHECK;
 
+/* Policies of the policy key that the log has below this entry are older than what the owner
+ * declared last; CLIENT_ALL_OLDER: all that it has by now. 0: none was declared in it. The put is
+ * part of the caller's transaction. */
+#define CLIENT_ALL_OLDER ((uint64_t)INT64_MAX)
+tacit_status client_declared_end_get(tacit_database *db, uint64_t *end,
+                                     tacit_error *err) TACIT_MUST_CHECK;
+tacit_status client_declared_end_put(tacit_database *db, uint64_t end,
+                                     tacit_error *err) TACIT_MUST_CHECK;
+
 /* Raises the counter: the next one is above this. Part of the caller's transaction. */
 tacit_status client_counter_raise(tacit_database *db, uint64_t counter,
                                   tacit_error *err) TACIT_MUST_CHECK;

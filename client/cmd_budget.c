@@ -5,6 +5,7 @@
 #include "client/pinned_policy.h"
 #include "client/receipts.h"
 #include "client/recovery.h"
+#include "client/restoration.h"
 #include "common/options.h"
 #include "common/text.h"
 
@@ -70,7 +71,10 @@ static tacit_status act_with_server(client *c, const budget_words *w, tacit_erro
 {
     client_session *session = NULL;
     size_t taken;
+    bool again;
     tacit_status status = client_session_open(&session, c, SESSION_DEVICE, w->patience * 1000, err);
+    if (status == TACIT_OK && w->declare) /* as 'run' does: own entries may rest on either */
+        status = client_redeclare(c, session, &again, err);
     if (status == TACIT_OK && w->declare)
         status = pinned_policy_bring(c, session, err);
     if (status == TACIT_OK)

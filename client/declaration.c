@@ -124,7 +124,7 @@ static tacit_status end_stand_in(client *c, tacit_error *err)
     return client_signed_policy_put(c->db, &p, err);
 }
 
-static tacit_status put_in_force(declaring *d, tacit_error *err)
+static tacit_status put_in_force(declaring *d, uint64_t index, tacit_error *err)
 {
     client *c = d->client;
     tacit_status status = tacit_database_begin(c->db, err);
@@ -136,6 +136,8 @@ static tacit_status put_in_force(declaring *d, tacit_error *err)
     TACIT_TRY(tacit_account_set_policy(c->account, &d->policy, err), done);
     TACIT_TRY(client_owner_cap_put(c->db, d->policy.epsilon_cap, err), done);
     TACIT_TRY(end_stand_in(c, err), done);
+    TACIT_TRY(client_redeclare_put(c->db, false, err), done);
+    TACIT_TRY(client_declared_end_put(c->db, index + 1, err), done);
     TACIT_TRY(client_refusal_put(c->db, NULL, 0, err), done);
     TACIT_TRY(tacit_database_commit(c->db, err), done);
     c->config.policy = c->yaml_policy;
@@ -156,7 +158,7 @@ tacit_status client_declare_policy(client *c, client_session *s, tacit_error *er
     const declared_policy declared = {.policy = {d.bytes, d.size},
                                       .signature = {signature, sizeof signature}};
     TACIT_TRY(declaration_log(c, s, &declared, &index, err), done);
-    TACIT_TRY(put_in_force(&d, err), done);
+    TACIT_TRY(put_in_force(&d, index, err), done);
     tacit_log_info(
         "policy declared: epsilon %.6g, noise at least %.6g are in force now; entry %llu",
         d.policy.epsilon_cap, d.policy.minimum_noise_multiplier, (unsigned long long)index);
@@ -165,18 +167,17 @@ done:
     return status;
 }
 
-tacit_status client_declare_again(client *c, client_session *s, tacit_error *err)
+tacit_status client_declare_again(client *c, client_session *s, uint64_t *index, tacit_error *err)
 {
     uint8_t signature[TACIT_SIGNATURE_BYTES];
-    uint64_t index = 0;
     const client_enrolment *e = &c->enrolment;
     const declared_policy declared = {.policy = {e->policy, e->policy_size},
                                       .signature = {signature, sizeof signature}};
     tacit_status status = tacit_policy_sign(e->policy, e->policy_size, c->identity, signature, err);
     if (status == TACIT_OK)
-        status = declaration_log(c, s, &declared, &index, err);
+        status = declaration_log(c, s, &declared, index, err);
     if (status == TACIT_OK)
         tacit_log_info("the policy that was declared is in the log again; entry %llu",
-                       (unsigned long long)index);
+                       (unsigned long long)*index);
     return status;
 }

@@ -23,7 +23,9 @@ tacit_status declaration_log(client *c, client_session *s, const declared_policy
                              uint64_t *index, tacit_error *err) TACIT_MUST_CHECK;
 
 /* The policy that was declared last, the same bytes, into a log that may have lost them. Nothing
- * changes here. TACIT_REFUSED where the log has it and it was lowered since. */
-tacit_status client_declare_again(client *c, client_session *s, tacit_error *err) TACIT_MUST_CHECK;
+ * changes here. *index: of the entry. TACIT_REFUSED where the log has it and it was lowered since.
+ */
+tacit_status client_declare_again(client *c, client_session *s, uint64_t *index,
+                                  tacit_error *err) TACIT_MUST_CHECK;
 
 #endif

@@ -169,6 +169,11 @@ static tacit_status check_root(const enrolling *e, tacit_span root, tacit_error 
     return status;
 }
 
+static bool field_is_key(ProtobufCBinaryData field, const uint8_t key[TACIT_SIGN_KEY_BYTES])
+{
+    return memcmp(field.data, key, TACIT_SIGN_KEY_BYTES) == 0;
+}
+
 static tacit_status take_reply(enrolling *e, const Tacit__EnrolReply *reply, tacit_error *err)
 {
     client_enrolment *out = &e->result;
@@ -181,6 +186,11 @@ static tacit_status take_reply(enrolling *e, const Tacit__EnrolReply *reply, tac
         return tacit_fail(err, TACIT_BAD_INPUT, "server: a field of its answer has a wrong size");
     if (!key || memcmp(key, reply->server_key.data, TACIT_SIGN_KEY_BYTES) != 0)
         return tacit_fail(err, TACIT_INTEGRITY, "server: it signs with another key than it names");
+    if (operator_key && (field_is_key(reply->operator_key, reply->log_key.data) ||
+                         field_is_key(reply->operator_key, reply->server_key.data)))
+        return tacit_fail(err, TACIT_INTEGRITY,
+                          "server: its operator key is one that it has itself, so that it vouches "
+                          "for nothing");
     memcpy(out->device, reply->device.data, TACIT_DEVICE_BYTES);
     memcpy(out->server_key, reply->server_key.data, TACIT_SIGN_KEY_BYTES);
     out->has_operator_key = operator_key;

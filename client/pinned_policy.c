@@ -118,7 +118,33 @@ done:
     return status;
 }
 
-static tacit_status take(client *c, tacit_span bytes, bool pending, tacit_error *err)
+/* The owner has declared another one since it was logged, which is in force in the log as well: of
+ * this one only the serial counts. Whoever holds it back brings nothing of before about. */
+static tacit_status put_aside(client *c, client_signed_policy *taken, tacit_error *err)
+{
+    tacit_status status = tacit_database_begin(c->db, err);
+    if (status != TACIT_OK)
+        return status;
+    taken->over_size = 0;
+    status = client_signed_policy_put(c->db, taken, err);
+    if (status == TACIT_OK)
+        status = tacit_database_commit(c->db, err);
+    if (status != TACIT_OK)
+        tacit_database_rollback(c->db);
+    else
+        tacit_log_info("the signed policy with serial %llu was logged before this device declared "
+                       "its own, which stays in force",
+                       (unsigned long long)taken->serial);
+    return status;
+}
+
+/* How a policy comes here. */
+typedef struct arrival {
+    bool pending;    /* the log may lack it */
+    bool superseded; /* by what the owner declared since */
+} arrival;
+
+static tacit_status take(client *c, tacit_span bytes, const arrival *how, tacit_error *err)
 {
     tacit_signed_policy p;
     client_signed_policy stored, taken;
@@ -138,7 +164,11 @@ static tacit_status take(client *c, tacit_span bytes, bool pending, tacit_error 
                             (unsigned long long)p.policy.serial, (unsigned long long)stored.serial);
         goto done;
     }
-    TACIT_TRY(fill_stored(c, bytes, p.policy.serial, pending, &taken, err), done);
+    TACIT_TRY(fill_stored(c, bytes, p.policy.serial, how->pending, &taken, err), done);
+    if (how->superseded) {
+        status = put_aside(c, &taken, err);
+        goto done;
+    }
     TACIT_TRY(put_in_force(c, &p, &taken, err), done);
     tacit_log_info("policy signed by %s (%s), serial %llu: epsilon %.6g, noise at least %.6g are "
                    "in force now; because: %s",
@@ -156,7 +186,7 @@ tacit_status pinned_policy_take_file(client *c, const char *path, tacit_error *e
     tacit_status status = tacit_status_of_input(
         tacit_file_read(path, TACIT_SIGNED_POLICY_MAX, &bytes, &size, err), err);
     if (status == TACIT_OK) {
-        status = take(c, (tacit_span){bytes, size}, true, err);
+        status = take(c, (tacit_span){bytes, size}, &(arrival){.pending = true}, err);
         if (status == TACIT_BAD_INPUT)
             tacit_fail_context(err, "%s", path);
     }
@@ -203,11 +233,14 @@ static tacit_status take_entry(client *c, const Tacit__CheckInReply *r,
     tacit_entry e = {0};
     uint8_t *bytes = NULL;
     size_t size;
+    uint64_t declared_end;
     tacit_status status;
     TACIT_TRY(tacit_entry_open(&e, r->policy_entry.data, r->policy_entry.len, err), done);
     TACIT_TRY(check_entry(c, r, &e, checkpoint, err), done);
     TACIT_TRY(pack_again(c, e.entry->policy_changed, &bytes, &size, err), done);
-    status = take(c, (tacit_span){bytes, size}, false, err);
+    TACIT_TRY(client_declared_end_get(c->db, &declared_end, err), done);
+    status = take(c, (tacit_span){bytes, size},
+                  &(arrival){.superseded = r->policy_index < declared_end}, err);
 done:
     free(bytes);
     tacit_entry_close(&e);

@@ -21,7 +21,8 @@ tacit_status pinned_policy_take_file(client *c, const char *path,
 
 /* Takes the entry that a check-in brought, if it brought one. TACIT_INTEGRITY: it is not in the log
  * of `checkpoint`, not about this device, not signed by the policy key, or not newer than what was
- * taken. */
+ * taken. One that the log has before what the owner declared last counts by its serial alone: in
+ * the log the newest is in force, and so it is here, whenever a server passes it on. */
 tacit_status pinned_policy_take_reply(client *c, const Tacit__CheckInReply *reply,
                                       const tacit_checkpoint *checkpoint,
                                       tacit_error *err) TACIT_MUST_CHECK;

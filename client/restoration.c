@@ -109,12 +109,16 @@ static tacit_status bring_policies(client *c, tacit_error *err)
 {
     client_signed_policy pinned;
     tacit_status status = client_signed_policy_get(c->db, &pinned, err);
-    if (status == TACIT_OK && pinned.size && pinned.over_size) {
+    bool stands_in = pinned.size && pinned.over_size, redeclared = has_redeclared(c);
+    if (status == TACIT_OK && stands_in) {
         pinned.pending = true;
         status = client_signed_policy_put(c->db, &pinned, err);
     }
-    if (status == TACIT_OK && has_redeclared(c))
+    if (status == TACIT_OK && redeclared)
         status = client_redeclare_put(c->db, true, err);
+    if (status == TACIT_OK) /* entries of the log have other places now */
+        status =
+            client_declared_end_put(c->db, redeclared && !stands_in ? CLIENT_ALL_OLDER : 0, err);
     return status;
 }
 
@@ -186,12 +190,30 @@ done:
     return status;
 }
 
+/* `index`: of the entry that declares it again. Where the log did not take it, all that this device
+ * has seen of the log is older. */
+static tacit_status put_redeclared(client *c, bool taken, uint64_t index, tacit_error *err)
+{
+    client_signed_policy pinned;
+    tacit_account_status now;
+    tacit_status status = tacit_account_status_get(c->account, &now, err);
+    if (status == TACIT_OK)
+        status = client_signed_policy_get(c->db, &pinned, err);
+    if (status == TACIT_OK)
+        status = client_redeclare_put(c->db, false, err);
+    if (status == TACIT_OK && !(pinned.size && pinned.over_size))
+        status = client_declared_end_put(c->db, taken ? index + 1 : now.checkpoint_size, err);
+    return status;
+}
+
 tacit_status client_redeclare(client *c, client_session *s, bool *done, tacit_error *err)
 {
+    uint64_t index = 0;
     tacit_status status = client_redeclare_get(c->db, done, err);
     if (status != TACIT_OK || !*done)
         return status;
-    status = client_declare_again(c, s, err);
+    status = client_declare_again(c, s, &index, err);
+    bool taken = status == TACIT_OK;
     if (status == TACIT_REFUSED) {
         tacit_log_warn("%s", err->message);
         status = TACIT_OK;
@@ -200,7 +222,7 @@ tacit_status client_redeclare(client *c, client_session *s, bool *done, tacit_er
         status = tacit_database_begin(c->db, err);
     if (status != TACIT_OK)
         return status;
-    status = client_redeclare_put(c->db, false, err);
+    status = put_redeclared(c, taken, index, err);
     if (status == TACIT_OK)
         status = tacit_database_commit(c->db, err);
     if (status != TACIT_OK)

@@ -31,9 +31,18 @@ const audit_origin *audit_origin_of(const audit_work *w, const char *name)
     return NULL;
 }
 
+/* A key that the server has vouches for nothing. */
+static bool is_log_key(const audit_work *w, const uint8_t key[TACIT_SIGN_KEY_BYTES])
+{
+    bool found = false;
+    for (size_t i = 0; i < w->log_key_count && !found; i++)
+        found = memcmp(w->log_keys[i], key, TACIT_SIGN_KEY_BYTES) == 0;
+    return found;
+}
+
 static bool is_vouched(const audit_work *w, const Tacit__Restored *body)
 {
-    return w->has_operator_key &&
+    return w->has_operator_key && !is_log_key(w, w->operator_key) &&
            tacit_signature_holds(w->operator_key, TACIT_RESTORE_DOMAIN, body->statement.data,
                                  body->statement.len, body->signature.data);
 }
@@ -80,8 +89,10 @@ tacit_status audit_restored(audit_work *w, const tacit_entry *e)
     if (!w->has_operator_key)
         status = audit_note(w, "unvouched_restore", "the log names no operator key");
     else if (!is_vouched(w, body))
-        status = audit_note(w, "unvouched_restore",
-                            "its statement is not signed by the log's operator key");
+        status =
+            audit_note(w, "unvouched_restore",
+                       "its statement is not signed by an operator key that the log named and does "
+                       "not sign with itself");
     else if (found != TACIT_OK)
         status = audit_note(w, "bad_restore", "%s", reason.message);
     else

@@ -744,8 +744,27 @@ typedef struct verdict {
     bool outdated, lost_plan;
 } verdict;
 
+/* The lineages of rounds are none of local training, whichever came first: what its reserve admits
+ * is itself alone. */
+static tacit_status lineage_not_local(tacit_ledger *ledger, const Tacit__Reserve *r,
+                                      const ledger_account *a, tacit_error *err)
+{
+    bool local;
+    const tacit_span own[] = {{a->identity_key, TACIT_SIGN_KEY_BYTES}, tacit_span_of(r->lineage)};
+    tacit_status status = exists_blobs(
+        ledger,
+        "SELECT 1 FROM ledger_reserve r WHERE identity_key = $1 AND lineage = $2 AND lost_plan = 0"
+        " AND NOT EXISTS (SELECT 1 FROM ledger_plan p WHERE p.hash = r.plan_hash) LIMIT 1",
+        own, 2, &local, err);
+    if (status == TACIT_OK && local)
+        status = tacit_fail(err, TACIT_REFUSED,
+                            "ledger: the lineage of this reserve is local training's");
+    return status;
+}
+
 /* Brought again after a restore: the reserve alone must be one that the device may make, as one of
- * local training. */
+ * local training, and what the auditor finds of it must be good: a schedule that the copy does have
+ * is admitted whole. */
 static tacit_status judge_lost(tacit_ledger *ledger, const tacit_entry *e, const ledger_account *a,
                                verdict *v, tacit_error *err)
 {
@@ -757,6 +776,8 @@ static tacit_status judge_lost(tacit_ledger *ledger, const tacit_entry *e, const
     if (!may) /* *err says that the plan is not logged */
         return TACIT_NOT_FOUND;
     status = judge_terms(ledger, e->entry->reserve, NULL, a, &v->outdated, err);
+    if (status == TACIT_OK)
+        status = lineage_not_local(ledger, e->entry->reserve, a, err);
     v->outdated = v->lost_plan = true;
     return status;
 }
@@ -787,21 +808,17 @@ static tacit_status reserve_judge(tacit_ledger *ledger, const tacit_entry *e,
  * a device's first lineage this is all that the auditor asks; beside others he asks more, from what
  * only the account and he keep. */
 static tacit_status reserve_schedule_check(tacit_ledger *ledger, const Tacit__Reserve *r,
-                                           const ledger_account *a, tacit_error *err)
+                                           const ledger_account *a, bool lost, tacit_error *err)
 {
-    Tacit__Plan *plan = NULL;
     Tacit__Schedule *schedule = NULL;
     tacit_budget all = a->budget;
     double epsilon;
     bool unprotected;
     tacit_status status = message_by_hash(
-        ledger, "SELECT bytes FROM ledger_plan WHERE hash = $1", "plan of this reserve",
-        r->plan_hash, &tacit__plan__descriptor, (ProtobufCMessage **)(void *)&plan, err);
-    if (status == TACIT_OK)
-        status = message_by_hash(ledger, "SELECT bytes FROM ledger_schedule WHERE hash = $1",
-                                 "schedule of this reserve", plan->schedule_hash,
-                                 &tacit__schedule__descriptor,
-                                 (ProtobufCMessage **)(void *)&schedule, err);
+        ledger, "SELECT bytes FROM ledger_schedule WHERE lineage = $1", "schedule of this reserve",
+        r->lineage, &tacit__schedule__descriptor, (ProtobufCMessage **)(void *)&schedule, err);
+    if (status == TACIT_NOT_FOUND && lost) /* with its plan */
+        return TACIT_OK;
     if (status == TACIT_OK)
         status = tacit_budget_add_schedule(&all, schedule, schedule->n_rounds, r->values,
                                            &unprotected, err);
@@ -814,7 +831,6 @@ static tacit_status reserve_schedule_check(tacit_ledger *ledger, const Tacit__Re
                        "own stated cap is %.6g",
                        epsilon, r->epsilon_cap);
     tacit_message_free(schedule);
-    tacit_message_free(plan);
     return status;
 }
 
@@ -837,8 +853,8 @@ static tacit_status reserve_charge(tacit_ledger *ledger, const Tacit__Reserve *r
     tacit_status status = exists_blobs(
         ledger, "SELECT 1 FROM ledger_reserve WHERE identity_key = $1 AND lineage = $2 LIMIT 1",
         key, 2, &seen, err);
-    if (status == TACIT_OK && !seen && r->round_id.len && !v->lost_plan)
-        status = reserve_schedule_check(ledger, r, a, err);
+    if (status == TACIT_OK && !seen && r->round_id.len)
+        status = reserve_schedule_check(ledger, r, a, v->lost_plan, err);
     if (status == TACIT_OK)
         status = tacit_budget_event(&event, r, err);
     if (status == TACIT_OK)

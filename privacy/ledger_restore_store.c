@@ -75,6 +75,10 @@ tacit_status ledger_apply_server_start(tacit_ledger *ledger, const tacit_entry *
                           "ledger: the server starts under another origin or key");
     if (start->operator_key.len == 0)
         return TACIT_OK;
+    if (memcmp(start->operator_key.data, ledger->key.key, TACIT_SIGN_KEY_BYTES) == 0)
+        return tacit_fail(err, TACIT_INTEGRITY,
+                          "ledger: the operator key is the log's own key; make one that the server "
+                          "does not have");
     tacit_status status = terms_read(ledger, &terms, err);
     if (status != TACIT_OK)
         return status;

@@ -111,10 +111,15 @@ tacit_status tacit_restore_open(tacit_restore *out, const Tacit__Restored *body,
                                 const uint8_t operator_key[TACIT_SIGN_KEY_BYTES], tacit_error *err)
 {
     *out = (tacit_restore){0};
-    if (tacit_bytes_are(body->signature, TACIT_SIGNATURE_BYTES) &&
-        tacit_signature_holds(operator_key, TACIT_RESTORE_DOMAIN, body->statement.data,
-                              body->statement.len, body->signature.data))
-        return tacit_restore_read(out, body, err);
-    return tacit_fail(err, TACIT_INTEGRITY,
-                      "restore: the statement is not signed by the operator key");
+    if (!tacit_bytes_are(body->signature, TACIT_SIGNATURE_BYTES) ||
+        !tacit_signature_holds(operator_key, TACIT_RESTORE_DOMAIN, body->statement.data,
+                               body->statement.len, body->signature.data))
+        return tacit_fail(err, TACIT_INTEGRITY,
+                          "restore: the statement is not signed by the operator key");
+    tacit_status status = tacit_restore_read(out, body, err);
+    if (status == TACIT_OK && memcmp(out->log_key, operator_key, sizeof out->log_key) == 0)
+        status = tacit_fail(err, TACIT_INTEGRITY,
+                            "restore: the operator key is the log's own key, which vouches for "
+                            "nothing: the server has it");
+    return status;
 }

@@ -49,8 +49,9 @@ tacit_status tacit_restore_sign(const tacit_restore *r, tacit_span last_note,
 tacit_status tacit_restore_read(tacit_restore *out, const Tacit__Restored *body,
                                 tacit_error *err) TACIT_MUST_CHECK;
 
-/* The same when the operator key signed it. TACIT_INTEGRITY also when it did not. Whether it
- * follows the log at hand is the caller's to see. */
+/* The same when the operator key signed it. TACIT_INTEGRITY also when it did not, or is the log's
+ * key too: then the server alone would move devices. Whether it follows the log at hand is the
+ * caller's to see. */
 tacit_status tacit_restore_open(tacit_restore *out, const Tacit__Restored *body,
                                 const uint8_t operator_key[TACIT_SIGN_KEY_BYTES],
                                 tacit_error *err) TACIT_MUST_CHECK;

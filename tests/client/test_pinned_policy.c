@@ -208,6 +208,30 @@ static void only_a_file_waits_for_the_log(void **state)
     assert_false(pending);
 }
 
+/* A server that held a policy back brings it after the owner declared another: too late. */
+static void what_was_declared_since_stays_in_force(void **state)
+{
+    fixture *f = *state;
+    const lie held_back = {.what = "none"}, newer = {.what = "none", .serial = 7};
+    client *c = f->d.client;
+    client_signed_policy stored;
+    OK(tacit_database_begin(c->db, &f->err));
+    OK(client_declared_end_put(c->db, f->w.count + 1, &f->err)); /* behind the next entry */
+    OK(tacit_database_commit(c->db, &f->err));
+    OK(take_reply(f, &held_back));
+    expect_cap(f, 8);
+    assert_true(c->config.policy.epsilon_cap == 8);
+    OK(client_signed_policy_get(c->db, &stored, &f->err));
+    assert_int_equal(stored.serial, 6);
+    assert_false(stored.pending || stored.over_size);
+    reopen(f);
+    OK(client_apply_policy(f->d.client, &f->err));
+    expect_cap(f, 8);
+    assert_int_equal(take_file(f, 40, 5), TACIT_REFUSED);
+    OK(take_reply(f, &newer)); /* signed after it */
+    expect_cap(f, 30);
+}
+
 /* --- beside client.yaml --- */
 
 static void expect_in_force(fixture *f, double cap)
@@ -283,6 +307,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_log_that_lies_raises_nothing, set_up, tear_down),
         cmocka_unit_test_setup_teardown(only_a_file_waits_for_the_log, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_was_declared_since_stays_in_force, set_up, tear_down),
         cmocka_unit_test_setup_teardown(it_stands_in_until_client_yaml_is_edited, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(what_the_operator_lowered_stays_lowered, set_up, tear_down),

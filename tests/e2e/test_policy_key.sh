@@ -137,6 +137,20 @@ expect 0 '' "$client" run --dir "$work/cart" --once --patience 10
 told epsilon_cap 3.0 || fail "client.yaml counts for nothing"
 expect 0 'client.yaml, changed or declared since' "$client" status --dir "$work/cart"
 
+# What the operator brought to the log before the owner's newest declaration does not undo that one,
+# whenever the device hears of it; what he brings after it does.
+sign held.signed 30 7
+expect 0 'serial +7' verb budget apply "$work/held.signed"
+sed -i -e 's/^  minimum_noise_multiplier:.*/  minimum_noise_multiplier: 7.5/' "$work/cart/client.yaml"
+expect 0 'epsilon .* of 3 ' "$client" budget --declare --dir "$work/cart"
+expect 0 'serial 7 was logged before this device declared its own' "$client" run --dir "$work/cart" --once --patience 10
+expect 0 'serial 7: .*client.yaml, changed or declared since' "$client" status --dir "$work/cart"
+told epsilon_cap 3.0 || fail "a policy of before the declaration is in force"
+sign last.signed 11 8
+expect 0 'serial +8' verb budget apply "$work/last.signed"
+expect 0 '' "$client" run --dir "$work/cart" --once --patience 10
+told epsilon_cap 11.0 || fail "a policy of after the declaration is not in force"
+
 # The auditor, with the log's key from a device, finds all of it in order, and a word that is not.
 verb ledger export "$work/export" >/dev/null
 "$audit" verify "$work/export" --log-key "$(status cart log_key)" --json >"$work/verified" || fail "the audit finds violations: $(cat "$work/verified")"

@@ -39,6 +39,8 @@ cp -r "$work/server" "$work/backup"
 cp -r "$work/bus" "$work/bus-old"
 start_server
 once barge # and then it is away for long
+sed -i 's/^  epsilon: .*/  epsilon: 12/' "$work/tram/client.yaml"
+"$client" budget --declare --dir "$work/tram" >/dev/null
 start_device bus
 start_device tram
 round 1
@@ -100,6 +102,9 @@ for name in bus tram; do
 done
 stop_device bus
 stop_device tram
+# The restored log had the tram's cap of before: that is no cap that an operator lowered.
+told tram epsilon_cap 12.0 || fail "the tram lost the cap that it declared"
+[ "$(verb device show tram --json | json epsilon_cap)" = 12.0 ] || fail "the log has another cap"
 stop_server
 for log in bus tram; do grep -q ERROR "$work/$log.log" && fail "$log logs an error"; done
 

@@ -170,6 +170,34 @@ static void planless_later(restored_log *l)
     world_reserve(&l->w, 1, 0);
 }
 
+/* The key that a restore needs becomes the server's own: from then on it vouches for nothing. */
+static void by_a_log_key(restored_log *l)
+{
+    world *w = &l->w;
+    Tacit__Entry e = TACIT__ENTRY__INIT;
+    Tacit__KeyRotated k = TACIT__KEY_ROTATED__INIT;
+    uint8_t both[2 * TACIT_SIGN_KEY_BYTES], by_old[TACIT_SIGNATURE_BYTES],
+        by_new[TACIT_SIGNATURE_BYTES];
+    tacit_identity *before = w->log;
+    restored_cut(l);
+    memcpy(both, tacit_identity_sign_key(w->log), TACIT_SIGN_KEY_BYTES);
+    memcpy(both + TACIT_SIGN_KEY_BYTES, tacit_identity_sign_key(w->operator_id),
+           TACIT_SIGN_KEY_BYTES);
+    OK(tacit_identity_sign(w->log, TACIT_ROTATE_DOMAIN, both, sizeof both, by_old, &w->err));
+    OK(tacit_identity_sign(w->operator_id, TACIT_ROTATE_DOMAIN, both, sizeof both, by_new,
+                           &w->err));
+    k.old_key = tacit_field_of(both, TACIT_SIGN_KEY_BYTES);
+    k.new_key = tacit_field_of(both + TACIT_SIGN_KEY_BYTES, TACIT_SIGN_KEY_BYTES);
+    k.signature_old = tacit_field_of(by_old, sizeof by_old);
+    k.signature_new = tacit_field_of(by_new, sizeof by_new);
+    e.body_case = TACIT__ENTRY__BODY_KEY_ROTATED;
+    e.key_rotated = &k;
+    world_push(w, &e, w->log, NULL);
+    w->log = w->operator_id;
+    w->operator_id = before;
+    world_restored(w, w->count, NULL, w->log, NULL);
+}
+
 /* Without a restore nothing is brought again. */
 static void cut_alone(restored_log *l)
 {
@@ -185,6 +213,7 @@ static const row rows[] = {
     {"a copy that was started first", "", started_first, LOST_ENTRIES, NULL},
     {"a start of the copy taken for the old log's", "bad_restore", keeps_its_own_start, 0, NULL},
     {"a restore by the server", "unvouched_restore", by_the_server, 0, NULL},
+    {"a restore by a log that took the operator's key", "unvouched_restore", by_a_log_key, 0, NULL},
     {"a generation skipped", "bad_restore", generation_skipped, 0, NULL},
     {"a restore of another tree", "bad_restore", another_root, 0, NULL},
     {"a restore under another name", "unvouched_restore wrong_start", another_name, 0, NULL},

@@ -34,6 +34,7 @@ typedef struct watcher {
     uint64_t restore_at[STEPS_MAX], restore_size[STEPS_MAX];
     size_t restores;
     proof_memory made;
+    const tacit_identity *pinned; /* operator key */
 } watcher;
 
 /* What it held last is of `size` entries of the log as it is. */
@@ -64,6 +65,7 @@ static void watch(watcher *d, bool ahead)
     OK(tacit_account_create(d->db, &d->l.w.policy, false, d->l.w.device[0].id, &d->l.w.err));
     OK(tacit_account_open(&d->account, d->db, d->l.w.device[0].id, &d->l.w.err));
     d->log = world_log_key(&d->l.w);
+    d->pinned = d->l.w.operator_id;
     d->seen = d->l.kept - 3;
     see(d, 4);
     see(d, d->seen);
@@ -117,8 +119,8 @@ static tacit_status follow(watcher *d)
 {
     uint64_t again;
     return tacit_account_follow_restore(d->account, &d->made.proof,
-                                        tacit_identity_sign_key(d->l.w.operator_id), &d->log,
-                                        &d->generation, &again, &d->l.w.err);
+                                        tacit_identity_sign_key(d->pinned), &d->log, &d->generation,
+                                        &again, &d->l.w.err);
 }
 
 static void expect_held(watcher *d, uint64_t size, const char *origin, uint32_t generation)
@@ -202,6 +204,13 @@ static void by_the_log(watcher *d)
 {
     restore(d, d->l.last, d->l.w.log, NULL);
     prove(d);
+}
+
+/* An operator that left the server's own key where devices pin his. */
+static void by_the_log_as_operator(watcher *d)
+{
+    d->pinned = d->l.w.log;
+    by_the_log(d);
 }
 
 static void by_a_stranger(watcher *d)
@@ -304,6 +313,7 @@ static const struct {
     const char *says;
 } refused[] = {
     {"a restore by the log's key", by_the_log, "operator key"},
+    {"a restore by a log that is its own operator", by_the_log_as_operator, "the log's own key"},
     {"a restore by a stranger", by_a_stranger, "operator key"},
     {"a generation skipped", generation_skipped, "generation"},
     {"a restore of another log", of_another_log, "checkpoint"},
@@ -639,6 +649,76 @@ static void test_a_lost_plan_is_forgiven_once(void **state)
         TACIT_NOT_FOUND);
 }
 
+static uint8_t other_lineage[16] = {9}, other_plan[TACIT_HASH_BYTES] = {8};
+
+static bool make_local(world *w, Tacit__Entry *e, int round, int device)
+{
+    (void)w;
+    (void)round;
+    (void)device;
+    e->reserve->round_id = (ProtobufCBinaryData){0};
+    e->reserve->lineage = tacit_field_of(other_lineage, sizeof other_lineage);
+    e->reserve->plan_hash = tacit_field_of(other_plan, sizeof other_plan);
+    return true;
+}
+
+static bool join_the_local(world *w, Tacit__Entry *e, int round, int device)
+{
+    (void)w;
+    (void)round;
+    (void)device;
+    e->reserve->lineage = tacit_field_of(other_lineage, sizeof other_lineage);
+    return true;
+}
+
+static bool state_a_low_cap(world *w, Tacit__Entry *e, int round, int device)
+{
+    (void)w;
+    (void)round;
+    (void)device;
+    e->reserve->epsilon_cap = 1.001 * e->reserve->epsilon_after;
+    return true;
+}
+
+static tacit_status append_reserve(fixture *f, int round, world_hook *hook)
+{
+    f->w.hook = hook;
+    world_reserve(&f->w, round, 0);
+    f->w.hook = NULL;
+    return append(f, f->w.entry[f->w.count - 1].bytes, f->w.entry[f->w.count - 1].size, NULL);
+}
+
+/* What an auditor would find is not taken, whatever a device says that it lost. */
+static void test_a_lost_plan_excuses_nothing_else(void **state)
+{
+    fixture *f = *state;
+    world_device *d = &f->w.device[0];
+    char last[TACIT_CHECKPOINT_MAX];
+    uint64_t index;
+    tacit_event event = {TACIT_ADD_REMOVE, tacit_noise_multiplier(100000),
+                         tacit_sampling_rate(TACIT_Q_ONE / 20), 10};
+    back_to_the_backup(f, last);
+    OK(restore_ledger(f, f->w.operator_id, last, &index));
+    d->sequence = 1;
+    memcpy(d->head, f->made[0].hash, sizeof d->head);
+    OK(tacit_budget_add(&d->budget, &event, WORLD_VALUES, true, &f->err));
+    OK(append_reserve(f, 0, make_local));
+    assert_int_equal(append_reserve(f, 1, join_the_local), TACIT_REFUSED);
+    assert_non_null(strstr(f->err.message, "local training"));
+    close_ledger(f);
+    open_ledger(f, "another.db");
+    for (int i = 0; i < 3; i++) /* start, enrolment, schedule */
+        OK(append(f, f->w.entry[i].bytes, f->w.entry[i].size, NULL));
+    OK(tacit_database_begin(f->server, &f->err));
+    OK(tacit_ledger_restore(f->ledger, f->w.operator_id, NULL, NULL, &index, &f->err));
+    OK(tacit_database_commit(f->server, &f->err));
+    d->sequence = 0;
+    memset(d->head, 0, sizeof d->head);
+    tacit_budget_open(&d->budget, f->w.policy.epsilon_cap, f->w.policy.delta);
+    assert_int_equal(append_reserve(f, 0, state_a_low_cap), TACIT_REFUSED);
+    assert_non_null(strstr(f->err.message, "whole schedule"));
+}
+
 /* The origin is the database's: a restart goes on under it, and only under the log's own name. */
 static void test_a_restored_log_goes_on(void **state)
 {
@@ -665,6 +745,19 @@ static void test_a_restored_log_goes_on(void **state)
                      TACIT_NOT_FOUND);
     assert_int_equal(tacit_ledger_open(&other, f->server, WORLD_ORIGIN "/2", f->w.log, &f->err),
                      TACIT_INTEGRITY);
+    Tacit__Entry e = TACIT__ENTRY__INIT; /* and no log is its own operator */
+    Tacit__ServerStart s = TACIT__SERVER_START__INIT;
+    char version[] = "1", origin[] = WORLD_ORIGIN "/2";
+    s.version = version;
+    s.origin = origin;
+    s.log_key = s.operator_key = tacit_field_of(tacit_identity_sign_key(f->w.log), 32);
+    e.body_case = TACIT__ENTRY__BODY_SERVER_START;
+    e.server_start = &s;
+    world_push(&f->w, &e, f->w.log, NULL);
+    assert_int_equal(
+        append(f, f->w.entry[f->w.count - 1].bytes, f->w.entry[f->w.count - 1].size, NULL),
+        TACIT_INTEGRITY);
+    assert_non_null(strstr(f->err.message, "the log's own key"));
     world_start(&f->w); /* under the old origin */
     assert_int_equal(
         append(f, f->w.entry[f->w.count - 1].bytes, f->w.entry[f->w.count - 1].size, NULL),
@@ -681,6 +774,7 @@ int main(void)
         cmocka_unit_test(test_nobody_else_moves_a_device),
         WITH(test_a_device_follows_and_brings_what_was_lost),
         WITH(test_a_lost_plan_is_forgiven_once),
+        WITH(test_a_lost_plan_excuses_nothing_else),
         WITH(test_a_restored_log_goes_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -71,17 +71,35 @@ static tacit_status take_checkpoint(client_checkin *in, client *c, tacit_error *
     return status;
 }
 
+/* Whether a restored log speaks of the cap of a policy that this device declared earlier: it is to
+ * hear again of the last one. Any other cap is one that the operator lowered. */
+static tacit_status is_behind(client *c, double cap, bool *behind, tacit_error *err)
+{
+    client_declared d = {.id = 0};
+    tacit_policy policy;
+    tacit_status status = client_redeclare_get(c->db, behind, err);
+    bool due = status == TACIT_OK && *behind;
+    *behind = false;
+    while (due && status == TACIT_OK && !*behind) {
+        status = client_declared_next(c->db, d.id, &d, err);
+        if (status == TACIT_OK)
+            status = tacit_policy_unpack(&policy, d.policy, d.size, err);
+        *behind = status == TACIT_OK && policy.epsilon_cap == cap;
+    }
+    return status == TACIT_NOT_FOUND ? TACIT_OK : status;
+}
+
 /* The operator may lower this device's cap in the log, and a reserve must state one that is at most
  * that. Nothing here ever raises it. A log that has not heard of a signed policy yet, or that was
  * restored and has not heard again of a declared one, speaks of the cap before it. */
 static tacit_status take_cap(client *c, double cap, tacit_error *err)
 {
     tacit_account_status now;
-    bool pending, due;
+    bool pending, behind = false;
     tacit_status status = pinned_policy_is_pending(c, &pending, err);
     if (status == TACIT_OK)
-        status = client_redeclare_get(c->db, &due, err);
-    if (status != TACIT_OK || pending || due || !(cap > 0))
+        status = is_behind(c, cap, &behind, err);
+    if (status != TACIT_OK || pending || behind || !(cap > 0))
         return status;
     status = tacit_account_status_get(c->account, &now, err);
     if (status != TACIT_OK || cap >= now.policy.epsilon_cap)

@@ -27,6 +27,8 @@ static const char *const migration_sql[] = {
     " bytes BLOB NOT NULL, serial INTEGER NOT NULL, over BLOB NOT NULL, pending INTEGER NOT NULL)"
     " STRICT;",
     "ALTER TABLE client_enrolment ADD COLUMN log_generation INTEGER NOT NULL DEFAULT 1;",
+    "CREATE TABLE client_declared (id INTEGER PRIMARY KEY, policy BLOB NOT NULL UNIQUE) STRICT;"
+    "INSERT INTO client_declared (policy) SELECT policy FROM client_enrolment;",
 };
 
 static const tacit_migrations migrations = {"client", migration_sql,
@@ -98,6 +100,40 @@ tacit_status client_enrolment_get(tacit_database *db, client_enrolment *out, tac
     return end_one(s, status, err);
 }
 
+static tacit_status remember_declared(tacit_database *db, const client_enrolment *e,
+                                      tacit_error *err)
+{
+    tacit_statement *s;
+    tacit_status status = tacit_statement_begin(
+        db, &s, "INSERT OR IGNORE INTO client_declared (policy) VALUES ($1)", err);
+    if (status != TACIT_OK)
+        return status;
+    tacit_bind_blob(s, 1, e->policy, e->policy_size);
+    return tacit_statement_finish(s, err);
+}
+
+tacit_status client_declared_next(tacit_database *db, uint64_t after, client_declared *out,
+                                  tacit_error *err)
+{
+    tacit_statement *s;
+    tacit_status status = tacit_statement_begin(
+        db, &s, "SELECT id, policy FROM client_declared WHERE id > $1 ORDER BY id LIMIT 1", err);
+    if (status != TACIT_OK)
+        return status;
+    tacit_bind_u64(s, 1, after);
+    status = step_one(s, "declared policy", err);
+    if (status == TACIT_OK) {
+        tacit_span policy = tacit_column_blob(s, 1);
+        out->id = tacit_column_u64(s, 0);
+        out->size = policy.size;
+        if (policy.size > sizeof out->policy)
+            status = tacit_fail(err, TACIT_BAD_INPUT, "a stored policy is damaged");
+        else
+            memcpy(out->policy, policy.data, policy.size);
+    }
+    return end_one(s, status, err);
+}
+
 tacit_status client_enrolment_put(tacit_database *db, const client_enrolment *e, tacit_error *err)
 {
     tacit_statement *s;
@@ -119,7 +155,8 @@ tacit_status client_enrolment_put(tacit_database *db, const client_enrolment *e,
     tacit_bind_blob(s, 8, e->policy, e->policy_size);
     tacit_bind_blob(s, 9, e->has_policy_key ? e->policy_key : NULL, sizeof e->policy_key);
     tacit_bind_u64(s, 10, e->log_generation);
-    return tacit_statement_finish(s, err);
+    status = tacit_statement_finish(s, err);
+    return status == TACIT_OK ? remember_declared(db, e, err) : status;
 }
 
 /* --- numbers --- */

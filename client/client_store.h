@@ -53,6 +53,16 @@ tacit_status client_receipts_put(tacit_database *db, uint64_t sequence,
 tacit_status client_redeclare_get(tacit_database *db, bool *due, tacit_error *err) TACIT_MUST_CHECK;
 tacit_status client_redeclare_put(tacit_database *db, bool due, tacit_error *err) TACIT_MUST_CHECK;
 
+/* The policies that ever were an enrolment's (client_enrolment_put), in their order: own entries
+ * may rest on each. The first one after `after` (0: of all); TACIT_NOT_FOUND behind the last. */
+typedef struct client_declared {
+    uint64_t id;
+    uint8_t policy[TACIT_POLICY_MAX_BYTES];
+    size_t size;
+} client_declared;
+tacit_status client_declared_next(tacit_database *db, uint64_t after, client_declared *out,
+                                  tacit_error *err) TACIT_MUST_CHECK;
+
 /* Policies of the policy key that the log has below this entry are older than what the owner
  * declared last; CLIENT_ALL_OLDER: all that it has by now. 0: none was declared in it. The put is
  * part of the caller's transaction. */

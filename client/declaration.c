@@ -167,13 +167,12 @@ done:
     return status;
 }
 
-tacit_status client_declare_again(client *c, client_session *s, uint64_t *index, tacit_error *err)
+tacit_status client_declare_again(client *c, client_session *s, tacit_span policy, uint64_t *index,
+                                  tacit_error *err)
 {
     uint8_t signature[TACIT_SIGNATURE_BYTES];
-    const client_enrolment *e = &c->enrolment;
-    const declared_policy declared = {.policy = {e->policy, e->policy_size},
-                                      .signature = {signature, sizeof signature}};
-    tacit_status status = tacit_policy_sign(e->policy, e->policy_size, c->identity, signature, err);
+    const declared_policy declared = {.policy = policy, .signature = {signature, sizeof signature}};
+    tacit_status status = tacit_policy_sign(policy.data, policy.size, c->identity, signature, err);
     if (status == TACIT_OK)
         status = declaration_log(c, s, &declared, index, err);
     if (status == TACIT_OK)

@@ -22,10 +22,10 @@ typedef struct declared_policy {
 tacit_status declaration_log(client *c, client_session *s, const declared_policy *d,
                              uint64_t *index, tacit_error *err) TACIT_MUST_CHECK;
 
-/* The policy that was declared last, the same bytes, into a log that may have lost them. Nothing
+/* A policy that was declared before, the same bytes, into a log that may have lost them. Nothing
  * changes here. *index: of the entry. TACIT_REFUSED where the log has it and it was lowered since.
  */
-tacit_status client_declare_again(client *c, client_session *s, uint64_t *index,
+tacit_status client_declare_again(client *c, client_session *s, tacit_span policy, uint64_t *index,
                                   tacit_error *err) TACIT_MUST_CHECK;
 
 #endif

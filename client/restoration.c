@@ -96,12 +96,16 @@ static tacit_status take_steps(const Tacit__RestoredReply *reply, tacit_restore_
 }
 
 /* Whether a policy was declared since the enrolment: each such one has a serial. */
-static bool has_redeclared(const client *c)
+static bool was_declared_since(tacit_span bytes)
 {
     tacit_policy policy;
-    return tacit_policy_unpack(&policy, c->enrolment.policy, c->enrolment.policy_size, NULL) ==
-               TACIT_OK &&
+    return tacit_policy_unpack(&policy, bytes.data, bytes.size, NULL) == TACIT_OK &&
            policy.serial != 0;
+}
+
+static tacit_span declared_last(const client *c)
+{
+    return (tacit_span){c->enrolment.policy, c->enrolment.policy_size};
 }
 
 /* What the policies in force rest on may be lost with the rest: both are brought again. */
@@ -109,7 +113,8 @@ static tacit_status bring_policies(client *c, tacit_error *err)
 {
     client_signed_policy pinned;
     tacit_status status = client_signed_policy_get(c->db, &pinned, err);
-    bool stands_in = pinned.size && pinned.over_size, redeclared = has_redeclared(c);
+    bool stands_in = pinned.size && pinned.over_size,
+         redeclared = was_declared_since(declared_last(c));
     if (status == TACIT_OK && stands_in) {
         pinned.pending = true;
         status = client_signed_policy_put(c->db, &pinned, err);
@@ -206,13 +211,36 @@ static tacit_status put_redeclared(client *c, bool taken, uint64_t index, tacit_
     return status;
 }
 
+/* Those before the last one, in their order: entries that were signed under one of them are taken
+ * by a log that knows it. One that the log has is refused, and let be. */
+static tacit_status declare_earlier(client *c, client_session *s, tacit_error *err)
+{
+    client_declared d = {.id = 0};
+    const tacit_span last = declared_last(c);
+    uint64_t index;
+    tacit_status status = client_declared_next(c->db, 0, &d, err);
+    for (; status == TACIT_OK; status = client_declared_next(c->db, d.id, &d, err)) {
+        const tacit_span policy = {d.policy, d.size};
+        bool is_last = d.size == last.size && memcmp(d.policy, last.data, d.size) == 0;
+        if (is_last || !was_declared_since(policy))
+            continue;
+        status = client_declare_again(c, s, policy, &index, err);
+        if (status != TACIT_OK && status != TACIT_REFUSED)
+            return status;
+    }
+    return status == TACIT_NOT_FOUND ? TACIT_OK : status;
+}
+
 tacit_status client_redeclare(client *c, client_session *s, bool *done, tacit_error *err)
 {
     uint64_t index = 0;
     tacit_status status = client_redeclare_get(c->db, done, err);
     if (status != TACIT_OK || !*done)
         return status;
-    status = client_declare_again(c, s, &index, err);
+    status = declare_earlier(c, s, err);
+    if (status != TACIT_OK)
+        return status;
+    status = client_declare_again(c, s, declared_last(c), &index, err);
     bool taken = status == TACIT_OK;
     if (status == TACIT_REFUSED) {
         tacit_log_warn("%s", err->message);

@@ -20,10 +20,10 @@ tacit_status client_follow_restore(client *c, client_session *s, bool newest,
 /* Whether a note that the server showed is of another origin than this device follows. */
 bool client_is_elsewhere(const client *c, ProtobufCBinaryData note);
 
-/* After that, before own entries are brought again: the policy that this device declared last,
- * which they may rest on, is declared again where it was not that of the enrolment (*done). One
- * that the log does not take is let be. One that the policy key signed since follows it
- * (pinned_policy.h). */
+/* After that, before own entries are brought again: the policies that this device declared since
+ * its enrolment, which they may rest on, are declared again in their order where the last one was
+ * not that of the enrolment (*done). One that the log does not take is let be. One that the policy
+ * key signed since follows it (pinned_policy.h). */
 tacit_status client_redeclare(client *c, client_session *s, bool *done,
                               tacit_error *err) TACIT_MUST_CHECK;
 

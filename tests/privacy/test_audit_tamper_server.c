@@ -1,6 +1,6 @@
 /* A log whose server signs with its own key whatever suits it: entries dropped, moved, repeated,
  * changed, made up. Each row names every kind of violation that the auditor must find, and no
- * other. (test_audit_tamper.c changes files, test_audit_tamper_device.c those of a device.) */
+ * other. (test_audit_tamper.c changes files, test_audit_tamper_device.c entries of a device.) */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

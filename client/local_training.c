@@ -410,6 +410,9 @@ tacit_status local_training_run(const training_job *job, training_result *out, t
 {
     training t = {.job = job, .place.clip_norm = job->mechanism->clip_norm, .err = err};
     *out = (training_result){0};
+    if (job->test_seed && !job->insecure)
+        return tacit_fail(err, TACIT_REFUSED,
+                          "training: a test seed is set and the reserve does not say insecure");
     tacit_status status = begin(&t);
     if (status == TACIT_OK)
         status = run_steps(&t);

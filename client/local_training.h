@@ -48,6 +48,7 @@ typedef struct training_job {
     canary_set *canaries;      /* NULL: none */
     const uint8_t *nonce;      /* 32 bytes of the acknowledgement */
     const uint8_t *test_seed;  /* NULL; tests: 32 bytes (privacy/dp_step.h) */
+    bool insecure;             /* the reserve says that a test seed is set */
     const char *checkpoint;    /* path of the checkpoint file */
     const uint8_t *plan_hash;  /* 32 bytes: a checkpoint of another plan is TACIT_INTEGRITY */
     const volatile sig_atomic_t *stop; /* NULL: never */
@@ -65,11 +66,12 @@ typedef struct training_result {
                        * as they leave; `trained` is then parent + release and nothing more exact */
 } training_result;
 
-/* TACIT_AGAIN when `stop` became true: call again to continue, with as many canaries (TACIT_USAGE
- * otherwise; their coins and scores come from the checkpoint). A checkpoint that is torn or of
- * another size counts as none. TACIT_IO when a checkpoint cannot be written, TACIT_NO_MEMORY when
- * there is none for the training itself: nothing is lost, the same call later redoes the step. A
- * unit that there is no memory for counts as zero (snapshot.h). */
+/* TACIT_REFUSED for a test seed of which the reserve does not say so. TACIT_AGAIN when `stop`
+ * became true: call again to continue, with as many canaries (TACIT_USAGE otherwise; their coins
+ * and scores come from the checkpoint). A checkpoint that is torn or of another size counts as
+ * none. TACIT_IO when a checkpoint cannot be written, TACIT_NO_MEMORY when there is none for the
+ * training itself: nothing is lost, the same call later redoes the step. A unit that there is no
+ * memory for counts as zero (snapshot.h). */
 tacit_status local_training_run(const training_job *job, training_result *out,
                                 tacit_error *err) TACIT_MUST_CHECK;
 void training_result_free(training_result *r);

@@ -524,10 +524,13 @@ static double law_noise(const loss_sum *s, const double *law, size_t size)
     return is_single(s) ? 0 : 4 * 0x1p-53 * log2(n) * (1 + s->runs) * sqrt(squares / n);
 }
 
-/* Of a law that is no number nothing is known: the worst. */
-static double epsilon_read(const reading *r, double epsilon)
+/* Where the law is no number, as under a tilt too large for its exponents, nothing is known of it
+ * but that no finite loss is above the highest. */
+static double epsilon_read(const loss_sum *s, const reading *r, double epsilon)
 {
-    return isfinite(r->above) && !isnan(epsilon) ? fmax(0, epsilon) : INFINITY;
+    double low, high;
+    support(s, &low, &high);
+    return fmax(0, isfinite(r->above) && isfinite(epsilon) ? epsilon : high);
 }
 
 static double read_answer(const loss_sum *s, const double *law, size_t size, const loss_query *q)
@@ -545,15 +548,16 @@ static double read_answer(const loss_sum *s, const double *law, size_t size, con
     for (size_t k = size; k-- > 0; index--, at = at > 0 ? at - 1 : size - 1) {
         y = step * (double)index;
         if (q->for_epsilon && base + r.excess > delta)
-            return epsilon_read(&r, y + log1p((base + r.excess - delta) / r.tail));
+            return epsilon_read(s, &r, y + log1p((base + r.excess - delta) / r.tail));
         if (!q->for_epsilon && y <= q->epsilon)
             return fmin(1, (base + r.excess - expm1(q->epsilon - y) * r.tail) * high);
         if (q->for_epsilon && y <= 0)
-            return epsilon_read(&r, 0);
+            return epsilon_read(s, &r, 0);
         double mass = fmax(0, law[at]) + noise;
         reading_pass(&r, mass * loss_powers_next(&weight));
     }
-    return q->for_epsilon ? epsilon_read(&r, y) : fmin(1, (base + r.above) * high); /* from above */
+    return q->for_epsilon ? epsilon_read(s, &r, y)
+                          : fmin(1, (base + r.above) * high); /* from above */
 }
 
 tacit_status loss_sum_solve(const loss_sum *s, const loss_sum *other, double points,

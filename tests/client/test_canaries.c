@@ -110,6 +110,7 @@ static tacit_status train(canary_set *set, const tacit_mechanism *m, uint8_t see
                         .canaries = set,
                         .nonce = nonce,
                         .test_seed = seeds,
+                        .insecure = true,
                         .checkpoint = checkpoint_path,
                         .plan_hash = plan_hash,
                         .stop = stop,

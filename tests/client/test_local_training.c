@@ -187,10 +187,12 @@ static void useless_data_is_empty_data(void **state)
     write_text("");
     run_begin(&empty, tiny.model, private_steps(3));
     empty.job.test_seed = seed;
+    empty.job.insecure = true;
     run_go(&empty);
     write_text("nonsense\n{\"id\":\"x\",\"messages\":[]}\n");
     run_begin(&useless, tiny.model, private_steps(3));
     useless.job.test_seed = seed;
+    useless.job.insecure = true;
     run_go(&useless);
     OK(empty.status);
     OK(useless.status);
@@ -400,6 +402,7 @@ static void units_without_a_gradient_are_alike(void **state)
         run_begin(&r, m, private_steps(3));
         r.mechanism.q_num = TACIT_Q_ONE;
         r.job.test_seed = seed;
+        r.job.insecure = true;
         run_go(&r);
         OK(r.status);
         if (i == 0) {
@@ -452,6 +455,7 @@ static void run_whole(run *r, const tacit_model *model, bool noised, uint32_t st
     run_begin(r, model, whole_device(noised));
     r->job.local_steps = steps;
     r->job.test_seed = seed;
+    r->job.insecure = true;
     r->job.parent = whole_parent;
     run_go(r);
     OK(r->status);
@@ -593,6 +597,7 @@ static void a_whole_device_restarts_bit_exact(void **state)
     run_begin(&cut, tiny.model, whole_device(true));
     cut.job.local_steps = 6;
     cut.job.test_seed = seed;
+    cut.job.insecure = true;
     cut.stop_after = 2;
     run_go(&cut);
     assert_int_equal(cut.status, TACIT_AGAIN);
@@ -614,6 +619,21 @@ static void a_whole_device_restarts_bit_exact(void **state)
     run_end(&cut);
 }
 
+/* What the log does not call insecure has no seed: nothing is trained. */
+static void a_test_seed_needs_a_reserve_that_says_so(void **state)
+{
+    run r;
+    (void)state;
+    write_records(3);
+    run_begin(&r, tiny.model, private_steps(2));
+    r.job.test_seed = seed;
+    run_go(&r);
+    assert_int_equal(r.status, TACIT_REFUSED);
+    assert_null(r.result.trained);
+    assert_int_equal(r.steps_seen, 0);
+    run_end(&r);
+}
+
 /* --- tree noise: each unit in its own steps --- */
 
 static tacit_mechanism tree_steps(uint32_t steps, uint32_t separation)
@@ -629,6 +649,7 @@ static void run_tree(run *r, uint32_t stop_after)
 {
     run_begin(r, tiny.model, tree_steps(6, 3));
     r->job.test_seed = seed;
+    r->job.insecure = true;
     r->stop_after = stop_after;
     run_go(r);
 }
@@ -852,6 +873,7 @@ static void a_restart_goes_on_at_its_clip_norm(void **state)
     write_text(""); /* noise alone: what a step leaves is proportional to its clip norm */
     run_begin(&first, tiny.model, adaptive_steps(2));
     first.job.test_seed = seed;
+    first.job.insecure = true;
     first.optimizer = (tacit_optimizer_spec){.kind = TACIT_SGD, .learning_rate = 1};
     first.stop_after = 1;
     run_go(&first);
@@ -864,12 +886,14 @@ static void a_restart_goes_on_at_its_clip_norm(void **state)
     OK(first.status);
     run_begin(&second, tiny.model, adaptive_steps(1));
     second.job.test_seed = seed;
+    second.job.insecure = true;
     second.optimizer = first.optimizer;
     run_go(&second);
     OK(second.status);
     run_begin(&alone, tiny.model, adaptive_steps(1));
     alone.mechanism.clip_norm = clip;
     alone.job.test_seed = seed;
+    alone.job.insecure = true;
     alone.optimizer = first.optimizer;
     run_go(&alone);
     OK(alone.status);
@@ -1083,6 +1107,7 @@ int main(void)
         cmocka_unit_test(a_whole_device_is_blind),
         cmocka_unit_test(a_local_step_is_spoilt_alone),
         cmocka_unit_test(a_whole_device_restarts_bit_exact),
+        cmocka_unit_test(a_test_seed_needs_a_reserve_that_says_so),
         cmocka_unit_test(tree_noise_restarts_bit_exact),
         cmocka_unit_test(tree_noise_keeps_its_seed),
         cmocka_unit_test(slots_follow_from_who_a_unit_is),

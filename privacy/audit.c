@@ -12,7 +12,8 @@ const tacit_audit_kind tacit_audit_kinds[] = {
     {"wrong_signer", "an entry is signed by a key that may not sign it"},
     {"duplicate_entry", "the same bytes are logged twice"},
     {"wrong_start", "the log does not begin, or go on, with its own origin and key"},
-    {"unvouched_restore", "a restore is not signed by the operator key that the log names"},
+    {"unvouched_restore", "a restore is not signed by the operator key that the log names, or that "
+                          "is a log key as well"},
     {"bad_restore", "a restore does not go on from this log, one generation further"},
     {"lost_entry", "a restore lost an entry of a receipt, and its device never brought it again"},
     {"bad_key_rotation", "a change of the log key is not signed by both keys"},

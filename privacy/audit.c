@@ -114,7 +114,7 @@ static audit_list violations_of(audit_work *w)
     return (audit_list){&w->out->violations, &w->out->violation_count, &w->violation_capacity};
 }
 
-tacit_status audit_note(audit_work *w, const char *kind, const char *format, ...)
+tacit_status audit_violation(audit_work *w, const char *kind, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -123,7 +123,8 @@ tacit_status audit_note(audit_work *w, const char *kind, const char *format, ...
     return status;
 }
 
-tacit_status audit_note_at(audit_work *w, uint64_t entry, const char *kind, const char *format, ...)
+tacit_status audit_violation_at(audit_work *w, uint64_t entry, const char *kind, const char *format,
+                                ...)
 {
     va_list args;
     va_start(args, format);
@@ -132,7 +133,7 @@ tacit_status audit_note_at(audit_work *w, uint64_t entry, const char *kind, cons
     return status;
 }
 
-tacit_status audit_remark(audit_work *w, const char *kind, const char *format, ...)
+tacit_status audit_note(audit_work *w, const char *kind, const char *format, ...)
 {
     va_list args;
     const audit_list notes = {&w->out->notes, &w->out->note_count, &w->note_capacity};
@@ -165,17 +166,17 @@ static tacit_status check_operator_key(audit_work *w, const Tacit__ServerStart *
     }
     return memcmp(s->operator_key.data, w->operator_key, TACIT_SIGN_KEY_BYTES) == 0
                ? TACIT_OK
-               : audit_note(w, "wrong_start", "the server started with another operator key");
+               : audit_violation(w, "wrong_start", "the server started with another operator key");
 }
 
 static tacit_status audit_server_start(audit_work *w, const tacit_entry *e)
 {
     const Tacit__ServerStart *s = e->entry->server_start;
     if (strcmp(s->origin, w->log_key.name) != 0)
-        return audit_note(w, "wrong_start", "origin is '%.100s', the log's key is of '%.100s'",
-                          s->origin, w->log_key.name);
+        return audit_violation(w, "wrong_start", "origin is '%.100s', the log's key is of '%.100s'",
+                               s->origin, w->log_key.name);
     if (memcmp(s->log_key.data, w->log_key.key, TACIT_SIGN_KEY_BYTES) != 0)
-        return audit_note(w, "wrong_start", "the server started with another log key");
+        return audit_violation(w, "wrong_start", "the server started with another log key");
     return check_operator_key(w, s);
 }
 
@@ -190,7 +191,8 @@ static tacit_status audit_key_rotated(audit_work *w, const tacit_entry *e)
                                k->signature_old.data) ||
         !tacit_signature_holds(both + TACIT_SIGN_KEY_BYTES, TACIT_ROTATE_DOMAIN, both, sizeof both,
                                k->signature_new.data))
-        return audit_note(w, "bad_key_rotation", "the log key changed without both signatures");
+        return audit_violation(w, "bad_key_rotation",
+                               "the log key changed without both signatures");
     return remember_log_key(w, k->new_key.data);
 }
 
@@ -243,8 +245,8 @@ static tacit_status audit_first(audit_work *w, const tacit_entry *e)
     w->started = true;
     memcpy(w->first_origin, w->log_key.name, sizeof w->first_origin);
     if (e->entry->body_case != TACIT__ENTRY__BODY_SERVER_START) {
-        tacit_status status = audit_note(w, "wrong_start", "the first entry is '%s'",
-                                         tacit_entry_kind_name(e->entry->body_case));
+        tacit_status status = audit_violation(w, "wrong_start", "the first entry is '%s'",
+                                              tacit_entry_kind_name(e->entry->body_case));
         return status == TACIT_OK ? remember_log_key(w, w->log->log_key.key) : status;
     }
     const Tacit__ServerStart *s = e->entry->server_start;
@@ -274,13 +276,13 @@ static tacit_status check_parsed(audit_work *w, const tacit_entry *e)
     if (status != TACIT_OK)
         return status;
     if (duplicate)
-        return audit_note(w, "duplicate_entry", "the same bytes are logged before");
+        return audit_violation(w, "duplicate_entry", "the same bytes are logged before");
     w->seen[e->entry->body_case]++;
     w->seen[AUDIT_SEEN_OWN] += e->device_signed;
     if (!e->device_signed &&
         memcmp(e->envelope->signer.data, w->log_key.key, TACIT_SIGN_KEY_BYTES) != 0)
-        return audit_note(w, "wrong_signer", "'%s' is not signed by the log's key",
-                          tacit_entry_kind_name(e->entry->body_case));
+        return audit_violation(w, "wrong_signer", "'%s' is not signed by the log's key",
+                               tacit_entry_kind_name(e->entry->body_case));
     status = audit_keep_event(w, e);
     for (size_t i = 0; i < sizeof audit_kinds / sizeof audit_kinds[0] && status == TACIT_OK; i++)
         if (audit_kinds[i].kind == e->entry->body_case)
@@ -326,8 +328,9 @@ static tacit_status check_entry(audit_work *w, const opened *o)
     if (o->status == TACIT_NO_MEMORY)
         return tacit_fail(w->err, o->status, "%s", o->reason.message);
     if (o->status != TACIT_OK)
-        return audit_note(w, o->status == TACIT_INTEGRITY ? "bad_signature" : "malformed_entry",
-                          "%s", o->reason.message);
+        return audit_violation(w,
+                               o->status == TACIT_INTEGRITY ? "bad_signature" : "malformed_entry",
+                               "%s", o->reason.message);
     return check_parsed(w, &o->entry);
 }
 
@@ -378,7 +381,8 @@ static tacit_status walk(audit_work *w)
     tacit_export_cursor_free(&cursor);
     w->out->entries = w->at;
     if (status == TACIT_OK && w->at == 0)
-        status = audit_note_at(w, TACIT_AUDIT_NO_ENTRY, "wrong_start", "the log has no entries");
+        status =
+            audit_violation_at(w, TACIT_AUDIT_NO_ENTRY, "wrong_start", "the log has no entries");
     return status;
 }
 

@@ -14,8 +14,8 @@ tacit_status audit_find_device(audit_work *w, const tacit_entry *e, size_t *devi
     if (audit_map_find(&w->names, e->entry->device.data, e->entry->device.len, device))
         return TACIT_OK;
     *device = AUDIT_NONE;
-    return audit_note(w, "unknown_device", "'%s' of a device that is not enrolled",
-                      tacit_entry_kind_name(e->entry->body_case));
+    return audit_violation(w, "unknown_device", "'%s' of a device that is not enrolled",
+                           tacit_entry_kind_name(e->entry->body_case));
 }
 
 static void pair_key(uint8_t out[TACIT_HASH_BYTES], size_t device, ProtobufCBinaryData other)
@@ -94,10 +94,10 @@ static tacit_status take_policy(audit_work *w, size_t device, const Tacit__Enrol
     if (status != TACIT_OK)
         return status;
     if (tacit_policy_unpack(&policy, enrol->policy.data, enrol->policy.len, &reason) != TACIT_OK)
-        return audit_note(w, "bad_policy", "%s", reason.message);
+        return audit_violation(w, "bad_policy", "%s", reason.message);
     if (!fresh && policy.delta != d->policy.delta)
-        return audit_note(w, "bad_policy", "the account's delta changed from %.6g to %.6g",
-                          d->policy.delta, policy.delta);
+        return audit_violation(w, "bad_policy", "the account's delta changed from %.6g to %.6g",
+                               d->policy.delta, policy.delta);
     if (fresh) {
         d->widest = policy;
         d->unit = policy.unit;
@@ -111,8 +111,8 @@ static tacit_status take_policy(audit_work *w, size_t device, const Tacit__Enrol
         memcpy(d->policy_key, enrol->policy_key.data, TACIT_SIGN_KEY_BYTES);
     if (!tacit_policy_enrol_holds(d->identity_key, enrol->policy, enrol->policy_key,
                                   enrol->policy_signature.data))
-        return audit_note(w, "bad_policy", "the device did not sign its policy%s",
-                          d->has_policy_key ? " and policy key" : "");
+        return audit_violation(w, "bad_policy", "the device did not sign its policy%s",
+                               d->has_policy_key ? " and policy key" : "");
     return TACIT_OK;
 }
 
@@ -128,12 +128,12 @@ tacit_status audit_enrol(audit_work *w, const tacit_entry *e)
     if (status != TACIT_OK)
         return status;
     if (!added)
-        return audit_note(w, "duplicate_device", "the pseudonym is taken");
+        return audit_violation(w, "duplicate_device", "the pseudonym is taken");
     audit_device *d = &w->devices[device];
     memcpy(d->name, e->entry->device.data, TACIT_DEVICE_BYTES);
     if (d->revoked || d->frozen)
-        return audit_note(w, d->revoked ? "after_revocation" : "after_clone",
-                          "the key was enrolled again");
+        return audit_violation(w, d->revoked ? "after_revocation" : "after_clone",
+                               "the key was enrolled again");
     return take_policy(w, device, enrol, fresh);
 }
 
@@ -142,7 +142,7 @@ tacit_status audit_renew(audit_work *w, const tacit_entry *e)
     size_t device;
     tacit_status status = audit_find_device(w, e, &device);
     if (status == TACIT_OK && device != AUDIT_NONE && w->devices[device].revoked)
-        status = audit_note(w, "after_revocation", "its certificate was renewed");
+        status = audit_violation(w, "after_revocation", "its certificate was renewed");
     return status;
 }
 
@@ -172,20 +172,22 @@ static tacit_status judge_change(audit_work *w, const audit_device *d, const tac
     double from = d->policy.epsilon_cap, cap = to->epsilon_cap;
     *holds = false;
     if (signer == TACIT_POLICY_BY_KEY && to->serial <= d->policy_serial)
-        return audit_note(w, "policy_replayed",
-                          "cap %.6g to %.6g by '%.60s': the policy key signed serial %llu, the log "
-                          "has its serial %llu",
-                          from, cap, p->who, (unsigned long long)to->serial,
-                          (unsigned long long)d->policy_serial);
+        return audit_violation(
+            w, "policy_replayed",
+            "cap %.6g to %.6g by '%.60s': the policy key signed serial %llu, the log "
+            "has its serial %llu",
+            from, cap, p->who, (unsigned long long)to->serial,
+            (unsigned long long)d->policy_serial);
     bool weakens = tacit_policy_weakens(&d->policy, to);
     if (weakens && signer == TACIT_POLICY_BY_NOBODY)
-        return audit_note(w, "policy_weakened", "cap %.6g to %.6g by '%.60s' without signature",
-                          from, cap, p->who);
+        return audit_violation(w, "policy_weakened",
+                               "cap %.6g to %.6g by '%.60s' without signature", from, cap, p->who);
     if (weakens && signer == TACIT_POLICY_BY_DEVICE && !first_time)
-        return audit_note(w, "policy_weakened",
-                          "cap %.6g to %.6g by '%.60s' with a policy that was logged before: its "
-                          "signature may be an old one",
-                          from, cap, p->who);
+        return audit_violation(
+            w, "policy_weakened",
+            "cap %.6g to %.6g by '%.60s' with a policy that was logged before: its "
+            "signature may be an old one",
+            from, cap, p->who);
     *holds = true;
     return TACIT_OK;
 }
@@ -206,10 +208,10 @@ tacit_status audit_policy_changed(audit_work *w, const tacit_entry *e)
         return status;
     audit_device *d = &w->devices[device];
     if (tacit_policy_unpack(&to, p->policy.data, p->policy.len, &reason) != TACIT_OK)
-        return audit_note(w, "bad_policy", "%s", reason.message);
+        return audit_violation(w, "bad_policy", "%s", reason.message);
     if (to.delta != d->policy.delta)
-        return audit_note(w, "bad_policy", "the account's delta changed from %.6g to %.6g",
-                          d->policy.delta, to.delta);
+        return audit_violation(w, "bad_policy", "the account's delta changed from %.6g to %.6g",
+                               d->policy.delta, to.delta);
     tacit_policy_signer signer = tacit_policy_change_signer(
         p, to.serial, d->identity_key, d->has_policy_key ? d->policy_key : NULL);
     status = judge_change(w, d, &to, p, signer, first_time, &holds);
@@ -228,23 +230,25 @@ static tacit_status check_chain(audit_work *w, const tacit_entry *e, audit_devic
     const Tacit__Entry *entry = e->entry;
     tacit_status status = TACIT_OK;
     if (entry->sequence <= d->sequence)
-        status = audit_note(w, "sequence_reused", "sequence %llu after %llu",
+        status =
+            audit_violation(w, "sequence_reused", "sequence %llu after %llu",
                             (unsigned long long)entry->sequence, (unsigned long long)d->sequence);
     else if (entry->sequence > d->sequence + 1)
-        status = audit_note(w, "sequence_gap", "sequence %llu after %llu",
+        status =
+            audit_violation(w, "sequence_gap", "sequence %llu after %llu",
                             (unsigned long long)entry->sequence, (unsigned long long)d->sequence);
     else if (d->sequence && memcmp(entry->previous.data, d->head, TACIT_HASH_BYTES) != 0)
-        status = audit_note(w, "broken_chain", "sequence %llu names another previous entry",
-                            (unsigned long long)entry->sequence);
+        status = audit_violation(w, "broken_chain", "sequence %llu names another previous entry",
+                                 (unsigned long long)entry->sequence);
     if (entry->sequence > d->sequence)
         d->sequence = entry->sequence;
     memcpy(d->head, e->leaf, sizeof d->head);
     if (status == TACIT_OK && d->revoked)
-        status = audit_note(w, "after_revocation", "'%s' of a revoked device",
-                            tacit_entry_kind_name(entry->body_case));
+        status = audit_violation(w, "after_revocation", "'%s' of a revoked device",
+                                 tacit_entry_kind_name(entry->body_case));
     if (status == TACIT_OK && d->frozen)
-        status = audit_note(w, "after_clone", "'%s' of a frozen device",
-                            tacit_entry_kind_name(entry->body_case));
+        status = audit_violation(w, "after_clone", "'%s' of a frozen device",
+                                 tacit_entry_kind_name(entry->body_case));
     return status;
 }
 
@@ -331,10 +335,10 @@ static tacit_status find_terms(audit_work *w, const Tacit__Reserve *r, const Tac
     if (!*outdated)
         return TACIT_OK;
     *terms = d->widest;
-    return audit_remark(w, "outdated_reserve",
-                        "it was signed under an earlier policy (cap %.6g; in force %.6g): charged, "
-                        "no update may follow",
-                        r->epsilon_cap, d->policy.epsilon_cap);
+    return audit_note(w, "outdated_reserve",
+                      "it was signed under an earlier policy (cap %.6g; in force %.6g): charged, "
+                      "no update may follow",
+                      r->epsilon_cap, d->policy.epsilon_cap);
 }
 
 /* Its plan was lost with the entries that a restore lacks. */
@@ -343,12 +347,12 @@ static tacit_status check_lost(audit_work *w, const Tacit__Reserve *r, const tac
 {
     tacit_error reason;
     if (!audit_may_resubmit(w, d))
-        return audit_note(w, "reserve_without_plan", "its plan is not logged before it");
+        return audit_violation(w, "reserve_without_plan", "its plan is not logged before it");
     tacit_status found = tacit_policy_check_reserve(terms, r, &reason);
     if (found == TACIT_OK)
         return TACIT_OK;
-    return audit_note(w, found == TACIT_REFUSED ? "under_policy" : "reserve_off_plan", "%s",
-                      reason.message);
+    return audit_violation(w, found == TACIT_REFUSED ? "under_policy" : "reserve_off_plan", "%s",
+                           reason.message);
 }
 
 /* Local training has no plan in the log: its reserve alone must be one that the device may make. */
@@ -357,8 +361,9 @@ static tacit_status check_local(audit_work *w, const Tacit__Reserve *r, const ta
     tacit_error reason;
     tacit_status found = tacit_policy_check_reserve(terms, r, &reason);
     if (found == TACIT_REFUSED)
-        return audit_note(w, "under_policy", "%s", reason.message);
-    return found == TACIT_OK ? TACIT_OK : audit_note(w, "local_mechanism", "%s", reason.message);
+        return audit_violation(w, "under_policy", "%s", reason.message);
+    return found == TACIT_OK ? TACIT_OK
+                             : audit_violation(w, "local_mechanism", "%s", reason.message);
 }
 
 static tacit_status reserve_plan(audit_work *w, const Tacit__Reserve *r, const audit_plan *p,
@@ -370,9 +375,9 @@ static tacit_status reserve_plan(audit_work *w, const Tacit__Reserve *r, const a
     if (!p)
         return check_lost(w, r, terms, d);
     if (tacit_reserve_follows_plan(r, p->plan, p->hash, &reason) != TACIT_OK)
-        return audit_note(w, "reserve_off_plan", "%s", reason.message);
+        return audit_violation(w, "reserve_off_plan", "%s", reason.message);
     if (tacit_policy_check(terms, p->plan, &reason) != TACIT_OK)
-        return audit_note(w, "under_policy", "%s", reason.message);
+        return audit_violation(w, "under_policy", "%s", reason.message);
     return TACIT_OK;
 }
 
@@ -454,7 +459,7 @@ static tacit_status check_schedule_fits(audit_work *w, audit_device *d, const Ta
     tacit_budget whole = tacit_budget_empty_like(&d->budget), all = d->budget;
     if (whole_budget(w, r, plan, &whole, &reason) != TACIT_OK ||
         tacit_budget_join(&all, &whole, &reason) != TACIT_OK)
-        return audit_note(w, "schedule_over_cap", "%s", reason.message);
+        return audit_violation(w, "schedule_over_cap", "%s", reason.message);
     double epsilon, lineage;
     tacit_status status = tacit_budget_epsilon(&all, &epsilon, w->err);
     if (status == TACIT_OK)
@@ -467,12 +472,12 @@ static tacit_status check_schedule_fits(audit_work *w, audit_device *d, const Ta
         epsilon = fmax(epsilon, d->first_schedule);
     d->lineages += lineage;
     if (!(epsilon <= cap))
-        return audit_note(w, "schedule_over_cap",
-                          "the whole schedule brings epsilon to %.6g of %.6g", epsilon, cap);
+        return audit_violation(w, "schedule_over_cap",
+                               "the whole schedule brings epsilon to %.6g of %.6g", epsilon, cap);
     if (!(d->lineages <= cap))
-        return audit_note(w, "schedule_over_cap",
-                          "with it the lineages need %.6g of %.6g, each whole and alone",
-                          d->lineages, cap);
+        return audit_violation(w, "schedule_over_cap",
+                               "with it the lineages need %.6g of %.6g, each whole and alone",
+                               d->lineages, cap);
     return TACIT_OK;
 }
 
@@ -494,7 +499,8 @@ static tacit_status enter_lineage(audit_work *w, const Tacit__Reserve *r, size_t
     bool planned = audit_map_find(&w->schedule_by_lineage, r->lineage.data, r->lineage.len, NULL) ||
                    audit_map_find(&w->plan_by_hash, r->plan_hash.data, r->plan_hash.len, NULL);
     if (shared || (local && (!added || planned)))
-        return audit_note(w, "local_schedule", "the lineage or plan is not local training's alone");
+        return audit_violation(w, "local_schedule",
+                               "the lineage or plan is not local training's alone");
     return TACIT_OK;
 }
 
@@ -512,17 +518,17 @@ static tacit_status charge(audit_work *w, const tacit_entry *e, size_t device, s
     if (status != TACIT_OK)
         return status;
     if (add_event(w, &d->budget, r, first, &reason) != TACIT_OK)
-        return audit_note(w, "epsilon_mismatch", "%s", reason.message);
+        return audit_violation(w, "epsilon_mismatch", "%s", reason.message);
     double epsilon;
     status = tacit_budget_epsilon(&d->budget, &epsilon, w->err);
     if (status == TACIT_OK)
         status = audit_keep_point(w, device, epsilon);
     if (status == TACIT_OK && !tacit_budget_same(epsilon, r->epsilon_after))
-        status = audit_note(w, "epsilon_mismatch", "logged %.12g, recomputed %.12g",
-                            r->epsilon_after, epsilon);
+        status = audit_violation(w, "epsilon_mismatch", "logged %.12g, recomputed %.12g",
+                                 r->epsilon_after, epsilon);
     if (status == TACIT_OK && !(epsilon <= cap))
-        status = audit_note(w, "cap_exceeded", "epsilon is %.6g of %.6g at delta %.6g", epsilon,
-                            cap, d->policy.delta);
+        status = audit_violation(w, "cap_exceeded", "epsilon is %.6g of %.6g at delta %.6g",
+                                 epsilon, cap, d->policy.delta);
     return status;
 }
 
@@ -532,12 +538,13 @@ static tacit_status check_terms(audit_work *w, const Tacit__Reserve *r, audit_de
     tacit_status status = TACIT_OK;
     if (r->insecure) {
         d->insecure = true;
-        status = audit_note(w, "insecure_seed", "the noise of this reserve can be predicted");
+        status = audit_violation(w, "insecure_seed", "the noise of this reserve can be predicted");
     }
     if (status == TACIT_OK && d->lost)
-        status = audit_note(w, "after_account_lost", "the account's cap counted as spent");
+        status = audit_violation(w, "after_account_lost", "the account's cap counted as spent");
     if (status == TACIT_OK && (r->epsilon_cap > terms->epsilon_cap || r->delta != terms->delta))
-        status = audit_note(w, "cap_mismatch",
+        status =
+            audit_violation(w, "cap_mismatch",
                             "it states cap %.6g and delta %.6g, the policy in force %.6g and %.6g",
                             r->epsilon_cap, r->delta, d->policy.epsilon_cap, d->policy.delta);
     return status;
@@ -548,7 +555,7 @@ static tacit_status check_window(audit_work *w, const Tacit__Reserve *r, const a
 {
     tacit_error reason;
     return window_allowed(d, terms, r, &reason) == TACIT_REFUSED
-               ? audit_note(w, "window_exceeded", "%s", reason.message)
+               ? audit_violation(w, "window_exceeded", "%s", reason.message)
                : TACIT_OK;
 }
 
@@ -623,7 +630,7 @@ static tacit_status take_reserve(audit_work *w, const tacit_entry *e, size_t dev
     pair_key(key, device, e->entry->reserve->plan_hash);
     status = audit_set_add(&w->reserved, key, &added, w->err);
     if (status == TACIT_OK && !added)
-        status = audit_note(w, "duplicate_reserve", "the device reserved this plan before");
+        status = audit_violation(w, "duplicate_reserve", "the device reserved this plan before");
     return status;
 }
 
@@ -635,8 +642,8 @@ static tacit_status take_unprotected(audit_work *w, const Tacit__Reserve *r, siz
     tacit_status status = enter_lineage(w, r, device, &first);
     if (status != TACIT_OK || w->options->allow_non_private)
         return status;
-    return audit_note(w, "non_private", "%s without noise; epsilon is infinite",
-                      is_local(r) ? "local training" : "a round");
+    return audit_violation(w, "non_private", "%s without noise; epsilon is infinite",
+                           is_local(r) ? "local training" : "a round");
 }
 
 static size_t find_plan(const audit_work *w, const Tacit__Reserve *r)
@@ -651,8 +658,9 @@ static size_t find_plan(const audit_work *w, const Tacit__Reserve *r)
 static tacit_status note_unit(audit_work *w, audit_device *d, tacit_privacy_unit unit)
 {
     if (d->private_reserve && d->unit != unit)
-        return audit_note(w, "under_policy", "its unit is %s, that of the account so far is %s",
-                          tacit_privacy_unit_name(unit), tacit_privacy_unit_name(d->unit));
+        return audit_violation(w, "under_policy",
+                               "its unit is %s, that of the account so far is %s",
+                               tacit_privacy_unit_name(unit), tacit_privacy_unit_name(d->unit));
     d->unit = unit;
     d->private_reserve = true;
     return TACIT_OK;
@@ -700,8 +708,9 @@ static tacit_status find_own_reserve(audit_work *w, ProtobufCBinaryData leaf, si
         return TACIT_OK;
     }
     if (leaf.len == TACIT_HASH_BYTES && audit_set_has(&w->ended, leaf.data))
-        return audit_note(w, "duplicate_spend", "the reserve's round is over and it was decided");
-    return audit_note(w, "spend_without_reserve", "no reserve of this device has that hash");
+        return audit_violation(w, "duplicate_spend",
+                               "the reserve's round is over and it was decided");
+    return audit_violation(w, "spend_without_reserve", "no reserve of this device has that hash");
 }
 
 static tacit_status audit_spend(audit_work *w, const tacit_entry *e, size_t device)
@@ -713,17 +722,17 @@ static tacit_status audit_spend(audit_work *w, const tacit_entry *e, size_t devi
     if (status != TACIT_OK || !r)
         return status;
     if (r->spent || r->abandoned)
-        return audit_note(w, "duplicate_spend", "the reserve was %s before",
-                          r->spent ? "spent" : "abandoned");
+        return audit_violation(w, "duplicate_spend", "the reserve was %s before",
+                               r->spent ? "spent" : "abandoned");
     if (r->local)
-        return audit_note(w, "local_update", "nothing of local training leaves a device");
+        return audit_violation(w, "local_update", "nothing of local training leaves a device");
     audit_count_resubmitted(w, r->again ? 0 : r->entry);
     r->spent = true;
     memcpy(r->digest, s->update_digest.data, sizeof r->digest);
     w->devices[device].spends++;
     status = audit_set_add(&w->digests, s->update_digest.data, &added, w->err);
     if (status == TACIT_OK && !added)
-        status = audit_note(w, "duplicate_update", "the digest was used before");
+        status = audit_violation(w, "duplicate_update", "the digest was used before");
     return status;
 }
 
@@ -734,8 +743,8 @@ static tacit_status audit_abandon(audit_work *w, const tacit_entry *e, size_t de
     if (status != TACIT_OK || !r)
         return status;
     if (r->abandoned || r->accepted)
-        return audit_note(w, "duplicate_spend", "the reserve was %s before",
-                          r->accepted ? "accepted" : "abandoned");
+        return audit_violation(w, "duplicate_spend", "the reserve was %s before",
+                               r->accepted ? "accepted" : "abandoned");
     audit_count_resubmitted(w, r->again ? 0 : r->entry);
     r->abandoned = true;
     return audit_reserve_retire(w, r);
@@ -758,10 +767,10 @@ tacit_status audit_own(audit_work *w, const tacit_entry *e)
         return status;
     audit_device *d = &w->devices[device];
     if (memcmp(e->envelope->signer.data, d->identity_key, TACIT_SIGN_KEY_BYTES) != 0)
-        return audit_note(w, "wrong_signer", "'%s' is not signed by its device",
-                          tacit_entry_kind_name(e->entry->body_case));
+        return audit_violation(w, "wrong_signer", "'%s' is not signed by its device",
+                               tacit_entry_kind_name(e->entry->body_case));
     if (is_logged_before(w, e, d))
-        return audit_note(w, "duplicate_entry", "the same bytes are logged before");
+        return audit_violation(w, "duplicate_entry", "the same bytes are logged before");
     status = check_chain(w, e, d);
     if (status != TACIT_OK)
         return status;

@@ -233,15 +233,15 @@ typedef struct audit_work {
     audit_set digests;         /* update digests */
 } audit_work;
 
-/* Adds a violation at the current entry (audit_note) or at another place. Statuses of all functions
- * here: TACIT_OK, or TACIT_NO_MEMORY, which ends the audit. */
-tacit_status audit_note(audit_work *w, const char *kind, const char *format, ...)
+/* Adds a violation at the current entry (audit_violation) or at another place. Statuses of all
+ * functions here: TACIT_OK, or TACIT_NO_MEMORY, which ends the audit. */
+tacit_status audit_violation(audit_work *w, const char *kind, const char *format, ...)
     TACIT_PRINTF(3, 4) TACIT_MUST_CHECK;
-tacit_status audit_note_at(audit_work *w, uint64_t entry, const char *kind, const char *format, ...)
-    TACIT_PRINTF(4, 5) TACIT_MUST_CHECK;
+tacit_status audit_violation_at(audit_work *w, uint64_t entry, const char *kind, const char *format,
+                                ...) TACIT_PRINTF(4, 5) TACIT_MUST_CHECK;
 
 /* Adds a note at the current entry: what is no violation. */
-tacit_status audit_remark(audit_work *w, const char *kind, const char *format, ...)
+tacit_status audit_note(audit_work *w, const char *kind, const char *format, ...)
     TACIT_PRINTF(3, 4) TACIT_MUST_CHECK;
 
 /* Keeps for the report what an entry tells of itself; a point of a device's curve. */
@@ -251,7 +251,7 @@ tacit_status audit_keep_point(audit_work *w, size_t device, double epsilon) TACI
 /* Tells every check's outcome, when everything was looked at. */
 tacit_status audit_judge(audit_work *w) TACIT_MUST_CHECK;
 
-/* The device an entry names; NULL after a violation was noted. */
+/* The device an entry names; NULL after a violation was added. */
 tacit_status audit_find_device(audit_work *w, const tacit_entry *e,
                                size_t *device) TACIT_MUST_CHECK;
 audit_plan *audit_find_round(audit_work *w, ProtobufCBinaryData round_id);

@@ -44,17 +44,19 @@ static tacit_status check_follows(audit_work *w, const tacit_restore *r)
     uint32_t generation = (uint32_t)w->origin_count + 2;
     tacit_error reason;
     if (r->generation != generation)
-        return audit_note(w, "bad_restore", "generation %u, expected %u", r->generation,
-                          generation);
+        return audit_violation(w, "bad_restore", "generation %u, expected %u", r->generation,
+                               generation);
     if (tacit_restore_origin(expected, w->first_origin, generation, &reason) != TACIT_OK ||
         strcmp(r->new_origin, expected) != 0 || strcmp(r->old_origin, w->log_key.name) != 0)
-        return audit_note(w, "bad_restore", "it goes from '%.60s' to '%.60s', the log is '%.60s'",
-                          r->old_origin, r->new_origin, w->log_key.name);
+        return audit_violation(w, "bad_restore",
+                               "it goes from '%.60s' to '%.60s', the log is '%.60s'", r->old_origin,
+                               r->new_origin, w->log_key.name);
     if (memcmp(r->log_key, w->log_key.key, sizeof r->log_key) != 0)
-        return audit_note(w, "bad_restore", "it names another log key");
+        return audit_violation(w, "bad_restore", "it names another log key");
     if (r->size != w->kept_size || memcmp(r->root, w->kept_root, sizeof r->root) != 0)
-        return audit_note(w, "bad_restore", "it takes over %llu entries that are not the log's",
-                          (unsigned long long)r->size);
+        return audit_violation(w, "bad_restore",
+                               "it takes over %llu entries that are not the log's",
+                               (unsigned long long)r->size);
     return TACIT_OK;
 }
 
@@ -78,12 +80,12 @@ tacit_status audit_restored(audit_work *w, const tacit_entry *e)
     tacit_error reason;
     tacit_status status, found = tacit_restore_read(&r, body, &reason);
     if (!w->has_operator_key)
-        status = audit_note(w, "unvouched_restore", "the log names no operator key");
+        status = audit_violation(w, "unvouched_restore", "the log names no operator key");
     else if (!is_vouched(w, body))
-        status = audit_note(w, "unvouched_restore",
-                            "its statement is not signed by the log's operator key");
+        status = audit_violation(w, "unvouched_restore",
+                                 "its statement is not signed by the log's operator key");
     else if (found != TACIT_OK)
-        status = audit_note(w, "bad_restore", "%s", reason.message);
+        status = audit_violation(w, "bad_restore", "%s", reason.message);
     else
         status = check_follows(w, &r);
     return status == TACIT_OK && r.new_origin[0] ? leave_origin(w, &r) : status;
@@ -114,11 +116,11 @@ tacit_status audit_restore_report(audit_work *w)
                      "; %llu entries of devices about what was before follow it",
                      (unsigned long long)w->resubmitted);
         w->at = o->entry;
-        status = audit_remark(w, "restored",
-                              "'%.60s' goes on as '%.60s' from a log of %llu entries; %llu are "
-                              "known to be lost%s",
-                              r->old_origin, r->new_origin, (unsigned long long)r->size,
-                              (unsigned long long)lost, again);
+        status = audit_note(w, "restored",
+                            "'%.60s' goes on as '%.60s' from a log of %llu entries; %llu are "
+                            "known to be lost%s",
+                            r->old_origin, r->new_origin, (unsigned long long)r->size,
+                            (unsigned long long)lost, again);
     }
     return status;
 }

@@ -26,7 +26,7 @@ tacit_status audit_schedule_logged(audit_work *w, const tacit_entry *e)
         status = tacit_schedule_validate(schedule, &reason);
     if (status != TACIT_OK) {
         tacit_message_free(schedule);
-        return audit_note(w, "bad_schedule", "%s", reason.message);
+        return audit_violation(w, "bad_schedule", "%s", reason.message);
     }
     status = audit_grow(&w->schedules, &w->schedule_capacity, w->schedule_count,
                         sizeof *w->schedules, w->err);
@@ -44,7 +44,7 @@ tacit_status audit_schedule_logged(audit_work *w, const tacit_entry *e)
                                schedule->lineage.len, w->schedule_count, &fresh_lineage, w->err);
     w->schedule_count++;
     if (status == TACIT_OK && !(fresh_hash && fresh_lineage))
-        status = audit_note(w, "duplicate_schedule", "the lineage has a schedule already");
+        status = audit_violation(w, "duplicate_schedule", "the lineage has a schedule already");
     return status;
 }
 
@@ -67,8 +67,8 @@ static tacit_status plan_register(audit_work *w, size_t plan)
         status = audit_map_add(&w->plan_by_position, position, sizeof position, plan,
                                &fresh_position, w->err);
     if (status == TACIT_OK && !(fresh_hash && fresh_round && fresh_position))
-        status = audit_note(w, "duplicate_plan", "round %u of its schedule has a plan already",
-                            p->plan->round_index);
+        status = audit_violation(w, "duplicate_plan", "round %u of its schedule has a plan already",
+                                 p->plan->round_index);
     return status;
 }
 
@@ -78,9 +78,10 @@ static tacit_status plan_in_order(audit_work *w, const Tacit__Plan *plan, audit_
 {
     uint64_t next = s->next_round, end = (uint64_t)plan->round_index + 1;
     s->next_round = end > next ? end : next;
-    return end < next ? audit_note(w, "plan_off_schedule", "round %u is planned after round %llu",
-                                   plan->round_index, (unsigned long long)next - 1)
-                      : TACIT_OK;
+    return end < next
+               ? audit_violation(w, "plan_off_schedule", "round %u is planned after round %llu",
+                                 plan->round_index, (unsigned long long)next - 1)
+               : TACIT_OK;
 }
 
 static tacit_status plan_take(audit_work *w, Tacit__Plan *plan, ProtobufCBinaryData bytes,
@@ -112,17 +113,18 @@ tacit_status audit_plan_logged(audit_work *w, const tacit_entry *e)
     if (status == TACIT_OK)
         status = tacit_plan_validate(plan, &reason);
     if (status != TACIT_OK) {
-        status = audit_note(w, "bad_plan", "%s", reason.message);
+        status = audit_violation(w, "bad_plan", "%s", reason.message);
         goto drop;
     }
     if (!audit_map_find(&w->schedule_by_hash, plan->schedule_hash.data, plan->schedule_hash.len,
                         &schedule)) {
-        status = audit_note(w, "plan_without_schedule", "its schedule is not logged before it");
+        status =
+            audit_violation(w, "plan_without_schedule", "its schedule is not logged before it");
         goto drop;
     }
     audit_schedule *s = &w->schedules[schedule];
     if (tacit_plan_follows_schedule(plan, s->schedule, s->hash, &reason) != TACIT_OK) {
-        status = audit_note(w, "plan_off_schedule", "%s", reason.message);
+        status = audit_violation(w, "plan_off_schedule", "%s", reason.message);
         if (status != TACIT_OK || plan->round_index >= s->schedule->n_rounds)
             goto drop;
     }
@@ -148,31 +150,32 @@ static tacit_status accept_update(audit_work *w, const Tacit__UpdateDecision *u,
     audit_plan *p = r->plan == AUDIT_NONE ? NULL : &w->plans[r->plan];
     const audit_device *d = &w->devices[r->device];
     if (d->revoked || d->frozen) {
-        tacit_status status = audit_note(w, d->revoked ? "after_revocation" : "after_clone",
-                                         "its update was accepted");
+        tacit_status status = audit_violation(w, d->revoked ? "after_revocation" : "after_clone",
+                                              "its update was accepted");
         if (status != TACIT_OK)
             return status;
     }
     if (r->outdated) {
-        tacit_status status = audit_note(
+        tacit_status status = audit_violation(
             w, "outdated_accepted", "the policy in force does not allow the reserve at entry %llu",
             (unsigned long long)r->entry);
         if (status != TACIT_OK)
             return status;
     }
     if (!r->spent)
-        return audit_note(w, "decision_without_spend", "the device signed no update for it");
+        return audit_violation(w, "decision_without_spend", "the device signed no update for it");
     if (r->abandoned)
-        return audit_note(w, "decision_mismatch", "the reserve was abandoned");
+        return audit_violation(w, "decision_mismatch", "the reserve was abandoned");
     if (memcmp(r->digest, u->update_digest.data, TACIT_HASH_BYTES) != 0)
-        return audit_note(w, "decision_mismatch", "the digest is not the one the device signed");
+        return audit_violation(w, "decision_mismatch",
+                               "the digest is not the one the device signed");
     if (!p || p->plan->round_id.len != u->round_id.len ||
         memcmp(p->plan->round_id.data, u->round_id.data, u->round_id.len) != 0)
-        return audit_note(w, "decision_mismatch", "the reserve is of another round");
+        return audit_violation(w, "decision_mismatch", "the reserve is of another round");
     if (p->aggregated)
-        return audit_note(w, "aggregate_mismatch", "accepted after the round was aggregated");
+        return audit_violation(w, "aggregate_mismatch", "accepted after the round was aggregated");
     if (p->closed)
-        return audit_note(w, "round_state", "accepted after the round was closed");
+        return audit_violation(w, "round_state", "accepted after the round was closed");
     r->accepted = true;
     p->accepted++;
     w->devices[r->device].accepted++;
@@ -185,12 +188,12 @@ static tacit_status decide_unkept(audit_work *w, const tacit_entry *e)
     const Tacit__UpdateDecision *u = e->entry->update;
     bool added = true;
     if (audit_set_has(&w->ended, u->reserve_hash.data))
-        return audit_note(w, "duplicate_decision", "the update was decided before");
+        return audit_violation(w, "duplicate_decision", "the update was decided before");
     if (u->accepted)
-        return audit_note(w, "decision_without_spend", "the reserve is not logged");
+        return audit_violation(w, "decision_without_spend", "the reserve is not logged");
     tacit_status status = audit_set_add(&w->leaves, e->leaf, &added, w->err);
     if (status == TACIT_OK && !added)
-        status = audit_note(w, "duplicate_entry", "the same bytes are logged before");
+        status = audit_violation(w, "duplicate_entry", "the same bytes are logged before");
     return status;
 }
 
@@ -205,9 +208,9 @@ tacit_status audit_update(audit_work *w, const tacit_entry *e)
         return decide_unkept(w, e);
     audit_reserve *r = &w->reserves[reserve];
     if (r->device != device)
-        return audit_note(w, "decision_mismatch", "the reserve is another device's");
+        return audit_violation(w, "decision_mismatch", "the reserve is another device's");
     if (r->decided)
-        return audit_note(w, "duplicate_decision", "the update was decided before");
+        return audit_violation(w, "duplicate_decision", "the update was decided before");
     r->decided = true;
     if (!u->accepted && r->plan != AUDIT_NONE)
         w->plans[r->plan].rejected++;
@@ -225,12 +228,12 @@ static tacit_status check_members(audit_work *w, const Tacit__Aggregate *a, cons
         ProtobufCBinaryData hash = a->reserve_hashes[i];
         if (!audit_map_find(&w->reserve_by_leaf, hash.data, hash.len, &reserve) ||
             w->reserves[reserve].plan != plan || !w->reserves[reserve].accepted)
-            return audit_note(w, "aggregate_mismatch", "update %zu of %zu was not accepted", i + 1,
-                              a->n_reserve_hashes);
+            return audit_violation(w, "aggregate_mismatch", "update %zu of %zu was not accepted",
+                                   i + 1, a->n_reserve_hashes);
     }
     if (a->n_reserve_hashes != p->accepted)
-        return audit_note(w, "aggregate_mismatch", "%zu updates are summed, %zu were accepted",
-                          a->n_reserve_hashes, p->accepted);
+        return audit_violation(w, "aggregate_mismatch", "%zu updates are summed, %zu were accepted",
+                               a->n_reserve_hashes, p->accepted);
     return TACIT_OK;
 }
 
@@ -239,19 +242,19 @@ tacit_status audit_aggregate(audit_work *w, const tacit_entry *e)
     const Tacit__Aggregate *a = e->entry->aggregate;
     audit_plan *p = audit_find_round(w, a->round_id);
     if (!p)
-        return audit_note(w, "aggregate_without_plan", "no plan of that round is logged");
+        return audit_violation(w, "aggregate_without_plan", "no plan of that round is logged");
     if (p->aggregated)
-        return audit_note(w, "duplicate_aggregate", "the round was aggregated before");
+        return audit_violation(w, "duplicate_aggregate", "the round was aggregated before");
     p->aggregated = true;
     if (p->closed) /* its members are not kept */
-        return audit_note(w, "round_state", "aggregated after the round was closed");
+        return audit_violation(w, "round_state", "aggregated after the round was closed");
     tacit_status status = check_members(w, a, p);
     if (status == TACIT_OK && a->n_reserve_hashes < p->plan->quorum)
-        status = audit_note(w, "below_quorum", "%zu updates, the plan's quorum is %u",
-                            a->n_reserve_hashes, p->plan->quorum);
+        status = audit_violation(w, "below_quorum", "%zu updates, the plan's quorum is %u",
+                                 a->n_reserve_hashes, p->plan->quorum);
     if (status == TACIT_OK && a->quorum != p->plan->quorum)
-        status = audit_note(w, "aggregate_mismatch", "it states quorum %u, the plan %u", a->quorum,
-                            p->plan->quorum);
+        status = audit_violation(w, "aggregate_mismatch", "it states quorum %u, the plan %u",
+                                 a->quorum, p->plan->quorum);
     return status;
 }
 
@@ -312,11 +315,12 @@ static tacit_status check_epsilon(audit_work *w, const Tacit__AdapterManifest *m
         same_published(m->epsilon_published, r->epsilon_published) && m->delta == r->delta &&
         strcmp(m->epsilon_rule, r->rule) == 0)
         return TACIT_OK;
-    return audit_note(w, "manifest_epsilon",
-                      "it states %.6g and %.6g at delta %.6g by '%.40s'; recomputed %.6g and %.6g "
-                      "at %.6g by '%s'",
-                      m->epsilon_server, m->epsilon_published, m->delta, m->epsilon_rule,
-                      r->epsilon_server, r->epsilon_published, r->delta, r->rule);
+    return audit_violation(
+        w, "manifest_epsilon",
+        "it states %.6g and %.6g at delta %.6g by '%.40s'; recomputed %.6g and %.6g "
+        "at %.6g by '%s'",
+        m->epsilon_server, m->epsilon_published, m->delta, m->epsilon_rule, r->epsilon_server,
+        r->epsilon_published, r->delta, r->rule);
 }
 
 static bool is_initial(const audit_work *w, const audit_plan *p)
@@ -348,25 +352,25 @@ static tacit_status check_version(audit_work *w, const Tacit__AdapterManifest *m
 {
     audit_schedule *s = &w->schedules[p->schedule];
     if (p->published)
-        return audit_note(w, "manifest_chain", "the round was published before");
+        return audit_violation(w, "manifest_chain", "the round was published before");
     p->published = true;
     if (m->version <= s->last_version)
-        return audit_note(w, "manifest_chain", "version %llu is not above %llu",
-                          (unsigned long long)m->version, (unsigned long long)s->last_version);
+        return audit_violation(w, "manifest_chain", "version %llu is not above %llu",
+                               (unsigned long long)m->version, (unsigned long long)s->last_version);
     s->last_version = m->version;
     if (m->parent_version != p->plan->parent_version)
-        return audit_note(w, "manifest_chain", "parent %llu, the plan's is %llu",
-                          (unsigned long long)m->parent_version,
-                          (unsigned long long)p->plan->parent_version);
+        return audit_violation(w, "manifest_chain", "parent %llu, the plan's is %llu",
+                               (unsigned long long)m->parent_version,
+                               (unsigned long long)p->plan->parent_version);
     if (m->parent_version && !known_adapter(w, m->parent_version, p))
-        return audit_note(w, "manifest_chain",
-                          "parent %llu with that digest was not published in its lineage",
-                          (unsigned long long)m->parent_version);
+        return audit_violation(w, "manifest_chain",
+                               "parent %llu with that digest was not published in its lineage",
+                               (unsigned long long)m->parent_version);
     if (m->parent_version && is_initial(w, p))
-        return audit_remark(w, "inherited_adapter",
-                            "version %llu goes on from version %llu of another lineage: what the "
-                            "rounds of that one reveal comes on top of the epsilon stated here",
-                            (unsigned long long)m->version, (unsigned long long)m->parent_version);
+        return audit_note(w, "inherited_adapter",
+                          "version %llu goes on from version %llu of another lineage: what the "
+                          "rounds of that one reveal comes on top of the epsilon stated here",
+                          (unsigned long long)m->version, (unsigned long long)m->parent_version);
     return TACIT_OK;
 }
 
@@ -409,14 +413,14 @@ static tacit_status check_manifest(audit_work *w, const Tacit__AdapterManifest *
 {
     audit_plan *p = audit_find_round(w, m->round_id);
     if (!p)
-        return audit_note(w, "aggregate_without_plan", "no plan of that round is logged");
+        return audit_violation(w, "aggregate_without_plan", "no plan of that round is logged");
     if (!manifest_of_round(m, p))
-        return audit_note(w, "bad_manifest", "it is not of its round's lineage and base");
+        return audit_violation(w, "bad_manifest", "it is not of its round's lineage and base");
     tacit_status status = TACIT_OK;
     if (!p->aggregated)
-        status = audit_note(w, "manifest_without_aggregate", "the round has no aggregate");
+        status = audit_violation(w, "manifest_without_aggregate", "the round has no aggregate");
     if (status == TACIT_OK && p->closed)
-        status = audit_note(w, "round_state", "published after the round was closed");
+        status = audit_violation(w, "round_state", "published after the round was closed");
     if (status == TACIT_OK)
         status = check_version(w, m, p);
     if (status == TACIT_OK)
@@ -434,10 +438,10 @@ tacit_status audit_published(audit_work *w, const tacit_entry *e)
     tacit_error reason;
     if (!tacit_signature_holds(w->log_key.key, TACIT_MANIFEST_DOMAIN, bytes.data, bytes.len,
                                published->signature.data))
-        return audit_note(w, "bad_manifest", "the manifest's signature does not hold");
+        return audit_violation(w, "bad_manifest", "the manifest's signature does not hold");
     if (TACIT_UNPACK(&m, tacit__adapter_manifest, bytes.data, bytes.len, TACIT_MESSAGE_ENTRY_MAX,
                      &reason) != TACIT_OK)
-        return audit_note(w, "bad_manifest", "%s", reason.message);
+        return audit_violation(w, "bad_manifest", "%s", reason.message);
     tacit_status status = check_manifest(w, m);
     tacit_message_free(m);
     return status;
@@ -455,8 +459,8 @@ tacit_status audit_rolled_back(audit_work *w, const tacit_entry *e)
     }
     if (from && to)
         return TACIT_OK;
-    return audit_note(w, "rollback_unknown", "from version %llu to %llu",
-                      (unsigned long long)r->from_version, (unsigned long long)r->to_version);
+    return audit_violation(w, "rollback_unknown", "from version %llu to %llu",
+                           (unsigned long long)r->from_version, (unsigned long long)r->to_version);
 }
 
 static tacit_status retire_reserves(audit_work *w, audit_plan *p)
@@ -475,14 +479,14 @@ tacit_status audit_round_closed(audit_work *w, const tacit_entry *e)
     const Tacit__RoundClosed *c = e->entry->round_closed;
     audit_plan *p = audit_find_round(w, c->round_id);
     if (!p)
-        return audit_note(w, "aggregate_without_plan", "no plan of that round is logged");
+        return audit_violation(w, "aggregate_without_plan", "no plan of that round is logged");
     if (p->closed)
-        return audit_note(w, "round_state", "the round was closed before");
+        return audit_violation(w, "round_state", "the round was closed before");
     p->closed = true;
     if (c->published != p->published) {
-        tacit_status status = audit_note(w, "round_state", "it was closed as %s, but it was %s",
-                                         c->published ? "published" : "failed",
-                                         p->published ? "published" : "not published");
+        tacit_status status = audit_violation(
+            w, "round_state", "it was closed as %s, but it was %s",
+            c->published ? "published" : "failed", p->published ? "published" : "not published");
         if (status != TACIT_OK)
             return status;
     }

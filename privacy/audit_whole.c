@@ -109,7 +109,7 @@ static tacit_status compare_tile(void *ctx, const tacit_tile *tile, tacit_error 
     if (w->tile_complained || tacit_export_has_tile(w->log, tile, &reason))
         return TACIT_OK;
     w->tile_complained = true;
-    return audit_note_at(w, TACIT_AUDIT_NO_ENTRY, "tile_mismatch", "%s", reason.message);
+    return audit_violation_at(w, TACIT_AUDIT_NO_ENTRY, "tile_mismatch", "%s", reason.message);
 }
 
 tacit_status audit_whole_leaf(audit_work *w, const uint8_t leaf[TACIT_HASH_BYTES])
@@ -142,12 +142,12 @@ static tacit_status whole_keys(audit_work *w)
     for (size_t i = 0; i < w->log_key_count && !pinned; i++)
         pinned = memcmp(w->log_keys[i], w->options->log_key->key, TACIT_SIGN_KEY_BYTES) == 0;
     if (!pinned || (w->options->log_key && !is_origin(w, w->options->log_key->name)))
-        return audit_note_at(w, TACIT_AUDIT_NO_ENTRY, "wrong_log_key",
-                             "the log was never under the pinned key");
+        return audit_violation_at(w, TACIT_AUDIT_NO_ENTRY, "wrong_log_key",
+                                  "the log was never under the pinned key");
     if (memcmp(w->log_key.key, w->log->log_key.key, TACIT_SIGN_KEY_BYTES) != 0 ||
         strcmp(w->log_key.name, w->log->log_key.name) != 0)
-        return audit_note_at(w, TACIT_AUDIT_NO_ENTRY, "wrong_log_key",
-                             "the entries do not lead to the key in keys.txt");
+        return audit_violation_at(w, TACIT_AUDIT_NO_ENTRY, "wrong_log_key",
+                                  "the entries do not lead to the key in keys.txt");
     return TACIT_OK;
 }
 
@@ -158,24 +158,25 @@ static tacit_status whole_checkpoint(audit_work *w)
     tacit_checkpoint *c = &w->out->checkpoint;
     /* Under the key that is trusted, whatever the entries say. */
     if (tacit_checkpoint_verify(c, note.data, note.size, &w->log->log_key, &reason) != TACIT_OK)
-        return audit_note_at(w, TACIT_AUDIT_NO_ENTRY, "bad_checkpoint", "%s", reason.message);
+        return audit_violation_at(w, TACIT_AUDIT_NO_ENTRY, "bad_checkpoint", "%s", reason.message);
     w->seen[AUDIT_SEEN_CHECKPOINT]++;
     if (c->size > w->at)
-        return audit_note_at(w, TACIT_AUDIT_NO_ENTRY, "incomplete_export",
-                             "the checkpoint covers %llu entries, the export has %llu",
-                             (unsigned long long)c->size, (unsigned long long)w->at);
+        return audit_violation_at(w, TACIT_AUDIT_NO_ENTRY, "incomplete_export",
+                                  "the checkpoint covers %llu entries, the export has %llu",
+                                  (unsigned long long)c->size, (unsigned long long)w->at);
     if (c->size < w->at) {
-        tacit_status status =
-            audit_note_at(w, c->size, "unsigned_tail", "the checkpoint covers %llu of %llu entries",
-                          (unsigned long long)c->size, (unsigned long long)w->at);
+        tacit_status status = audit_violation_at(
+            w, c->size, "unsigned_tail", "the checkpoint covers %llu of %llu entries",
+            (unsigned long long)c->size, (unsigned long long)w->at);
         if (status != TACIT_OK)
             return status;
     }
     const audit_mark *mark = mark_at(w, c->size);
     if (mark && mark->has_root && memcmp(mark->root, c->root, sizeof mark->root) == 0)
         return TACIT_OK;
-    return audit_note_at(w, TACIT_AUDIT_NO_ENTRY, "root_mismatch",
-                         "the first %llu entries have another root", (unsigned long long)c->size);
+    return audit_violation_at(w, TACIT_AUDIT_NO_ENTRY, "root_mismatch",
+                              "the first %llu entries have another root",
+                              (unsigned long long)c->size);
 }
 
 /* Verifies a note under any key that the log ever had, the newest first, for the origin that it
@@ -212,19 +213,19 @@ static tacit_status cosigned_in_log(audit_work *w, uint64_t *size)
     if (!w->log->cosigned)
         return TACIT_OK;
     if (verify_by_log(w, note, &c, &left, &reason) != TACIT_OK)
-        return audit_note_at(w, TACIT_AUDIT_NO_ENTRY, "bad_cosignature", "%s", reason.message);
+        return audit_violation_at(w, TACIT_AUDIT_NO_ENTRY, "bad_cosignature", "%s", reason.message);
     const audit_mark *mark = mark_at(w, c.size);
     bool same = mark && mark->has_root && memcmp(mark->root, c.root, sizeof c.root) == 0;
     if (left && !same && c.size > left->restore.size)
         return TACIT_OK; /* of what a restore lost: it says nothing about this log */
     if (!mark || !mark->has_root)
-        return audit_note_at(w, TACIT_AUDIT_NO_ENTRY, "incomplete_export",
-                             "a witness cosigned %llu entries, the export has %llu",
-                             (unsigned long long)c.size, (unsigned long long)w->at);
+        return audit_violation_at(w, TACIT_AUDIT_NO_ENTRY, "incomplete_export",
+                                  "a witness cosigned %llu entries, the export has %llu",
+                                  (unsigned long long)c.size, (unsigned long long)w->at);
     if (!same)
-        return audit_note_at(w, TACIT_AUDIT_NO_ENTRY, "split_view",
-                             "a witness cosigned another log with the same size %llu",
-                             (unsigned long long)c.size);
+        return audit_violation_at(w, TACIT_AUDIT_NO_ENTRY, "split_view",
+                                  "a witness cosigned another log with the same size %llu",
+                                  (unsigned long long)c.size);
     *size = c.size;
     return TACIT_OK;
 }
@@ -254,9 +255,9 @@ static tacit_status device_witness(audit_work *w, size_t device, uint64_t size, 
     }
     if (d->plans_end <= *last_size)
         return TACIT_OK;
-    return audit_note_at(w, d->plans_end - 1, "unwitnessed_plan",
-                         "its witness %s has cosigned the first %llu entries", witness.name,
-                         (unsigned long long)*last_size);
+    return audit_violation_at(w, d->plans_end - 1, "unwitnessed_plan",
+                              "its witness %s has cosigned the first %llu entries", witness.name,
+                              (unsigned long long)*last_size);
 }
 
 static tacit_status whole_witness(audit_work *w)
@@ -268,8 +269,8 @@ static tacit_status whole_witness(audit_work *w)
         status = device_witness(w, i, size, &last, &last_size);
     const tacit_note_key *named = w->options->witness;
     if (status == TACIT_OK && named && !cosigned_by(w, named, size))
-        status = audit_note_at(w, TACIT_AUDIT_NO_ENTRY, "bad_cosignature",
-                               "'%s' has cosigned no checkpoint of it", named->name);
+        status = audit_violation_at(w, TACIT_AUDIT_NO_ENTRY, "bad_cosignature",
+                                    "'%s' has cosigned no checkpoint of it", named->name);
     return status;
 }
 
@@ -287,8 +288,8 @@ static tacit_status receipt_hold(audit_work *w, audit_receipt *r, const char *na
     if (held == TACIT_OK)
         held = tacit_entry_open(&e, r->receipt.entry.data, r->receipt.entry.size, &reason);
     if (held != TACIT_OK)
-        return audit_note_at(w, TACIT_AUDIT_NO_ENTRY, "bad_receipt", "%s: %s", name,
-                             reason.message);
+        return audit_violation_at(w, TACIT_AUDIT_NO_ENTRY, "bad_receipt", "%s: %s", name,
+                                  reason.message);
     r->device_signed = e.device_signed;
     tacit_entry_close(&e);
     r->holds = true;
@@ -310,19 +311,19 @@ static tacit_status receipt_lost(audit_work *w, const audit_receipt *r, const ch
     const tacit_checkpoint *c = &r->checkpoint;
     const audit_mark *place = mark_at(w, r->receipt.index);
     if (c->size == restore->last.size && memcmp(c->root, restore->last.root, sizeof c->root) != 0)
-        return audit_note_at(w, TACIT_AUDIT_NO_ENTRY, "split_view",
-                             "%s: the restore's last checkpoint, of %llu entries too, is of "
-                             "another tree",
-                             name, (unsigned long long)c->size);
+        return audit_violation_at(w, TACIT_AUDIT_NO_ENTRY, "split_view",
+                                  "%s: the restore's last checkpoint, of %llu entries too, is of "
+                                  "another tree",
+                                  name, (unsigned long long)c->size);
     if (r->receipt.index < restore->size &&
         (!place || !place->has_leaf || memcmp(place->leaf, r->leaf, sizeof r->leaf) != 0))
-        return audit_note_at(w, r->receipt.index, "receipt_missing", "%s: its entry is not there",
-                             name);
+        return audit_violation_at(w, r->receipt.index, "receipt_missing",
+                                  "%s: its entry is not there", name);
     if (is_logged(w, r) || !r->device_signed)
         return TACIT_OK;
-    return audit_note_at(w, r->left->entry, "lost_entry",
-                         "%s: entry %llu of '%.60s' was lost here and never came again", name,
-                         (unsigned long long)r->receipt.index, restore->old_origin);
+    return audit_violation_at(w, r->left->entry, "lost_entry",
+                              "%s: entry %llu of '%.60s' was lost here and never came again", name,
+                              (unsigned long long)r->receipt.index, restore->old_origin);
 }
 
 /* Against the entries. Equal roots mean equal entries, so the second complaint needs a collision of
@@ -334,16 +335,16 @@ static tacit_status receipt_in_log(audit_work *w, const audit_receipt *r, const 
         return receipt_lost(w, r, name);
     const audit_mark *size = mark_at(w, c->size), *place = mark_at(w, r->receipt.index);
     if (c->size > w->at || !size || !place)
-        return audit_note_at(w, TACIT_AUDIT_NO_ENTRY, "incomplete_export",
-                             "%s is of a log of %llu entries, the export has %llu", name,
-                             (unsigned long long)c->size, (unsigned long long)w->at);
+        return audit_violation_at(w, TACIT_AUDIT_NO_ENTRY, "incomplete_export",
+                                  "%s is of a log of %llu entries, the export has %llu", name,
+                                  (unsigned long long)c->size, (unsigned long long)w->at);
     if (!size->has_root || memcmp(size->root, c->root, sizeof c->root) != 0)
-        return audit_note_at(w, TACIT_AUDIT_NO_ENTRY, "split_view",
-                             "%s is of another log with the same size %llu", name,
-                             (unsigned long long)c->size);
+        return audit_violation_at(w, TACIT_AUDIT_NO_ENTRY, "split_view",
+                                  "%s is of another log with the same size %llu", name,
+                                  (unsigned long long)c->size);
     if (!place->has_leaf || memcmp(place->leaf, r->leaf, sizeof r->leaf) != 0)
-        return audit_note_at(w, r->receipt.index, "receipt_missing", "%s: its entry is not there",
-                             name);
+        return audit_violation_at(w, r->receipt.index, "receipt_missing",
+                                  "%s: its entry is not there", name);
     return TACIT_OK;
 }
 
@@ -357,13 +358,13 @@ static tacit_status receipts_compare(audit_work *w, size_t i, size_t j)
         return TACIT_OK;
     if (a->checkpoint.size == b->checkpoint.size &&
         memcmp(a->checkpoint.root, b->checkpoint.root, TACIT_HASH_BYTES) != 0)
-        return audit_note_at(w, TACIT_AUDIT_NO_ENTRY, "split_view",
-                             "%s and %s: the log signed two trees of %llu entries", names[i],
-                             names[j], (unsigned long long)a->checkpoint.size);
+        return audit_violation_at(w, TACIT_AUDIT_NO_ENTRY, "split_view",
+                                  "%s and %s: the log signed two trees of %llu entries", names[i],
+                                  names[j], (unsigned long long)a->checkpoint.size);
     if (a->receipt.index == b->receipt.index && memcmp(a->leaf, b->leaf, TACIT_HASH_BYTES) != 0)
-        return audit_note_at(w, a->receipt.index, "split_view",
-                             "%s and %s: the log signed two entries in one place", names[i],
-                             names[j]);
+        return audit_violation_at(w, a->receipt.index, "split_view",
+                                  "%s and %s: the log signed two entries in one place", names[i],
+                                  names[j]);
     return TACIT_OK;
 }
 

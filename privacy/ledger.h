@@ -186,7 +186,7 @@ typedef struct tacit_ledger_price {
 } tacit_ledger_price;
 
 /* Of round `index` of a schedule, on `values` trainable values. Free it with
- * tacit_ledger_price_free, which zeros and what failed do not need but bear. */
+ * tacit_ledger_price_free; after a failure there is nothing to free. */
 tacit_status tacit_ledger_price_make(tacit_ledger_price *out, const Tacit__Schedule *schedule,
                                      size_t index, uint64_t values,
                                      tacit_error *err) TACIT_MUST_CHECK;

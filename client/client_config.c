@@ -256,13 +256,14 @@ static void add_files(config_text *t, const client_config_choice *choice)
         add(t, "data.jsonl\n");
 }
 
-static const char policy_text[] =
+static const char policy_before_unit[] =
     "threads: 0        # 0: all that the machine gives\n"
     "poll_seconds: 0   # between check-ins; 0: as the server says\n"
     "policy:           # what this device demands of every plan, and the most it ever spends\n"
     "  epsilon: 8                      # for life, all lineages and local training together\n"
-    "  delta: 1e-5                     # cannot be changed later\n"
-    "  unit: subject                   # what is protected, for life: record, subject or device\n"
+    "  delta: 1e-5                     # cannot be changed later\n";
+
+static const char policy_after_unit[] =
     "  minimum_noise_multiplier: 0.5\n"
     "  minimum_cohort: 2               # devices asked in a round\n"
     "  minimum_quorum: 2               # updates summed before anything is published\n"
@@ -343,7 +344,11 @@ tacit_status client_config_create(const char *dir, const client_config_choice *c
         return status;
     add(&t, "# Tacit's device agent. Paths are relative to this folder.\n");
     add_files(&t, choice);
-    add(&t, "%s", policy_text);
+    add(&t, "%s", policy_before_unit);
+    add(&t,
+        "  unit: %-8s                  # what is protected, for life: record, subject or device\n",
+        choice->unit ? choice->unit : "subject");
+    add(&t, "%s", policy_after_unit);
     if (t.used >= sizeof t.text - 1)
         return tacit_fail(err, TACIT_USAGE, "client.yaml: the paths are too long");
     return tacit_file_write(path, t.text, t.used, 0600, err);

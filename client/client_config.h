@@ -42,6 +42,7 @@ typedef struct client_config_choice {
     size_t n_mmproj;
     const char *data; /* NULL: data.jsonl */
     bool data_once;   /* data is for one run: a file that is there may name other data */
+    const char *unit; /* of the new file's policy: record, subject or device; NULL: subject */
 } client_config_choice;
 
 /* Writes a commented client.yaml with the default policy when there is none. Relative paths of the

@@ -420,6 +420,7 @@ tacit_status cmd_local_train(int argc, char **argv, tacit_error *err)
 {
     train_words words = defaults;
     local_work w = {.words = &words};
+    tacit_privacy_unit unit;
     bool help = false;
     tacit_status status = parse(&words, argc, argv, &help, err);
     if (status != TACIT_OK || help)
@@ -428,8 +429,10 @@ tacit_status cmd_local_train(int argc, char **argv, tacit_error *err)
     words.choice.n_mmproj = words.mmproj.count;
     words.choice.data = words.data;
     words.choice.data_once = true;
+    words.choice.unit = *words.unit ? words.unit : NULL;
     signal(SIGTERM, on_train_signal);
     signal(SIGINT, on_train_signal);
+    TACIT_TRY(unit_of(words.unit, TACIT_UNIT_SUBJECT, &unit, err), done);
     TACIT_TRY(tacit_file_make_dir(words.dir, 0700, err), done);
     TACIT_TRY(client_config_create(words.dir, &words.choice, err), done);
     TACIT_TRY(client_open(&w.client, words.dir, CLIENT_WORKS, err), done);

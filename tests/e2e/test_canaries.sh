@@ -43,6 +43,16 @@ awk -v e="$claimed" 'BEGIN { exit !(e > 1.9 && e <= 2) }' || fail "the claim is 
 cut -d, -f1 "$work/cart.scores" | cmp -s - <(cut -d, -f1 "$work/van.scores") && fail "two runs toss the same coins"
 [ "$(stat -c %a "$work/cart.scores")" = 600 ] || fail "others can read the scores"
 
+# A new folder takes the unit that is typed; later the file decides.
+# shellcheck disable=SC2046
+"$client" $(words record) --unit record --steps 1 >/dev/null 2>>"$work/log"
+grep -qE '^  unit: record +#' "$work/record/client.yaml" || fail "client.yaml has another unit than was typed"
+# shellcheck disable=SC2046
+expect 4 'unit' "$client" $(words record) --unit subject
+expect 2 'expected record, subject or device' "$client" train --dir "$work/nobody" --data "$work/data.jsonl" \
+    --out "$work/nobody.gguf" --epsilon 1 --unit person
+[ -e "$work/nobody" ] && fail "a wrong word leaves a folder"
+
 # Faults of the private step, claimed as before.
 faulty() {
     # shellcheck disable=SC2046

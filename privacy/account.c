@@ -537,24 +537,6 @@ static tacit_status second_may_follow(tacit_account *account, const account_term
     return status;
 }
 
-static tacit_status push_schedule(tacit_window *w, const Tacit__Schedule *schedule, uint64_t values,
-                                  tacit_error *err)
-{
-    tacit_status status = TACIT_OK;
-    for (size_t i = 0; i < schedule->n_rounds && status == TACIT_OK; i++) {
-        tacit_mechanism m;
-        tacit_event event;
-        status = tacit_mechanism_from_message(&m, schedule->rounds[i]->mechanism, err);
-        if (status != TACIT_OK || m.kind == TACIT_MECHANISM_NONE)
-            continue;
-        status = tacit_event_from_mechanism(&event, &m, 1, err);
-        if (status == TACIT_OK)
-            status =
-                tacit_window_push(w, &event, tacit_step_noise_values(values, m.quantile_b), err);
-    }
-    return status;
-}
-
 /* The windows that this round ends, or, when `whole`, those of every round of its schedule: one
  * that could not go on to its end is not begun. */
 static tacit_status window_allows(tacit_account *account, const account_terms *terms,
@@ -569,7 +551,7 @@ static tacit_status window_allows(tacit_account *account, const account_terms *t
     tacit_status status = account_window_tail(account->db, tacit_window_back(policy), &window, err);
     size_t from = window.count;
     if (status == TACIT_OK && whole)
-        status = push_schedule(&window, w->schedule, values, err);
+        status = tacit_window_push_schedule(&window, w->schedule, values, err);
     else if (status == TACIT_OK)
         status = tacit_event_from_mechanism(&event, &w->mechanism, 1, err);
     if (status == TACIT_OK && !whole)

@@ -31,6 +31,7 @@
 #include "privacy/note.h"
 #include "privacy/policy.h"
 #include "privacy/restore.h"
+#include "privacy/window.h"
 
 typedef struct tacit_ledger tacit_ledger;
 
@@ -174,9 +175,9 @@ tacit_status tacit_ledger_signed_policy(tacit_ledger *ledger,
 typedef struct tacit_ledger_price {
     uint8_t lineage[16];
     tacit_budget whole, round;
-    tacit_event event; /* of the round; unused where it is of mechanism none */
-    uint64_t values;
-    bool unprotected; /* mechanism none: it costs nothing here */
+    tacit_window_item item; /* the round; unused where it is of mechanism none */
+    tacit_window schedule;  /* all private rounds of the schedule */
+    bool unprotected;       /* mechanism none: it costs nothing here */
     struct {
         uint8_t lineage[16];
         tacit_budget whole;
@@ -184,17 +185,35 @@ typedef struct tacit_ledger_price {
     size_t known_count;
 } tacit_ledger_price;
 
-/* Of round `index` of a schedule, on `values` trainable values. */
+/* Of round `index` of a schedule, on `values` trainable values. Free it with
+ * tacit_ledger_price_free; after a failure there is nothing to free. */
 tacit_status tacit_ledger_price_make(tacit_ledger_price *out, const Tacit__Schedule *schedule,
                                      size_t index, uint64_t values,
                                      tacit_error *err) TACIT_MUST_CHECK;
+void tacit_ledger_price_free(tacit_ledger_price *price);
+
+/* What stands in the way of a price, the first of these. */
+typedef enum tacit_ledger_limit {
+    TACIT_LIMIT_NONE,     /* nothing: the account holds it */
+    TACIT_LIMIT_LOST,     /* the account was lost and counts as spent */
+    TACIT_LIMIT_CAP,      /* what was reserved and the price together are above the cap */
+    TACIT_LIMIT_LINEAGES, /* so are the lineages, each whole and alone, run or not; or the first
+                             one at the fixed order, so that no other may follow it */
+    TACIT_LIMIT_WINDOW    /* so many reserves in a row would cost more than the window allows */
+} tacit_ledger_limit;
+
+typedef struct tacit_ledger_answer {
+    tacit_ledger_limit limit;
+    double epsilon; /* of the account once it holds the price, as tacit_budget_epsilon reads it;
+                       +inf when lost; without the price where that is of mechanism none */
+} tacit_ledger_answer;
 
 /* Whether a device's account, as the log has it, holds that, by the rules by which the account
  * itself admits it: events and whole schedules within the cap, the lineages each whole and alone
- * within it together, a first schedule that another one may follow, windows. False for a lost
- * account. Only the sub-caps of its owner are not known here. */
+ * within it together, a first schedule that another one may follow, windows. Only the sub-caps of
+ * its owner are not known here. Changes nothing but what `price` remembers. */
 tacit_status tacit_ledger_affords(tacit_ledger *ledger, const uint8_t device[TACIT_DEVICE_BYTES],
-                                  tacit_ledger_price *price, bool *affords,
+                                  tacit_ledger_price *price, tacit_ledger_answer *out,
                                   tacit_error *err) TACIT_MUST_CHECK;
 
 /* The bytes of a logged plan and of its schedule: malloc'ed, the caller's. TACIT_NOT_FOUND. */

@@ -56,24 +56,41 @@ tacit_status tacit_ledger_planned(tacit_ledger *ledger, const uint8_t plan_hash[
 
 /* --- what a round costs --- */
 
-tacit_status tacit_ledger_price_make(tacit_ledger_price *out, const Tacit__Schedule *schedule,
-                                     size_t index, uint64_t values, tacit_error *err)
+static tacit_status price_fill(tacit_ledger_price *out, const Tacit__Schedule *schedule,
+                               size_t index, uint64_t values, tacit_error *err)
 {
     tacit_mechanism m;
     bool unprotected;
-    *out = (tacit_ledger_price){.values = 0};
     memcpy(out->lineage, schedule->lineage.data, sizeof out->lineage);
     tacit_status status = tacit_mechanism_from_message(&m, schedule->rounds[index]->mechanism, err);
     if (status == TACIT_OK)
         status = tacit_budget_add_schedule(&out->whole, schedule, schedule->n_rounds, values,
                                            &unprotected, err);
-    out->values = status == TACIT_OK ? tacit_step_noise_values(values, m.quantile_b) : 0;
     out->unprotected = status == TACIT_OK && m.kind == TACIT_MECHANISM_NONE;
     if (status != TACIT_OK || out->unprotected)
         return status;
-    status = tacit_event_from_mechanism(&out->event, &m, 1, err);
-    return status == TACIT_OK ? tacit_budget_add(&out->round, &out->event, out->values, false, err)
-                              : status;
+    out->item.values = tacit_step_noise_values(values, m.quantile_b);
+    status = tacit_event_from_mechanism(&out->item.event, &m, 1, err);
+    if (status == TACIT_OK)
+        status = tacit_window_push_schedule(&out->schedule, schedule, values, err);
+    return status == TACIT_OK
+               ? tacit_budget_add(&out->round, &out->item.event, out->item.values, false, err)
+               : status;
+}
+
+tacit_status tacit_ledger_price_make(tacit_ledger_price *out, const Tacit__Schedule *schedule,
+                                     size_t index, uint64_t values, tacit_error *err)
+{
+    *out = (tacit_ledger_price){.known_count = 0};
+    tacit_status status = price_fill(out, schedule, index, values, err);
+    if (status != TACIT_OK)
+        tacit_ledger_price_free(out);
+    return status;
+}
+
+void tacit_ledger_price_free(tacit_ledger_price *price)
+{
+    tacit_window_free(&price->schedule);
 }
 
 /* --- what an account holds --- */
@@ -187,47 +204,59 @@ static tacit_status begun_lineages(tacit_ledger *ledger, tacit_ledger_price *pri
 }
 
 static tacit_status fits(tacit_ledger *ledger, const ledger_budget *b, tacit_ledger_price *price,
-                         bool *out, tacit_error *err)
+                         bool *begun, tacit_ledger_answer *out, tacit_error *err)
 {
-    double sum, first, in_all, by_itself, cap = b->policy.epsilon_cap;
-    bool begun;
+    double sum, first, by_itself, cap = b->policy.epsilon_cap;
     tacit_budget all = b->budget, alone = tacit_budget_empty_like(&b->budget);
-    tacit_status status = begun_lineages(ledger, price, b, &sum, &first, &begun, err);
+    tacit_status status = begun_lineages(ledger, price, b, &sum, &first, begun, err);
     if (status == TACIT_OK)
-        status = tacit_budget_join(&all, begun ? &price->round : &price->whole, err);
+        status = tacit_budget_join(&all, *begun ? &price->round : &price->whole, err);
     if (status == TACIT_OK)
         status = tacit_budget_join(&alone, &price->whole, err);
     if (status == TACIT_OK)
-        status = tacit_budget_epsilon(&all, &in_all, err);
+        status = tacit_budget_epsilon(&all, &out->epsilon, err);
     if (status == TACIT_OK)
         status = tacit_budget_epsilon(&alone, &by_itself, err);
     if (status != TACIT_OK)
         return status;
-    *out = in_all <= cap;
-    if (!begun && *out)
-        *out = sum + by_itself <= cap && first <= cap;
+    if (!(out->epsilon <= cap))
+        out->limit = TACIT_LIMIT_CAP;
+    else if (!*begun && !(sum + by_itself <= cap && first <= cap))
+        out->limit = TACIT_LIMIT_LINEAGES;
+    return TACIT_OK;
+}
+
+/* A schedule that could not go on to its end is not begun. */
+static tacit_status window_fits(tacit_ledger *ledger, const ledger_budget *b,
+                                const tacit_ledger_price *price, bool begun,
+                                tacit_ledger_answer *out, tacit_error *err)
+{
+    tacit_error reason;
+    const tacit_window next = {(tacit_window_item *)(uintptr_t)&price->item, 1, 1};
+    tacit_status status = ledger_window_allowed(ledger, b->identity_key, &b->policy,
+                                                begun ? &next : &price->schedule, &reason);
+    if (status == TACIT_REFUSED)
+        out->limit = TACIT_LIMIT_WINDOW;
+    else if (status != TACIT_OK)
+        return tacit_fail(err, status, "%s", reason.message);
     return TACIT_OK;
 }
 
 tacit_status tacit_ledger_affords(tacit_ledger *ledger, const uint8_t device[TACIT_DEVICE_BYTES],
-                                  tacit_ledger_price *price, bool *affords, tacit_error *err)
+                                  tacit_ledger_price *price, tacit_ledger_answer *out,
+                                  tacit_error *err)
 {
     ledger_budget b;
-    tacit_error reason;
-    *affords = false;
+    bool begun;
+    *out = (tacit_ledger_answer){TACIT_LIMIT_LOST, INFINITY};
     tacit_status status = ledger_budget_get(ledger, device, &b, err);
     if (status != TACIT_OK || b.budget.lost)
         return status;
-    *affords = price->unprotected;
+    out->limit = TACIT_LIMIT_NONE;
     if (price->unprotected)
-        return TACIT_OK;
-    status = fits(ledger, &b, price, affords, err);
-    if (status != TACIT_OK || !*affords)
-        return status;
-    status = ledger_window_allowed(ledger, b.identity_key, &b.policy, &price->event, price->values,
-                                   &reason);
-    *affords = status == TACIT_OK;
-    if (status != TACIT_OK && status != TACIT_REFUSED)
-        return tacit_fail(err, status, "%s", reason.message);
-    return TACIT_OK;
+        return tacit_budget_epsilon(&b.budget, &out->epsilon, err);
+    status = fits(ledger, &b, price, &begun, out, err);
+    return status == TACIT_OK && out->limit == TACIT_LIMIT_NONE
+               ? window_fits(ledger, &b, price, begun, out, err)
+               : status;
 }

@@ -59,8 +59,8 @@ static tacit_status reserve_allowed(const tacit_policy *policy, const Tacit__Res
 
 tacit_status ledger_window_allowed(tacit_ledger *ledger,
                                    const uint8_t identity_key[TACIT_SIGN_KEY_BYTES],
-                                   const tacit_policy *policy, const tacit_event *event,
-                                   uint64_t values, tacit_error *err)
+                                   const tacit_policy *policy, const tacit_window *next,
+                                   tacit_error *err)
 {
     tacit_statement *s;
     tacit_window window = {0};
@@ -85,8 +85,8 @@ tacit_status ledger_window_allowed(tacit_ledger *ledger,
     tacit_statement_end(s);
     tacit_window_reverse(&window);
     size_t from = window.count;
-    if (status == TACIT_OK)
-        status = tacit_window_push(&window, event, values, err);
+    for (size_t i = 0; status == TACIT_OK && i < next->count; i++)
+        status = tacit_window_push(&window, &next->item[i].event, next->item[i].values, err);
     if (status == TACIT_OK)
         status = tacit_window_check(policy, &window, from, "ledger: the reserve", err);
     tacit_window_free(&window);
@@ -122,13 +122,13 @@ static tacit_status terms_allow(tacit_ledger *ledger, const ledger_account *a,
                                 const tacit_policy *policy, const Tacit__Reserve *r,
                                 const Tacit__Plan *plan, tacit_error *err)
 {
-    tacit_event event;
+    tacit_window_item item = {.values = tacit_budget_values(r)};
+    const tacit_window next = {&item, 1, 1};
     tacit_status status = reserve_allowed(policy, r, plan, err);
     if (status != TACIT_OK || r->kind == TACIT_MECHANISM_NONE)
         return status;
-    status = tacit_budget_event(&event, r, err);
-    return status == TACIT_OK ? ledger_window_allowed(ledger, a->identity_key, policy, &event,
-                                                      tacit_budget_values(r), err)
+    status = tacit_budget_event(&item.event, r, err);
+    return status == TACIT_OK ? ledger_window_allowed(ledger, a->identity_key, policy, &next, err)
                               : status;
 }
 

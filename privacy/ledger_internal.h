@@ -92,12 +92,12 @@ typedef struct ledger_budget {
 tacit_status ledger_budget_get(tacit_ledger *ledger, const uint8_t device[TACIT_DEVICE_BYTES],
                                ledger_budget *out, tacit_error *err) TACIT_MUST_CHECK;
 
-/* Whether the windows of a policy allow one more reserve behind those that the log has of this key:
- * TACIT_REFUSED says why not. */
+/* Whether the windows of a policy allow these reserves, at least one, behind those that the log has
+ * of this key: TACIT_REFUSED says why not. */
 tacit_status ledger_window_allowed(tacit_ledger *ledger,
                                    const uint8_t identity_key[TACIT_SIGN_KEY_BYTES],
-                                   const tacit_policy *policy, const tacit_event *event,
-                                   uint64_t values, tacit_error *err) TACIT_MUST_CHECK;
+                                   const tacit_policy *policy, const tacit_window *next,
+                                   tacit_error *err) TACIT_MUST_CHECK;
 
 /* Takes entry `index` as the newest policy that the policy key of this account signed. It comes
  * after every one before it, whatever it allows: TACIT_REFUSED. */

@@ -39,6 +39,24 @@ tacit_status tacit_window_push_reserve(tacit_window *w, const Tacit__Reserve *re
                               : status;
 }
 
+tacit_status tacit_window_push_schedule(tacit_window *w, const Tacit__Schedule *schedule,
+                                        uint64_t values, tacit_error *err)
+{
+    tacit_status status = TACIT_OK;
+    for (size_t i = 0; i < schedule->n_rounds && status == TACIT_OK; i++) {
+        tacit_mechanism m;
+        tacit_event event;
+        status = tacit_mechanism_from_message(&m, schedule->rounds[i]->mechanism, err);
+        if (status != TACIT_OK || m.kind == TACIT_MECHANISM_NONE)
+            continue;
+        status = tacit_event_from_mechanism(&event, &m, 1, err);
+        if (status == TACIT_OK)
+            status =
+                tacit_window_push(w, &event, tacit_step_noise_values(values, m.quantile_b), err);
+    }
+    return status;
+}
+
 tacit_status tacit_window_push_entry(tacit_window *w, const void *bytes, size_t size,
                                      tacit_error *err)
 {

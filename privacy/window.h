@@ -39,6 +39,10 @@ tacit_status tacit_window_push_reserve(tacit_window *w, const Tacit__Reserve *re
 tacit_status tacit_window_push_entry(tacit_window *w, const void *bytes, size_t size,
                                      tacit_error *err) TACIT_MUST_CHECK;
 
+/* Pushes the private rounds of a schedule, in their order, on `values` trainable values. */
+tacit_status tacit_window_push_schedule(tacit_window *w, const Tacit__Schedule *schedule,
+                                        uint64_t values, tacit_error *err) TACIT_MUST_CHECK;
+
 /* Whether two items cost the same. */
 bool tacit_window_same(const tacit_window_item *a, const tacit_window_item *b);
 

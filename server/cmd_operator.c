@@ -240,6 +240,25 @@ static void print_table(json_t *rows)
     json_array_foreach(rows, i, row) print_row(&t, row, table_cell);
 }
 
+/* Puts the counts of an answer of `round start` into one line. */
+static void say_who_fits(json_t *object)
+{
+    json_t *epsilon = json_object_get(object, "epsilon_largest");
+    char text[128] = "";
+    if (!epsilon)
+        return;
+    long long fit = json_integer_value(json_object_get(object, "devices_that_fit"));
+    long long active = json_integer_value(json_object_get(object, "active_devices"));
+    int n = snprintf(text, sizeof text, "%lld of %lld active devices", fit, active);
+    if (json_is_real(epsilon))
+        snprintf(text + n, sizeof text - (size_t)n, "; after it at most epsilon %.4g in %s",
+                 json_real_value(epsilon), fit == 1 ? "its account" : "their accounts");
+    json_object_set_new(object, "fits", json_string(text));
+    json_object_del(object, "active_devices");
+    json_object_del(object, "devices_that_fit");
+    json_object_del(object, "epsilon_largest");
+}
+
 static void print_answer(const operator_call *o, json_t *result)
 {
     if (o->json) {
@@ -249,6 +268,7 @@ static void print_answer(const operator_call *o, json_t *result)
     } else if (json_is_array(result)) {
         print_table(result);
     } else {
+        say_who_fits(result);
         print_object(result);
     }
 }

@@ -111,6 +111,13 @@ const control_option lineage_start_options[] = {
     {NULL, NULL, NULL},
 };
 
+/* The accounts of the devices that could take part. */
+typedef struct purses {
+    size_t devices, fit; /* fit: hold the whole schedule */
+    double largest_cap;
+    double largest_epsilon; /* of those that fit, after the whole schedule */
+} purses;
+
 typedef struct starting {
     control_call *call;
     Tacit__Schedule schedule;
@@ -124,7 +131,9 @@ typedef struct starting {
     char *target[TACIT_TRAINABLE_TARGETS_MAX];
     uint8_t seed[32], lineage[LINEAGE_BYTES], schedule_hash[TACIT_DIGEST_BYTES];
     lineage_row row;
-    double first_epsilon; /* what one round costs a device; 0 without noise */
+    double first_epsilon;     /* what one round costs a device; 0 without noise */
+    tacit_ledger_price price; /* of the whole schedule */
+    purses purses;
 } starting;
 
 #define U64(at, otherwise, min, max, out)                                                          \
@@ -422,39 +431,53 @@ static tacit_status pack(starting *s, tacit_error *err)
     return tacit_message_pack(p, TACIT_MESSAGE_ENTRY_MAX, &s->row.common, &s->row.common_size, err);
 }
 
-/* What the devices that could take part may spend in all their life. */
-typedef struct purse {
-    server *server;
-    size_t devices;
-    double largest_cap;
-} purse;
-
 static tacit_status look_into(void *ctx, const device_row *row, tacit_error *err)
 {
-    purse *p = ctx;
+    starting *s = ctx;
+    tacit_ledger *ledger = s->call->server->ledger;
     tacit_ledger_device logged;
+    tacit_ledger_answer answer;
     if (row->revoked || row->frozen)
         return TACIT_OK;
-    tacit_status status = tacit_ledger_device_get(p->server->ledger, row->device, &logged, err);
+    tacit_status status = tacit_ledger_device_get(ledger, row->device, &logged, err);
     if (status != TACIT_OK || logged.revoked || logged.frozen)
         return status;
-    p->devices++;
-    p->largest_cap = fmax(p->largest_cap, logged.policy.epsilon_cap);
-    return TACIT_OK;
+    s->purses.devices++;
+    s->purses.largest_cap = fmax(s->purses.largest_cap, logged.policy.epsilon_cap);
+    status = tacit_ledger_affords(ledger, row->device, &s->price, &answer, err);
+    if (status == TACIT_OK && answer.limit == TACIT_LIMIT_NONE) {
+        s->purses.fit++;
+        s->purses.largest_epsilon = fmax(s->purses.largest_epsilon, answer.epsilon);
+    }
+    return status;
 }
 
 /* A lineage whose first round nobody can pay for would wait for its deadline, round after round. */
-static tacit_status check_purses(const starting *s, tacit_error *err)
+static tacit_status check_purses(starting *s, tacit_error *err)
 {
-    purse p = {.server = s->call->server};
-    tacit_status status = device_each(p.server->db, look_into, &p, err);
-    if (status != TACIT_OK || p.devices == 0 || s->first_epsilon <= p.largest_cap)
+    const purses *p = &s->purses;
+    tacit_status status = device_each(s->call->server->db, look_into, s, err);
+    if (status != TACIT_OK || p->devices == 0 || s->first_epsilon <= p->largest_cap)
         return status;
     return tacit_fail(
         err, TACIT_USAGE,
         "steps: one round of %u steps costs epsilon %g, the largest cap of %zu active "
         "devices is %g; lower steps or q, or raise noise-multiplier",
-        s->mechanism.steps, s->first_epsilon, p.devices, p.largest_cap);
+        s->mechanism.steps, s->first_epsilon, p->devices, p->largest_cap);
+}
+
+/* Whom the lineage finds: a promise of one empty account says little of those that hold something.
+ * Without noise, or where nobody fits, there is no largest epsilon. */
+static tacit_status describe_purses(const starting *s, tacit_error *err)
+{
+    const purses *p = &s->purses;
+    bool any = p->fit > 0 && s->mechanism.kind != TACIT__MECHANISM_KIND__MECHANISM_NONE;
+    json_t *more = json_pack("{s:I, s:I, s:o}", "active_devices", (json_int_t)p->devices,
+                             "devices_that_fit", (json_int_t)p->fit, "epsilon_largest",
+                             server_json_number(any ? p->largest_epsilon : INFINITY));
+    bool added = more && json_object_update(s->call->result, more) == 0;
+    json_decref(more);
+    return added ? TACIT_OK : tacit_fail(err, TACIT_NO_MEMORY, "round start: no memory");
 }
 
 static tacit_status store(void *ctx, tacit_error *err)
@@ -471,6 +494,8 @@ static tacit_status store(void *ctx, tacit_error *err)
                           "a lineage is running; wait for its end or use 'round cancel'");
     if (status == TACIT_NOT_FOUND)
         status = check_purses(s, err);
+    if (status == TACIT_OK)
+        status = describe_purses(s, err);
     if (status != TACIT_OK)
         return status;
     body.schedule = tacit_field_of(s->row.schedule, s->row.schedule_size);
@@ -562,11 +587,13 @@ tacit_status lineage_start(control_call *call, tacit_error *err)
     TACIT_TRY(tacit_schedule_validate(&s->schedule, err), done);
     TACIT_TRY(pack(s, err), done);
     TACIT_TRY(describe(s, err), done);
+    TACIT_TRY(tacit_ledger_price_make(&s->price, &s->schedule, 0, values, err), done);
     TACIT_TRY(writer_run(call->server->writer, store, NULL, s, err), done);
     round_announce_lineage(call->server, &s->row);
     tacit_log_info("started a lineage of %u rounds over %zu values", s->row.rounds, values);
     round_machine_wake(call->server->rounds);
 done:
+    tacit_ledger_price_free(&s->price);
     lineage_row_free(&s->row);
     free(s->rounds);
     free(s->targets);

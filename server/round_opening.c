@@ -50,9 +50,9 @@ static tacit_status take_active(void *ctx, const device_row *row, tacit_error *e
         o->unwilling++;
         return TACIT_OK;
     }
-    bool affords;
-    status = tacit_ledger_affords(o->server->ledger, row->device, &o->price, &affords, err);
-    if (status != TACIT_OK || !affords) {
+    tacit_ledger_answer answer;
+    status = tacit_ledger_affords(o->server->ledger, row->device, &o->price, &answer, err);
+    if (status != TACIT_OK || answer.limit != TACIT_LIMIT_NONE) {
         o->exhausted += status == TACIT_OK;
         return status;
     }
@@ -228,6 +228,7 @@ tacit_status round_open_next(server *s, const lineage_row *lineage, bool *opened
     }
     if (o.plan)
         o.plan->mechanism = NULL;
+    tacit_ledger_price_free(&o.price);
     tacit_message_free(o.plan);
     tacit_message_free(o.schedule);
     tacit_secret_free(&o.secret);

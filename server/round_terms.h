@@ -39,8 +39,8 @@ tacit_status round_upload_path(const server *s, const uint8_t reserve_hash[TACIT
 tacit_status round_adapter_path(const server *s, const uint8_t digest[TACIT_DIGEST_BYTES],
                                 char out[SERVER_PATH_MAX], tacit_error *err) TACIT_MUST_CHECK;
 
-/* What the next round of the running lineage costs a device; *has is false when there is none. On
- * the writer's thread. */
+/* What the next round of the running lineage costs a device; *has is false when there is none, and
+ * *out is the caller's to free when it is true. On the writer's thread. */
 tacit_status round_next_price(const server *s, tacit_ledger_price *out, bool *has,
                               tacit_error *err) TACIT_MUST_CHECK;
 

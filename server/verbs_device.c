@@ -108,6 +108,7 @@ static tacit_status read_json(control_call *call, json_t *json,
 {
     reading r = {.call = call, .json = json, .fill = fill};
     tacit_status status = writer_run(call->server->writer, read_job, NULL, &r, err);
+    tacit_ledger_price_free(&r.price);
     if (status == TACIT_OK)
         return give(call, json, err);
     json_decref(json);
@@ -149,19 +150,19 @@ tacit_status verb_token_revoke(control_call *call, tacit_error *err)
 
 /* --- devices --- */
 
-/* Exhausted: its account does not hold the next round of the lineage that runs, or nothing at all
- * any more; it is not asked. */
-static tacit_status is_exhausted(reading *r, const device_row *d, const tacit_ledger_device *logged,
-                                 bool *exhausted, tacit_error *err)
+/* Why it is not asked: what of its account does not hold the next round of the lineage that runs;
+ * the cap, when it holds nothing at all any more. */
+static tacit_status limit_of(reading *r, const device_row *d, const tacit_ledger_device *logged,
+                             tacit_ledger_limit *limit, tacit_error *err)
 {
-    bool affords = true;
+    tacit_ledger_answer answer = {.limit = TACIT_LIMIT_NONE};
     tacit_status status = TACIT_OK;
     if (!r->priced)
         status = round_next_price(r->call->server, &r->price, &r->has_price, err);
     r->priced = true;
     if (status == TACIT_OK && r->has_price)
-        status = tacit_ledger_affords(r->call->server->ledger, d->device, &r->price, &affords, err);
-    *exhausted = !affords || !(logged->epsilon < logged->policy.epsilon_cap);
+        status = tacit_ledger_affords(r->call->server->ledger, d->device, &r->price, &answer, err);
+    *limit = logged->epsilon < logged->policy.epsilon_cap ? answer.limit : TACIT_LIMIT_CAP;
     return status;
 }
 
@@ -175,11 +176,15 @@ static bool declines(const reading *r, const device_row *d)
 static tacit_status state_of(reading *r, const device_row *d, const tacit_ledger_device *logged,
                              const char **state, tacit_error *err)
 {
-    bool exhausted;
-    tacit_status status = is_exhausted(r, d, logged, &exhausted, err);
+    static const char *const full[] = {[TACIT_LIMIT_LOST] = "exhausted",
+                                       [TACIT_LIMIT_CAP] = "exhausted",
+                                       [TACIT_LIMIT_LINEAGES] = "lineages-full",
+                                       [TACIT_LIMIT_WINDOW] = "window-full"};
+    tacit_ledger_limit limit;
+    tacit_status status = limit_of(r, d, logged, &limit, err);
     *state = d->revoked || logged->revoked ? "revoked"
              : d->frozen || logged->frozen ? "frozen"
-             : exhausted                   ? "exhausted"
+             : limit != TACIT_LIMIT_NONE   ? full[limit]
              : declines(r, d)              ? "declined"
                                            : "active";
     return status;

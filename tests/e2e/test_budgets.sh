@@ -81,7 +81,8 @@ awk -v a="$before" -v b="$(spent cart)" 'BEGIN { exit !(b > a) }' || fail "local
 verb budget set cart --epsilon 0.001 --reason 'a mistake' >/dev/null
 start_device cart
 until_true 20 told epsilon_cap 0.001 || fail "the cart does not hear of its cap"
-lineage --cohort 2 # the one before has ended long since
+expect 0 'fits +1 of 2 active devices; after it at most epsilon 3\.[0-9]+ in its account' \
+    verb round start --steps 2 --q 0.25 --noise-multiplier 20 --pad-seconds 0 --deadline-seconds 120
 until_true 20 grep -q 'the budget of 1 does not hold it' "$work/server.log" || fail "nobody says why the round waits"
 for list in 'device list' 'budget show'; do
     # shellcheck disable=SC2086

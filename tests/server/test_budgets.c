@@ -1,5 +1,6 @@
 /* What the server does about accounts beside rounds: caps that their device raises again, devices
- * whose account is exhausted, entries for a device whose folder is older than the log. */
+ * whose account or window is full, what a start says of accounts, entries for a device whose folder
+ * is older than the log. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,6 +9,7 @@
 #include <cmocka.h>
 
 #include "fleet.h"
+#include "privacy/window.h"
 
 #define START                                                                                      \
     "round start", "rounds", "3", "steps", "2", "q", "0.25", "noise-multiplier", "8", "unit",      \
@@ -259,7 +261,7 @@ static void test_lineages_that_do_not_fit_together(void **state)
     lower(cap);
     json_decref(FLEET_ASK(&f, DEAR));
     fleet_work(&f);
-    assert_string_equal(state_in("device list", "one"), "exhausted");
+    assert_string_equal(state_in("device list", "one"), "lineages-full");
     assert_false(is_offered(&one));
     fleet_take(&two, &task);
     one.policy.epsilon_cap = 1.9 * whole;
@@ -267,6 +269,179 @@ static void test_lineages_that_do_not_fit_together(void **state)
     assert_int_equal(fleet_reserve_locally(&one, &task), TACIT_REFUSED);
     assert_non_null(strstr(one.err.message, "the schedules of others hold"));
     fleet_task_free(&task);
+}
+
+/* --- windows that are full --- */
+
+/* A window's epsilon over three reserves that holds two rounds of DEAR and not three. */
+static double window_of_two(uint64_t values)
+{
+    const tacit_event event = {TACIT_ADD_REMOVE, 1.8, 0.25, 3};
+    tacit_policy policy = {.delta = 1e-5, .window_epsilon = 0.5, .window_reserves = 3};
+    tacit_window w = {0};
+    tacit_error err;
+    double worst = INFINITY;
+    fleet_must(tacit_window_push(&w, &event, values, &err), &err, "window");
+    fleet_must(tacit_window_push(&w, &event, values, &err), &err, "window");
+    while (worst > policy.window_epsilon) {
+        policy.window_epsilon *= 1.01;
+        fleet_must(tacit_window_worst(&worst, &policy, &w, 0, &err), &err, "window");
+    }
+    fleet_must(tacit_window_push(&w, &event, values, &err), &err, "window");
+    fleet_must(tacit_window_worst(&worst, &policy, &w, 0, &err), &err, "window");
+    assert_true(worst > policy.window_epsilon);
+    tacit_window_free(&w);
+    return policy.window_epsilon;
+}
+
+static json_int_t values_of_dear(void)
+{
+    json_t *started = FLEET_ASK(&f, DEAR);
+    json_int_t values = json_integer_value(json_object_get(started, "trainable_values"));
+    json_decref(started);
+    json_decref(FLEET_ASK(&f, "round cancel"));
+    return values;
+}
+
+static void expect_state_of_one(const char *state)
+{
+    assert_string_equal(state_in("device list", "one"), state);
+    assert_string_equal(state_in("budget show", "one"), state);
+    assert_string_equal(state_in("device list", "two"), "active");
+}
+
+/* A window that a schedule would fill keeps the device out of it from the first round on, as its
+ * own account does, and one that is full keeps it out of a cheap one. Nothing of the cap is in the
+ * way, and it is not called exhausted. */
+static void test_a_full_window_is_told_apart(void **state)
+{
+    (void)state;
+    fleet_task task;
+    tacit_policy policy = one.policy;
+    policy.serial = 1;
+    policy.window_epsilon = window_of_two((uint64_t)values_of_dear());
+    policy.window_reserves = 3;
+    assert_int_equal(declare(&one, &policy, one.id), TACIT_OK);
+    fleet_must(tacit_account_set_policy(one.account, &policy, &one.err), &one.err, "policy");
+    json_decref(FLEET_ASK(&f, DEAR));
+    fleet_work(&f);
+    expect_state_of_one("window-full");
+    assert_false(is_offered(&one));
+    fleet_take(&two, &task);
+    assert_int_equal(fleet_reserve_locally(&one, &task), TACIT_REFUSED);
+    assert_non_null(strstr(one.err.message, "3 reserves in a row"));
+    fleet_task_free(&task);
+    json_decref(FLEET_ASK(&f, "round cancel"));
+    json_decref(FLEET_ASK(&f, DEAR, "rounds", "2"));
+    for (int round = 0; round < 2; round++) {
+        fleet_work(&f);
+        expect_state_of_one("active");
+        fleet_serve_round(&one, 0.25);
+        fleet_serve_round(&two, 0.25);
+    }
+    fleet_work(&f);
+    json_decref(FLEET_ASK(&f, DEAR, "rounds", "1", "steps", "1"));
+    fleet_work(&f);
+    expect_state_of_one("window-full");
+    lower("0.01");
+    expect_state_of_one("exhausted");
+}
+
+/* --- what a start says of the accounts that it finds --- */
+
+static double number_of(const json_t *object, const char *key)
+{
+    json_t *number = json_object_get(object, key);
+    return json_is_null(number) ? NAN : json_number_value(number);
+}
+
+static double cost_of_the_whole(const json_t *started)
+{
+    json_t *costs = json_object_get(started, "epsilon_after_round");
+    return json_real_value(json_array_get(costs, json_array_size(costs) - 1));
+}
+
+/* Starts DEAR, which finds two active devices; `fit` of them hold it. The largest epsilon. */
+static double start_dear(double fit, double *alone)
+{
+    json_t *started = FLEET_ASK(&f, DEAR);
+    assert_true(number_of(started, "active_devices") == 2);
+    assert_true(number_of(started, "devices_that_fit") == fit);
+    double largest = number_of(started, "epsilon_largest");
+    *alone = cost_of_the_whole(started);
+    json_decref(started);
+    return largest;
+}
+
+static void serve_to_the_end(int rounds)
+{
+    for (int round = 0; round < rounds; round++) {
+        fleet_work(&f);
+        fleet_serve_round(&one, 0.25);
+        fleet_serve_round(&two, 0.25);
+    }
+    fleet_work(&f);
+}
+
+/* What a start says is what the device's own account says in the end: of an account that holds
+ * nothing else the schedule's price, of one that does more. Accounts that do not hold it are not
+ * in it. */
+static void test_a_start_says_whom_it_finds(void **state)
+{
+    (void)state;
+    double alone, largest;
+    char cap[32];
+    tacit_account_status now;
+    tacit_policy policy = one.policy;
+    largest = start_dear(2, &alone);
+    assert_true(tacit_budget_same(largest, alone));
+    fleet_work(&f);
+    fleet_serve_round(&one, 0.25);
+    json_decref(FLEET_ASK(&f, "round cancel"));
+    largest = start_dear(2, &alone);
+    assert_true(largest > 1.1 * alone);
+    json_decref(FLEET_ASK(&f, "round cancel"));
+    snprintf(cap, sizeof cap, "%.17g", 0.999 * largest);
+    lower(cap);
+    double of_two = start_dear(1, &alone);
+    assert_true(tacit_budget_same(of_two, alone));
+    json_decref(FLEET_ASK(&f, "round cancel"));
+    policy.serial = 1;
+    assert_int_equal(declare(&one, &policy, one.id), TACIT_OK);
+    assert_true(start_dear(2, &alone) == largest);
+    serve_to_the_end(3);
+    fleet_must(tacit_account_status_get(one.account, &now, &one.err), &one.err, "status");
+    assert_true(tacit_budget_same(now.epsilon, largest));
+    fleet_expect_clean_audit(&f, false);
+}
+
+/* Nobody fits, or nothing is noised: there is no largest epsilon. Revoked devices are not counted.
+ * A start that is refused logs nothing. */
+static void test_a_start_without_a_largest_epsilon(void **state)
+{
+    (void)state;
+    uint64_t before, after;
+    tacit_error err;
+    lower("0.5");
+    json_decref(FLEET_ASK(&f, "budget set", "=two", "epsilon", "0.5"));
+    /* One round costs less than the cap, or the start would be refused. */
+    json_t *started = FLEET_ASK(&f, START, "noise-multiplier", "4", "rounds", "40");
+    assert_true(cost_of_the_whole(started) > 0.5);
+    assert_true(number_of(started, "active_devices") == 2);
+    assert_true(number_of(started, "devices_that_fit") == 0);
+    assert_true(isnan(number_of(started, "epsilon_largest")));
+    json_decref(started);
+    fleet_must(tacit_ledger_size(f.server->ledger, &before, &err), &err, "size");
+    assert_int_equal(FLEET_VERB(&f, NULL, &err, START), TACIT_CONFLICT);
+    fleet_must(tacit_ledger_size(f.server->ledger, &after, &err), &err, "size");
+    assert_true(before == after);
+    json_decref(FLEET_ASK(&f, "round cancel"));
+    json_decref(FLEET_ASK(&f, "device revoke", "=two"));
+    started = FLEET_ASK(&f, START, "mechanism", "none", "q", "1");
+    assert_true(number_of(started, "active_devices") == 1);
+    assert_true(number_of(started, "devices_that_fit") == 1);
+    assert_true(isnan(number_of(started, "epsilon_largest")));
+    json_decref(started);
 }
 
 /* --- own entries --- */
@@ -331,6 +506,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_devices_that_decline_are_left_alone, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_lineage_that_fits_exhausts_nobody, setup, teardown),
         cmocka_unit_test_setup_teardown(test_lineages_that_do_not_fit_together, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_full_window_is_told_apart, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_start_says_whom_it_finds, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_start_without_a_largest_epsilon, setup, teardown),
         cmocka_unit_test_setup_teardown(test_own_entries_at_any_counter, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -83,13 +83,19 @@ static double coarser(double step)
     return parts > 1 ? DEFAULT_STEP / ceil(parts / 2) : 2 * step;
 }
 
+double tacit_pld_run_variance(const tacit_event *event)
+{
+    double of_one = 1 / (event->sigma * event->sigma);
+    return event->q < 1 ? event->q * event->q * expm1(of_one) : of_one;
+}
+
 /* sqrt(12 excess v), v the mean variance of one run: the step that DEFAULT_EXCESS asks for. */
 static double wanted_step(const plan *p)
 {
     double variance = 0, runs = 0;
     for (size_t i = 0; i < p->n; i++) {
         const tacit_event *e = &p->events[i];
-        variance += (double)e->count * e->q * e->q * expm1(1 / (e->sigma * e->sigma));
+        variance += (double)e->count * tacit_pld_run_variance(e);
         runs += (double)e->count;
     }
     if (p->gaussian_sigma > 0) {

@@ -53,6 +53,10 @@ tacit_status tacit_pld_epsilon(const tacit_event *events, size_t n, double delta
                                const tacit_pld_grid *grid, double *epsilon,
                                tacit_error *err) TACIT_MUST_CHECK;
 
+/* What the step of a grid follows from: about the mean square of the loss of one run, q^2
+ * (e^(1 / sigma^2) - 1); 1 / sigma^2 where q = 1. */
+double tacit_pld_run_variance(const tacit_event *event);
+
 /* Delta at epsilon >= 0. */
 tacit_status tacit_pld_delta(const tacit_event *events, size_t n, double epsilon,
                              const tacit_pld_grid *grid, double *delta,

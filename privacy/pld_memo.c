@@ -66,10 +66,10 @@ static double normative_step(const tacit_event_list *list)
     bool sampled = false;
     for (uint32_t i = 0; i < list->n; i++) {
         const tacit_event *e = &list->item[i];
-        double of_one = 1 / (e->sigma * e->sigma), n = (double)e->count;
+        double n = (double)e->count;
         sampled = sampled || e->q < 1;
         highest = fmax(highest, highest_loss(e));
-        variance += n * (e->q < 1 ? e->q * e->q * expm1(of_one) : of_one);
+        variance += n * tacit_pld_run_variance(e);
         runs += e->q < 1 ? n : 0;
     }
     if (!sampled)

@@ -39,11 +39,6 @@ tacit_status tacit_restore_sign(const tacit_restore *r, tacit_span last_note,
                               : status;
 }
 
-static tacit_status fail_malformed(const char *what, tacit_error *err)
-{
-    return tacit_fail(err, TACIT_BAD_INPUT, "restore: %s", what);
-}
-
 static tacit_status take_name(char out[TACIT_NOTE_NAME_MAX + 1], const char *name,
                               const uint8_t key[TACIT_SIGN_KEY_BYTES], tacit_error *err)
 {
@@ -58,10 +53,13 @@ static tacit_status take_statement(tacit_restore *out, const Tacit__RestoreState
                                    tacit_error *err)
 {
     if (m->generation < 2)
-        return fail_malformed("expected a generation of 2 or more", err);
+        return tacit_fail(err, TACIT_BAD_INPUT, "restore: generation: expected 2 or more, found %u",
+                          (unsigned)m->generation);
     if (!tacit_bytes_are(m->root, TACIT_HASH_BYTES) ||
         !tacit_bytes_are(m->log_key, TACIT_SIGN_KEY_BYTES))
-        return fail_malformed("root or log_key has not 32 bytes", err);
+        return tacit_fail(err, TACIT_BAD_INPUT,
+                          "restore: root and log_key: expected 32 bytes each, found %zu and %zu",
+                          m->root.len, m->log_key.len);
     *out = (tacit_restore){.generation = m->generation, .size = m->size};
     memcpy(out->root, m->root.data, sizeof out->root);
     memcpy(out->log_key, m->log_key.data, sizeof out->log_key);
@@ -69,7 +67,10 @@ static tacit_status take_statement(tacit_restore *out, const Tacit__RestoreState
     if (status == TACIT_OK)
         status = take_name(out->new_origin, m->new_origin, out->log_key, err);
     if (status == TACIT_OK && strcmp(out->old_origin, out->new_origin) == 0)
-        status = fail_malformed("the new origin has the name of the old one", err);
+        status = tacit_fail(err, TACIT_BAD_INPUT,
+                            "restore: new_origin: expected another name than the old origin's, "
+                            "found '%s'",
+                            out->new_origin);
     return status;
 }
 

@@ -53,7 +53,9 @@ static tacit_status check_shape(const Tacit__SignedPolicy *m, const tacit_policy
     if (!tacit_bytes_are(m->identity_key, TACIT_SIGN_KEY_BYTES) ||
         !tacit_bytes_are(m->signature, TACIT_SIGNATURE_BYTES))
         return tacit_fail(err, TACIT_BAD_INPUT,
-                          "signed policy: identity_key or signature has a wrong size");
+                          "signed policy: identity_key and signature: expected 32 and 64 bytes, "
+                          "found %zu and %zu",
+                          m->identity_key.len, m->signature.len);
     if (!serial_fits(policy->serial))
         return tacit_fail(err, TACIT_BAD_INPUT,
                           "signed policy: serial: expected 1 to 2^53, found %llu",

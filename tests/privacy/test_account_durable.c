@@ -14,9 +14,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static void test_an_uncommitted_reserve_never_happened(void **state)
+/* A process that is killed right after its first reserve, before or after it commits. */
+static void kill_after_reserve(fixture *f, bool committed)
 {
-    fixture *f = *state;
+    int code;
     start(f);
     tacit_account_close(f->account);
     tacit_database_close(f->db);
@@ -32,46 +33,28 @@ static void test_an_uncommitted_reserve_never_happened(void **state)
         tacit_reserve_request request = request_of(&f->w, 0);
         if (tacit_database_open(&db, f->path, &err) == TACIT_OK &&
             tacit_account_open(&account, db, f->w.device[0].id, &err) == TACIT_OK &&
-            tacit_database_begin(db, &err) == TACIT_OK &&
+            (committed || tacit_database_begin(db, &err) == TACIT_OK) &&
             tacit_account_reserve(account, &request, &r, &err) == TACIT_OK)
             kill(getpid(), SIGKILL);
         _exit(1);
     }
-    int code;
     assert_int_equal(waitpid(child, &code, 0), child);
     assert_true(WIFSIGNALED(code));
     OK(tacit_database_open(&f->db, f->path, &f->err));
     OK(tacit_account_open(&f->account, f->db, f->w.device[0].id, &f->err));
+}
+
+static void test_an_uncommitted_reserve_never_happened(void **state)
+{
+    fixture *f = *state;
+    kill_after_reserve(f, false);
     assert_true(status_of(f).epsilon == 0 && !status_of(f).lost);
 }
 
 static void test_a_returned_reserve_survives_a_kill(void **state)
 {
     fixture *f = *state;
-    start(f);
-    tacit_account_close(f->account);
-    tacit_database_close(f->db);
-    f->account = NULL;
-    f->db = NULL;
-    pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
-        tacit_database *db;
-        tacit_account *account;
-        tacit_reservation r;
-        tacit_error err;
-        tacit_reserve_request request = request_of(&f->w, 0);
-        if (tacit_database_open(&db, f->path, &err) == TACIT_OK &&
-            tacit_account_open(&account, db, f->w.device[0].id, &err) == TACIT_OK &&
-            tacit_account_reserve(account, &request, &r, &err) == TACIT_OK)
-            kill(getpid(), SIGKILL);
-        _exit(1);
-    }
-    int code;
-    assert_int_equal(waitpid(child, &code, 0), child);
-    assert_true(WIFSIGNALED(code));
-    OK(tacit_database_open(&f->db, f->path, &f->err));
-    OK(tacit_account_open(&f->account, f->db, f->w.device[0].id, &f->err));
+    kill_after_reserve(f, true);
     assert_true(fabs(status_of(f).epsilon - alone(10)) < 1e-6);
 }
 

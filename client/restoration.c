@@ -162,7 +162,8 @@ static tacit_status follow(client *c, const Tacit__RestoredReply *reply, uint64_
     proof.step = steps;
     tacit_status status = steps ? tacit_proof_from_fields(&proof.consistency, reply->consistency,
                                                           reply->n_consistency, err)
-                                : tacit_fail(err, TACIT_NO_MEMORY, "no memory");
+                                : tacit_fail(err, TACIT_NO_MEMORY,
+                                             "restore: no memory for %zu steps", reply->n_steps);
     if (status == TACIT_OK)
         status = take_steps(reply, steps, err);
     if (status == TACIT_OK)
@@ -243,7 +244,7 @@ tacit_status client_redeclare(client *c, client_session *s, bool *done, tacit_er
     status = client_declare_again(c, s, declared_last(c), &index, err);
     bool taken = status == TACIT_OK;
     if (status == TACIT_REFUSED) {
-        tacit_log_warn("%s", err->message);
+        tacit_log_warn("%s", err ? err->message : "the log does not take the policy again");
         status = TACIT_OK;
     }
     if (status == TACIT_OK)

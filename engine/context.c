@@ -118,6 +118,11 @@ tacit_status tacit_context_bind(tacit_context *c, const tacit_adapter *adapter, 
 static tacit_status check_row(const tacit_context *c, const tacit_row *row, size_t i,
                               const tacit_media *media, size_t n_media, tacit_error *err)
 {
+    if (row->position >= c->model->text.context_length)
+        return tacit_fail(err, TACIT_BAD_INPUT,
+                          "row %zu: position %u is beyond the model's context of %zu; shorten the "
+                          "input",
+                          i, (unsigned)row->position, c->model->text.context_length);
     if (row->modality == TACIT_MODALITY_TOKEN) {
         if (row->token < 0 || (size_t)row->token >= c->model->text.vocab)
             return tacit_fail(err, TACIT_BAD_INPUT, "row %zu: token %d: expected 0 to %zu", i,

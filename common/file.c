@@ -269,6 +269,16 @@ void tacit_file_map_close(tacit_file_map *map)
     *map = (tacit_file_map){0};
 }
 
+void tacit_file_map_forget(const tacit_file_map *map, const void *data, size_t size)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), at = (size_t)((const uint8_t *)data - map->data);
+    if (!map->data || at > map->size || size > map->size - at)
+        return;
+    size_t first = (at + page - 1) / page * page, end = (at + size) / page * page;
+    if (first < end)
+        (void)madvise((void *)(uintptr_t)(map->data + first), end - first, MADV_DONTNEED);
+}
+
 bool tacit_file_write_at(int fd, const void *data, size_t size, uint64_t offset)
 {
     const uint8_t *from = data;

@@ -24,6 +24,8 @@ struct tacit_context {
     float *logits;        /* [LOGIT_ROWS, vocab] */
     tacit_low_rank *pair; /* [n_layers * TEXT_LINEARS] of the adapter bound */
     text_pairs pairs;
+    const fast_model *packed; /* NULL: exact precision */
+    fast_packing *own;        /* where the model has no place for packed weights */
 };
 
 static tacit_status check_spec(tacit_context *c, const tacit_context_spec *spec, tacit_error *err)
@@ -40,6 +42,19 @@ static tacit_status check_spec(tacit_context *c, const tacit_context_spec *spec,
     if (c->spec.chunk > c->spec.max_rows)
         c->spec.chunk = c->spec.max_rows;
     return TACIT_OK;
+}
+
+static tacit_status pack_weights(tacit_context *c, tacit_error *err)
+{
+    fast_packing *packing = c->model->packing;
+    if (c->spec.precision != TACIT_FAST)
+        return TACIT_OK;
+    if (!packing)
+        packing = c->own = fast_packing_new();
+    if (!packing)
+        return tacit_fail(err, TACIT_NO_MEMORY, "no memory to pack a model");
+    return fast_packing_get(packing, &c->packed, &c->model->text, c->model->text_file, c->pool,
+                            err);
 }
 
 tacit_status tacit_context_new(tacit_context **out, const tacit_model *model,
@@ -64,6 +79,7 @@ tacit_status tacit_context_new(tacit_context **out, const tacit_model *model,
                             c->spec.max_rows);
         goto failed;
     }
+    TACIT_TRY(pack_weights(c, err), failed);
     TACIT_TRY(tacit_context_bind(c, NULL, err), failed);
     *out = c;
     return TACIT_OK;
@@ -78,6 +94,7 @@ void tacit_context_free(tacit_context *c)
         return;
     text_forward_fini(&c->forward);
     kv_cache_fini(&c->cache);
+    fast_packing_free(c->own);
     free(c->pair);
     tacit_wipe_free(c->logits);
     tacit_wipe_free(c->x);
@@ -107,9 +124,8 @@ tacit_status tacit_context_bind(tacit_context *c, const tacit_adapter *adapter, 
     c->rows = 0;
     text_forward_fini(&c->forward);
     set_pairs(c, adapter);
-    tacit_status status =
-        text_forward_init(&c->forward, &c->model->text, c->pool, c->spec.precision, c->spec.chunk,
-                          c->pairs.max_rank, err);
+    tacit_status status = text_forward_init(&c->forward, &c->model->text, c->pool, c->packed,
+                                            c->spec.chunk, c->pairs.max_rank, err);
     c->forward.pairs = adapter ? &c->pairs : NULL;
     return status;
 }

@@ -1,150 +1,282 @@
-/* Integer kernels for AVX2: 16-bit products of unsigned by signed bytes, summed in pairs. */
+/* Integer kernels for AVX2: eight columns at a time, products of bytes summed in pairs to 16 bits.
+ *
+ * Pairs cannot overflow, nor can sums of several where weights have fewer bits; activations are at
+ * most 127 in magnitude. Unsigned weights of 4 bits: 8 groups of 2 * 15 * 127 make 30480; 5 bits: 4
+ * groups of 2 * 31 * 127 make 31496. Signed ones are multiplied by magnitude, with the weight's
+ * sign given to the activation: 6 bits: 4 groups of 2 * 32 * 127 make 32512; 8 bits: one group of
+ * 2 * 128 * 127 makes 32512. So 4 bits cost half of what 8 bits do. */
 #include "engine/fast_kernels.h"
 
 #if defined(__x86_64__)
-#define FAST_FLIP 0
-#include "engine/fast_pack.h"
+#include "engine/fast_x86.h"
 
-#define ROWS 4
+#define WIDTH 8
+#define GROUP 32 /* bytes of four columns in a panel */
+#define ROWS 4   /* of activations in a register tile */
+#define UNROLL _Pragma("GCC unroll 8")
 
-static inline float sum_of(__m256 v)
+/* One panel while it is read block by block. */
+typedef struct panel_reader {
+    const uint8_t *w, *d, *m;
+} panel_reader;
+
+ALWAYS __m256 load_halves(const uint8_t *p)
 {
-    __m128 s = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
-    s = _mm_add_ps(s, _mm_movehl_ps(s, s));
-    return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
 }
 
-/* Sums of four products, for weights that are signed: |w| times the activation with w's sign. */
-static inline __m256i products_signed(__m256i w, __m256i a)
+ALWAYS __m256i sum_pairs(__m256i pairs)
 {
-    __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(a, w));
     return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
 }
 
-static inline __m256i products_unsigned(__m256i w, __m256i a)
+/* integer[r] += the products of unsigned weights with row r, 16 bits a pair. */
+ALWAYS void add_unsigned(__m256i *pairs, __m256i w, const int8_t *q, size_t q_stride,
+                         const size_t rows)
 {
-    return _mm256_madd_epi16(_mm256_maddubs_epi16(w, a), _mm256_set1_epi16(1));
-}
-
-static inline __m256i load_quanta(const int8_t *q)
-{
-    return _mm256_loadu_si256((const __m256i *)(const void *)q);
-}
-
-/* The form of a dot product: one block a step. */
-typedef struct dot_form {
-    size_t bytes, quanta_at;
-    __m256i (*load)(const uint8_t *q);
-    __m256i (*products)(__m256i w, __m256i a);
-    __m128 (*factors)(const uint8_t *block, const float *meta);
-    float rest; /* what lane 1 of the factors counts: minus the offset, or 1 for m */
-} dot_form;
-
-static inline __attribute__((always_inline)) void add_block(__m256 *sum, __m128 *rest,
-                                                            const dot_form *form,
-                                                            const uint8_t *block, const int8_t *q,
-                                                            const float *meta)
-{
-    __m256i integer = form->products(form->load(block + form->quanta_at), load_quanta(q));
-    __m128 f = form->factors(block, meta);
-    *rest = _mm_add_ps(*rest, f);
-    *sum = _mm256_fmadd_ps(_mm256_broadcastss_ps(f), _mm256_cvtepi32_ps(integer), *sum);
-}
-
-static inline __attribute__((always_inline)) float
-dot_of(const dot_form form, const uint8_t *row, const int8_t *q, const float *meta, size_t blocks)
-{
-    __m256 s0 = _mm256_setzero_ps(), s1 = s0;
-    __m128 r0 = _mm_setzero_ps(), r1 = r0;
-    size_t b = 0;
-    for (; b + 2 <= blocks; b += 2) {
-        add_block(&s0, &r0, &form, row + b * form.bytes, q + b * BLOCK, meta + 2 * b);
-        add_block(&s1, &r1, &form, row + (b + 1) * form.bytes, q + (b + 1) * BLOCK,
-                  meta + 2 * b + 2);
+    UNROLL for (size_t r = 0; r < rows; r++)
+    {
+        __m256i products = _mm256_maddubs_epi16(w, load_four(q + r * q_stride));
+        pairs[r] = _mm256_add_epi16(pairs[r], products);
+        SETTLE(pairs[r]);
     }
-    if (b < blocks)
-        add_block(&s0, &r0, &form, row + b * form.bytes, q + b * BLOCK, meta + 2 * b);
-    return sum_of(_mm256_add_ps(s0, s1)) + form.rest * lane_one(_mm_add_ps(r0, r1));
 }
 
-static float dot_q8_0(const uint8_t *row, const int8_t *q, const float *meta, size_t blocks)
+ALWAYS void add_signed(__m256i *pairs, __m256i w, const int8_t *q, size_t q_stride,
+                       const size_t rows)
 {
-    const dot_form form = {BYTES_Q8_0, 2, load_bytes, products_signed, factors_d, 0};
-    return dot_of(form, row, q, meta, blocks);
+    __m256i size = _mm256_abs_epi8(w);
+    UNROLL for (size_t r = 0; r < rows; r++)
+    {
+        __m256i a = _mm256_sign_epi8(load_four(q + r * q_stride), w);
+        pairs[r] = _mm256_add_epi16(pairs[r], _mm256_maddubs_epi16(size, a));
+        SETTLE(pairs[r]);
+    }
 }
 
-static float dot_q4_0(const uint8_t *row, const int8_t *q, const float *meta, size_t blocks)
+ALWAYS void clear(__m256i *v, const size_t rows)
 {
-    const dot_form form = {BYTES_Q4_0, 2, load_nibbles, products_unsigned, factors_d, -8};
-    return dot_of(form, row, q, meta, blocks);
+    UNROLL for (size_t r = 0; r < rows; r++) v[r] = _mm256_setzero_si256();
 }
 
-static float dot_q4_1(const uint8_t *row, const int8_t *q, const float *meta, size_t blocks)
+ALWAYS __m256i low_nibbles(__m256i bytes)
 {
-    const dot_form form = {BYTES_Q4_1, 4, load_nibbles, products_unsigned, factors_d_m, 1};
-    return dot_of(form, row, q, meta, blocks);
+    return _mm256_and_si256(bytes, _mm256_set1_epi8(15));
 }
 
-static inline __m256i broadcast_four(const int8_t *q)
+ALWAYS __m256i high_nibbles(__m256i bytes)
 {
-    int32_t four;
-    memcpy(&four, q, sizeof four);
-    return _mm256_set1_epi32(four);
+    return low_nibbles(_mm256_srli_epi16(bytes, 4));
 }
 
-/* Eight rows of the panel from `c` on times ROWS (or fewer) rows of activations. */
-static inline __attribute__((always_inline)) void
-multiply_tile(float *y, size_t y_stride, const fast_panel *p, const fast_rows *a, size_t row,
-              size_t rows, size_t c, int is_signed)
+/* Bit `j` of every byte as its fifth bit. */
+ALWAYS __m256i fifth_bit(__m256i bits, const int j)
 {
+    __m256i there = j < 4 ? _mm256_slli_epi16(bits, 4 - (j & 3)) : _mm256_srli_epi16(bits, j & 3);
+    return _mm256_and_si256(there, _mm256_set1_epi8(16));
+}
+
+/* Bits 2 j and 2 j + 1 of every byte as the fifth and sixth. */
+ALWAYS __m256i upper_bits(__m256i bits, const int j)
+{
+    __m256i there = j == 0   ? _mm256_slli_epi16(bits, 4)
+                    : j == 1 ? _mm256_slli_epi16(bits, 2)
+                    : j == 2 ? bits
+                             : _mm256_srli_epi16(bits, 2);
+    return _mm256_and_si256(there, _mm256_set1_epi8(0x30));
+}
+
+/* The integer sums of one block: of signed bytes. */
+ALWAYS void block_8(__m256i *sum, const uint8_t *w, const int8_t *q, size_t q_stride,
+                    const size_t rows)
+{
+    clear(sum, rows);
+    UNROLL for (size_t g = 0; g < 8; g++)
+    {
+        __m256i v = load_bytes(w + g * GROUP), size = _mm256_abs_epi8(v);
+        UNROLL for (size_t r = 0; r < rows; r++)
+        {
+            __m256i a = _mm256_sign_epi8(load_four(q + r * q_stride + 4 * g), v);
+            sum[r] = _mm256_add_epi32(sum[r], sum_pairs(_mm256_maddubs_epi16(size, a)));
+            SETTLE(sum[r]);
+        }
+    }
+}
+
+ALWAYS void block_4(__m256i *sum, const uint8_t *w, const int8_t *q, size_t q_stride,
+                    const size_t rows)
+{
+    clear(sum, rows);
+    UNROLL for (size_t g = 0; g < 4; g++)
+    {
+        __m256i both = load_bytes(w + g * GROUP);
+        add_unsigned(sum, low_nibbles(both), q + 4 * g, q_stride, rows);
+        add_unsigned(sum, high_nibbles(both), q + 16 + 4 * g, q_stride, rows);
+    }
+    UNROLL for (size_t r = 0; r < rows; r++) sum[r] = sum_pairs(sum[r]);
+}
+
+ALWAYS void block_5(__m256i *sum, const uint8_t *w, const int8_t *q, size_t q_stride,
+                    const size_t rows)
+{
+    __m256i bits = load_bytes(w + 4 * GROUP), pairs[ROWS];
+    clear(pairs, rows);
+    UNROLL for (int g = 0; g < 4; g++)
+    {
+        __m256i v = low_nibbles(load_bytes(w + g * GROUP));
+        add_unsigned(pairs, _mm256_or_si256(v, fifth_bit(bits, g)), q + 4 * g, q_stride, rows);
+    }
+    UNROLL for (size_t r = 0; r < rows; r++) sum[r] = sum_pairs(pairs[r]);
+    clear(pairs, rows);
+    UNROLL for (int g = 0; g < 4; g++)
+    {
+        __m256i v = high_nibbles(load_bytes(w + g * GROUP));
+        add_unsigned(pairs, _mm256_or_si256(v, fifth_bit(bits, g + 4)), q + 16 + 4 * g, q_stride,
+                     rows);
+    }
+    UNROLL for (size_t r = 0; r < rows; r++) sum[r] = _mm256_add_epi32(sum[r], sum_pairs(pairs[r]));
+}
+
+/* The sums of columns 0 to 15 (`high` 0) or 16 to 31 of a block. */
+ALWAYS void half_block_6(__m256i *sum, const uint8_t *w, const int8_t *q, size_t q_stride,
+                         const size_t rows, const int high)
+{
+    __m256i bits = load_bytes(w + (4 + high) * GROUP);
+    clear(sum, rows);
+    UNROLL for (int g = 0; g < 4; g++)
+    {
+        __m256i both = load_bytes(w + g * GROUP);
+        __m256i v = high ? high_nibbles(both) : low_nibbles(both);
+        v = _mm256_sub_epi8(_mm256_or_si256(v, upper_bits(bits, g)), _mm256_set1_epi8(32));
+        add_signed(sum, v, q + 16 * high + 4 * g, q_stride, rows);
+    }
+    UNROLL for (size_t r = 0; r < rows; r++) sum[r] = sum_pairs(sum[r]);
+}
+
+/* y += d (scale integer) */
+ALWAYS void add_scaled(__m256 *y, const __m256i *sum, __m256 d, const float *meta, size_t stride,
+                       const size_t rows)
+{
+    UNROLL for (size_t r = 0; r < rows; r++)
+    {
+        __m256 scale = _mm256_broadcast_ss(meta + r * stride);
+        y[r] = _mm256_fmadd_ps(d, _mm256_mul_ps(scale, _mm256_cvtepi32_ps(sum[r])), y[r]);
+    }
+}
+
+/* Block b of a panel times `rows` rows, added to y. */
+ALWAYS void add_block(__m256 *y, const panel_reader *p, size_t b, const int8_t *q, size_t q_stride,
+                      const float *meta, size_t meta_stride, const size_t rows,
+                      const fast_form form)
+{
+    const uint8_t *w = p->w + b * (form == FAST_8   ? 8 * GROUP
+                                   : form == FAST_6 ? 6 * GROUP
+                                   : form >= FAST_5 ? 5 * GROUP
+                                                    : 4 * GROUP);
+    __m256i sum[ROWS];
+    if (form == FAST_6) {
+        for (int high = 0; high < 2; high++) {
+            half_block_6(sum, w, q, q_stride, rows, high);
+            __m256 d = load_halves(p->d + (2 * b + (size_t)high) * 2 * WIDTH);
+            add_scaled(y, sum, d, meta, meta_stride, rows);
+        }
+        return;
+    }
+    if (form == FAST_8)
+        block_8(sum, w, q, q_stride, rows);
+    else if (form >= FAST_5)
+        block_5(sum, w, q, q_stride, rows);
+    else
+        block_4(sum, w, q, q_stride, rows);
+    __m256 d = load_halves(p->d + b * 2 * WIDTH);
+    add_scaled(y, sum, d, meta, meta_stride, rows);
+    if (form == FAST_8)
+        return;
+    __m256 m = form == FAST_4   ? _mm256_mul_ps(d, _mm256_set1_ps(-8))
+               : form == FAST_5 ? _mm256_mul_ps(d, _mm256_set1_ps(-16))
+                                : load_halves(p->m + b * 2 * WIDTH);
+    UNROLL for (size_t r = 0; r < rows; r++) y[r] =
+        _mm256_fmadd_ps(m, _mm256_broadcast_ss(meta + r * meta_stride + 1), y[r]);
+}
+
+static void store_part(float *y, __m256 v, size_t cols)
+{
+    float all[WIDTH];
+    _mm256_storeu_ps(all, v);
+    memcpy(y, all, cols * sizeof *y);
+}
+
+/* One panel times `rows` rows of quanta, those of a pair summed. */
+ALWAYS void multiply_tile(float *y, size_t y_stride, size_t cols, const panel_reader *p,
+                          const fast_rows *a, size_t row, const size_t rows, const bool paired,
+                          const fast_form form)
+{
+    size_t blocks = a->blocks, step = paired ? 1 : a->step;
+    size_t q_stride = step * blocks * FAST_BLOCK, meta_stride = 2 * step * blocks;
+    const int8_t *q = a->q + row * q_stride;
+    const float *meta = a->meta + row * meta_stride;
     __m256 sum[ROWS];
-    for (size_t r = 0; r < ROWS; r++)
-        sum[r] = _mm256_setzero_ps();
-    for (size_t b = 0; b < a->blocks; b++) {
-        __m256i integer[ROWS];
-        for (size_t r = 0; r < rows; r++)
-            integer[r] = _mm256_set1_epi32(-p->offset * a->total[(row + r) * a->blocks + b]);
-        for (size_t j = 0; j < 8; j++) {
-            __m256i w = load_bytes(p->w + ((b * 8 + j) * FAST_PANEL + c) * 4);
-            for (size_t r = 0; r < rows; r++) {
-                __m256i q = broadcast_four(a->q + ((row + r) * a->blocks + b) * BLOCK + 4 * j);
-                integer[r] = _mm256_add_epi32(integer[r], is_signed ? products_signed(w, q)
-                                                                    : products_unsigned(w, q));
-            }
-        }
-        __m256 d = _mm256_loadu_ps(p->d + b * FAST_PANEL + c);
-        for (size_t r = 0; r < rows; r++) {
-            size_t at = (row + r) * a->blocks + b;
-            __m256 factor = _mm256_mul_ps(d, _mm256_set1_ps(a->meta[2 * at]));
-            sum[r] = _mm256_fmadd_ps(factor, _mm256_cvtepi32_ps(integer[r]), sum[r]);
-            if (p->has_m)
-                sum[r] = _mm256_fmadd_ps(_mm256_loadu_ps(p->m + b * FAST_PANEL + c),
-                                         _mm256_set1_ps(a->meta[2 * at + 1]), sum[r]);
-        }
+    UNROLL for (size_t r = 0; r < rows; r++) sum[r] = _mm256_setzero_ps();
+    for (size_t b = 0; b < blocks; b++)
+        add_block(sum, p, b, q + b * FAST_BLOCK, q_stride, meta + 2 * b, meta_stride, rows, form);
+    size_t outputs = paired ? rows / 2 : rows;
+    y += (paired ? row / 2 : row) * y_stride;
+    UNROLL for (size_t r = 0; r < outputs; r++)
+    {
+        __m256 v = paired ? _mm256_add_ps(sum[2 * r], sum[2 * r + 1]) : sum[r];
+        if (cols >= WIDTH)
+            _mm256_storeu_ps(y + r * y_stride, v);
+        else
+            store_part(y + r * y_stride, v, cols);
     }
-    for (size_t r = 0; r < rows; r++)
-        _mm256_storeu_ps(y + (row + r) * y_stride + c, sum[r]);
 }
 
-static void multiply(float *y, size_t y_stride, const fast_panel *p, const fast_rows *a,
-                     size_t rows)
+/* Tiles of ROWS rows by all panels, so that the rows' quanta stay in the nearest cache. */
+ALWAYS void multiply(float *y, size_t y_stride, size_t cols, const uint8_t *panel,
+                     const fast_rows *a, size_t rows, const fast_form form)
 {
-    for (size_t row = 0; row < rows; row += ROWS)
-        for (size_t c = 0; c < FAST_PANEL; c += 8) {
-            size_t n = rows - row;
-            if (n >= ROWS && p->is_signed)
-                multiply_tile(y, y_stride, p, a, row, ROWS, c, 1);
-            else if (n >= ROWS)
-                multiply_tile(y, y_stride, p, a, row, ROWS, c, 0);
+    const fast_form_traits *t = &fast_forms[form];
+    size_t panel_bytes = fast_panel_bytes(form, WIDTH, a->blocks);
+    size_t quanta = a->blocks * fast_block_bytes(form, WIDTH);
+    size_t n = a->paired ? 2 * rows : rows, done;
+    for (size_t row = 0; row < n; row += done) {
+        done = n - row >= ROWS ? ROWS : n - row >= 2 ? 2 : 1;
+        for (size_t c = 0; c < cols; c += WIDTH) {
+            const uint8_t *w = panel + c / WIDTH * panel_bytes;
+            panel_reader p = {.w = w, .d = w + quanta};
+            p.m = p.d + 2 * WIDTH * a->blocks * t->scales;
+            size_t left = cols - c;
+            if (done == ROWS && a->paired)
+                multiply_tile(y + c, y_stride, left, &p, a, row, ROWS, true, form);
+            else if (done == ROWS)
+                multiply_tile(y + c, y_stride, left, &p, a, row, ROWS, false, form);
+            else if (a->paired)
+                multiply_tile(y + c, y_stride, left, &p, a, row, 2, true, form);
+            else if (done == 2)
+                multiply_tile(y + c, y_stride, left, &p, a, row, 2, false, form);
             else
-                multiply_tile(y, y_stride, p, a, row, n, c, p->is_signed);
+                multiply_tile(y + c, y_stride, left, &p, a, row, 1, false, form);
         }
+    }
 }
+
+#define DEFINE(FORM)                                                                               \
+    static void multiply_##FORM(float *y, size_t y_stride, size_t cols, const uint8_t *panel,      \
+                                const fast_rows *a, size_t rows)                                   \
+    {                                                                                              \
+        multiply(y, y_stride, cols, panel, a, rows, FORM);                                         \
+    }
+DEFINE(FAST_8)
+DEFINE(FAST_4)
+DEFINE(FAST_4M)
+DEFINE(FAST_5)
+DEFINE(FAST_5M)
+DEFINE(FAST_6)
 
 const fast_kernels fast_kernels_avx2 = {
+    .width = WIDTH,
     .quantize = quantize,
-    .dot = {dot_q8_0, dot_q4_0, dot_q4_1},
-    .pack = {pack_q8_0, pack_q4_0, pack_q4_1},
-    .multiply = multiply,
+    .multiply = {multiply_FAST_8, multiply_FAST_4, multiply_FAST_4M, multiply_FAST_5,
+                 multiply_FAST_5M, multiply_FAST_6},
 };
 #endif

@@ -1,194 +1,223 @@
-/* Integer kernels for AVX-512 VNNI: four products of unsigned by signed bytes a lane and step. */
+/* Integer kernels for AVX-512 VNNI: sixteen columns at a time, four products of unsigned by signed
+ * bytes a lane and step, summed to 32 bits: nothing can overflow. Weights are made unsigned (8 bits
+ * are stored so), and m makes up for it; 6 bits take the unsigned sum of the activations away. */
 #include "engine/fast_kernels.h"
 
 #if defined(__x86_64__)
-#define FAST_FLIP 0x80
-#include "engine/fast_pack.h"
+#include "engine/fast_x86.h"
 
-#define ROWS 6
+#define WIDTH 16
+#define GROUP 64 /* bytes of four columns in a panel */
+#define ROWS 6   /* of activations in a register tile */
+#define UNROLL _Pragma("GCC unroll 8")
 
-static inline __m128i load_half_block(const uint8_t *q)
+typedef struct panel_reader {
+    const uint8_t *w, *d, *m;
+} panel_reader;
+
+ALWAYS __m512 load_halves(const uint8_t *p)
 {
-    return _mm_loadu_si128((const __m128i *)(const void *)q);
+    return _mm512_cvtph_ps(load_bytes(p));
 }
 
-/* Two blocks of quanta, the first in the lower half. */
-static inline __m512i nibbles_of_two(const uint8_t *first, const uint8_t *second)
+ALWAYS __m512i load_wide(const uint8_t *p)
 {
-    const __m512i shift = _mm512_set_epi64(0x0004000400040004, 0x0004000400040004, 0, 0,
-                                           0x0004000400040004, 0x0004000400040004, 0, 0);
-    __m512i v = _mm512_broadcast_i32x4(load_half_block(first));
-    v = _mm512_mask_broadcast_i32x4(v, 0xff00, load_half_block(second));
-    return _mm512_and_si512(_mm512_srlv_epi16(v, shift), _mm512_set1_epi8(15));
+    return _mm512_loadu_si512((const void *)p);
 }
 
-static inline __m512i bytes_of_two(const uint8_t *first, const uint8_t *second)
-{
-    __m512i v =
-        _mm512_inserti64x4(_mm512_castsi256_si512(load_bytes(first)), load_bytes(second), 1);
-    return _mm512_xor_si512(v, _mm512_set1_epi8((char)FAST_FLIP));
-}
-
-/* The form of a dot product. Blocks go in pairs, one in each half of a register; a last single one
- * is paired with itself against zero quanta. */
-typedef struct dot_form {
-    size_t bytes, quanta_at;
-    __m512i (*load)(const uint8_t *first, const uint8_t *second);
-    __m128 (*factors)(const uint8_t *block, const float *meta);
-    float rest; /* what lane 1 of the factors counts: minus the offset, or 1 for m */
-} dot_form;
-
-typedef struct dot_sums {
-    __m512 sum;
-    __m128 rest;
-} dot_sums;
-
-static inline __attribute__((always_inline)) void add_pair(dot_sums *s, const dot_form *form,
-                                                           const uint8_t *first, const int8_t *q,
-                                                           const float *meta)
-{
-    const __m512i halves = _mm512_set_epi32(16, 16, 16, 16, 16, 16, 16, 16, 0, 0, 0, 0, 0, 0, 0, 0);
-    const uint8_t *second = first + form->bytes;
-    __m512i w = form->load(first + form->quanta_at, second + form->quanta_at);
-    __m512i integer =
-        _mm512_dpbusd_epi32(_mm512_setzero_si512(), w, _mm512_loadu_si512((const void *)q));
-    __m128 f0 = form->factors(first, meta), f1 = form->factors(second, meta + 2);
-    s->rest = _mm_add_ps(s->rest, _mm_add_ps(f0, f1));
-    __m512 factor =
-        _mm512_permutex2var_ps(_mm512_castps128_ps512(f0), halves, _mm512_castps128_ps512(f1));
-    s->sum = _mm512_fmadd_ps(factor, _mm512_cvtepi32_ps(integer), s->sum);
-}
-
-static inline __attribute__((always_inline)) void add_single(dot_sums *s, const dot_form *form,
-                                                             const uint8_t *block, const int8_t *q,
-                                                             const float *meta)
-{
-    __m512i w = form->load(block + form->quanta_at, block + form->quanta_at);
-    __m512i integer =
-        _mm512_dpbusd_epi32(_mm512_setzero_si512(), w, _mm512_maskz_loadu_epi64(0x0f, q));
-    __m128 f = form->factors(block, meta);
-    s->rest = _mm_add_ps(s->rest, f);
-    s->sum = _mm512_fmadd_ps(_mm512_broadcastss_ps(f), _mm512_cvtepi32_ps(integer), s->sum);
-}
-
-static inline __attribute__((always_inline)) float
-dot_of(const dot_form form, const uint8_t *row, const int8_t *q, const float *meta, size_t blocks)
-{
-    dot_sums s0 = {_mm512_setzero_ps(), _mm_setzero_ps()}, s1 = s0;
-    size_t b = 0;
-    for (; b + 4 <= blocks; b += 4) {
-        add_pair(&s0, &form, row + b * form.bytes, q + b * BLOCK, meta + 2 * b);
-        add_pair(&s1, &form, row + (b + 2) * form.bytes, q + (b + 2) * BLOCK, meta + 2 * b + 4);
-    }
-    if (b + 2 <= blocks) {
-        add_pair(&s0, &form, row + b * form.bytes, q + b * BLOCK, meta + 2 * b);
-        b += 2;
-    }
-    if (b < blocks)
-        add_single(&s0, &form, row + b * form.bytes, q + b * BLOCK, meta + 2 * b);
-    float rest = lane_one(_mm_add_ps(s0.rest, s1.rest));
-    return _mm512_reduce_add_ps(_mm512_add_ps(s0.sum, s1.sum)) + form.rest * rest;
-}
-
-static float dot_q8_0(const uint8_t *row, const int8_t *q, const float *meta, size_t blocks)
-{
-    const dot_form form = {BYTES_Q8_0, 2, bytes_of_two, factors_d, -128};
-    return dot_of(form, row, q, meta, blocks);
-}
-
-static float dot_q4_0(const uint8_t *row, const int8_t *q, const float *meta, size_t blocks)
-{
-    const dot_form form = {BYTES_Q4_0, 2, nibbles_of_two, factors_d, -8};
-    return dot_of(form, row, q, meta, blocks);
-}
-
-static float dot_q4_1(const uint8_t *row, const int8_t *q, const float *meta, size_t blocks)
-{
-    const dot_form form = {BYTES_Q4_1, 4, nibbles_of_two, factors_d_m, 1};
-    return dot_of(form, row, q, meta, blocks);
-}
-
-static inline __m512i broadcast_four(const int8_t *q)
+ALWAYS __m512i broadcast_four(const int8_t *q)
 {
     int32_t four;
     memcpy(&four, q, sizeof four);
     return _mm512_set1_epi32(four);
 }
 
-/* All 32 rows of the panel times `rows` (a constant up to ROWS) rows of activations. */
-static inline __attribute__((always_inline)) void multiply_tile(float *y, size_t y_stride,
-                                                                const fast_panel *p,
-                                                                const fast_rows *a, size_t row,
-                                                                const size_t rows)
+ALWAYS void clear(__m512i *v, const size_t rows)
 {
-    __m512 sum[ROWS][2];
-    const int8_t *q = a->q + row * a->blocks * BLOCK;
-    size_t q_stride = a->blocks * BLOCK;
-#pragma GCC unroll 8
-    for (size_t r = 0; r < rows; r++)
-        sum[r][0] = sum[r][1] = _mm512_setzero_ps();
-    for (size_t b = 0; b < a->blocks; b++) {
-        __m512i integer[ROWS][2];
-        const int32_t *total = a->total + row * a->blocks + b;
-        const float *meta = a->meta + 2 * (row * a->blocks + b);
-#pragma GCC unroll 8
-        for (size_t r = 0; r < rows; r++)
-            integer[r][0] = integer[r][1] = _mm512_set1_epi32(-p->offset * total[r * a->blocks]);
-#pragma GCC unroll 8
-        for (size_t j = 0; j < 8; j++) {
-            const uint8_t *w = p->w + (b * 8 + j) * FAST_PANEL * 4;
-            __m512i w0 = _mm512_loadu_si512(w), w1 = _mm512_loadu_si512(w + 64);
-#pragma GCC unroll 8
-            for (size_t r = 0; r < rows; r++) {
-                __m512i four = broadcast_four(q + r * q_stride + b * BLOCK + 4 * j);
-                integer[r][0] = _mm512_dpbusd_epi32(integer[r][0], w0, four);
-                integer[r][1] = _mm512_dpbusd_epi32(integer[r][1], w1, four);
-            }
-        }
-        __m512 d0 = _mm512_loadu_ps(p->d + b * FAST_PANEL);
-        __m512 d1 = _mm512_loadu_ps(p->d + b * FAST_PANEL + 16);
-#pragma GCC unroll 8
-        for (size_t r = 0; r < rows; r++) {
-            __m512 s = _mm512_set1_ps(meta[2 * r * a->blocks]);
-            sum[r][0] =
-                _mm512_fmadd_ps(_mm512_mul_ps(d0, s), _mm512_cvtepi32_ps(integer[r][0]), sum[r][0]);
-            sum[r][1] =
-                _mm512_fmadd_ps(_mm512_mul_ps(d1, s), _mm512_cvtepi32_ps(integer[r][1]), sum[r][1]);
-        }
-        if (!p->has_m)
-            continue;
-        __m512 m0 = _mm512_loadu_ps(p->m + b * FAST_PANEL);
-        __m512 m1 = _mm512_loadu_ps(p->m + b * FAST_PANEL + 16);
-#pragma GCC unroll 8
-        for (size_t r = 0; r < rows; r++) {
-            __m512 t = _mm512_set1_ps(meta[2 * r * a->blocks + 1]);
-            sum[r][0] = _mm512_fmadd_ps(m0, t, sum[r][0]);
-            sum[r][1] = _mm512_fmadd_ps(m1, t, sum[r][1]);
-        }
-    }
-#pragma GCC unroll 8
-    for (size_t r = 0; r < rows; r++) {
-        _mm512_storeu_ps(y + (row + r) * y_stride, sum[r][0]);
-        _mm512_storeu_ps(y + (row + r) * y_stride + 16, sum[r][1]);
+    UNROLL for (size_t r = 0; r < rows; r++) v[r] = _mm512_setzero_si512();
+}
+
+/* sum[r] += the products of unsigned weights with row r. */
+ALWAYS void add_products(__m512i *sum, __m512i w, const int8_t *q, size_t q_stride,
+                         const size_t rows)
+{
+    UNROLL for (size_t r = 0; r < rows; r++)
+    {
+        sum[r] = _mm512_dpbusd_epi32(sum[r], w, broadcast_four(q + r * q_stride));
+        __asm__ volatile("" : "+v"(sum[r])); /* as SETTLE, in any of 32 registers */
     }
 }
 
-static void multiply(float *y, size_t y_stride, const fast_panel *p, const fast_rows *a,
-                     size_t rows)
+ALWAYS __m512i low_nibbles(__m512i bytes)
 {
-    size_t row = 0;
-    for (; row + ROWS <= rows; row += ROWS)
-        multiply_tile(y, y_stride, p, a, row, ROWS);
-    for (; row + 2 <= rows; row += 2)
-        multiply_tile(y, y_stride, p, a, row, 2);
-    if (row < rows)
-        multiply_tile(y, y_stride, p, a, row, 1);
+    return _mm512_and_si512(bytes, _mm512_set1_epi8(15));
 }
+
+ALWAYS __m512i high_nibbles(__m512i bytes)
+{
+    return low_nibbles(_mm512_srli_epi16(bytes, 4));
+}
+
+/* Bit `j` of every byte as its fifth bit. */
+ALWAYS __m512i fifth_bit(__m512i bits, const int j)
+{
+    __m512i there = j < 4 ? _mm512_slli_epi16(bits, (unsigned)(4 - (j & 3)))
+                          : _mm512_srli_epi16(bits, (unsigned)(j & 3));
+    return _mm512_and_si512(there, _mm512_set1_epi8(16));
+}
+
+/* Bits 2 j and 2 j + 1 of every byte as the fifth and sixth. */
+ALWAYS __m512i upper_bits(__m512i bits, const int j)
+{
+    __m512i there = j == 0   ? _mm512_slli_epi16(bits, 4)
+                    : j == 1 ? _mm512_slli_epi16(bits, 2)
+                    : j == 2 ? bits
+                             : _mm512_srli_epi16(bits, 2);
+    return _mm512_and_si512(there, _mm512_set1_epi8(0x30));
+}
+
+/* The weights of group g of a block. */
+ALWAYS __m512i load_group(const uint8_t *w, const int g, const fast_form form)
+{
+    if (form == FAST_8)
+        return load_wide(w + g * GROUP);
+    __m512i both = load_wide(w + g % 4 * GROUP);
+    __m512i v = g < 4 ? low_nibbles(both) : high_nibbles(both);
+    if (form == FAST_5 || form == FAST_5M)
+        v = _mm512_or_si512(v, fifth_bit(load_wide(w + 4 * GROUP), g));
+    if (form == FAST_6)
+        v = _mm512_or_si512(v, upper_bits(load_wide(w + (4 + g / 4) * GROUP), g % 4));
+    return v;
+}
+
+/* y += d (scale integer) */
+ALWAYS void add_scaled(__m512 *y, const __m512i *sum, __m512 d, const float *meta, size_t stride,
+                       const size_t rows)
+{
+    UNROLL for (size_t r = 0; r < rows; r++)
+    {
+        __m512 scale = _mm512_set1_ps(meta[r * stride]);
+        y[r] = _mm512_fmadd_ps(d, _mm512_mul_ps(scale, _mm512_cvtepi32_ps(sum[r])), y[r]);
+    }
+}
+
+/* 16 columns each have a d of their own, but activations one sum for 32: the offset of 32 is
+ * multiplied here, as weights that are all 32. */
+ALWAYS void add_block_6(__m512 *y, const panel_reader *p, const uint8_t *w, size_t b,
+                        const int8_t *q, size_t q_stride, const float *meta, size_t meta_stride,
+                        const size_t rows)
+{
+    for (int half = 0; half < 2; half++) {
+        __m512i sum[ROWS], offset[ROWS];
+        clear(sum, rows);
+        clear(offset, rows);
+        UNROLL for (int g = 0; g < 4; g++)
+        {
+            const int8_t *four = q + 16 * half + 4 * g;
+            __m512i v = half ? load_group(w, g + 4, FAST_6) : load_group(w, g, FAST_6);
+            add_products(sum, v, four, q_stride, rows);
+            add_products(offset, _mm512_set1_epi8(32), four, q_stride, rows);
+        }
+        UNROLL for (size_t r = 0; r < rows; r++) sum[r] = _mm512_sub_epi32(sum[r], offset[r]);
+        __m512 d = load_halves(p->d + (2 * b + (size_t)half) * 2 * WIDTH);
+        add_scaled(y, sum, d, meta, meta_stride, rows);
+    }
+}
+
+/* Block b of a panel times `rows` rows, added to y. */
+ALWAYS void add_block(__m512 *y, const panel_reader *p, size_t b, const int8_t *q, size_t q_stride,
+                      const float *meta, size_t meta_stride, const size_t rows,
+                      const fast_form form)
+{
+    const uint8_t *w = p->w + b * (form == FAST_8   ? 8 * GROUP
+                                   : form == FAST_6 ? 6 * GROUP
+                                   : form >= FAST_5 ? 5 * GROUP
+                                                    : 4 * GROUP);
+    if (form == FAST_6) {
+        add_block_6(y, p, w, b, q, q_stride, meta, meta_stride, rows);
+        return;
+    }
+    __m512i sum[ROWS];
+    clear(sum, rows);
+    UNROLL for (int g = 0; g < 8; g++)
+        add_products(sum, load_group(w, g, form), q + 4 * g, q_stride, rows);
+    __m512 d = load_halves(p->d + b * 2 * WIDTH);
+    add_scaled(y, sum, d, meta, meta_stride, rows);
+    __m512 m = form == FAST_8   ? _mm512_mul_ps(d, _mm512_set1_ps(-128))
+               : form == FAST_4 ? _mm512_mul_ps(d, _mm512_set1_ps(-8))
+               : form == FAST_5 ? _mm512_mul_ps(d, _mm512_set1_ps(-16))
+                                : load_halves(p->m + b * 2 * WIDTH);
+    UNROLL for (size_t r = 0; r < rows; r++) y[r] =
+        _mm512_fmadd_ps(m, _mm512_set1_ps(meta[r * meta_stride + 1]), y[r]);
+}
+
+/* One panel times `rows` rows of quanta, those of a pair summed. */
+ALWAYS void multiply_tile(float *y, size_t y_stride, size_t cols, const panel_reader *p,
+                          const fast_rows *a, size_t row, const size_t rows, const bool paired,
+                          const fast_form form)
+{
+    size_t blocks = a->blocks, step = paired ? 1 : a->step;
+    size_t q_stride = step * blocks * FAST_BLOCK, meta_stride = 2 * step * blocks;
+    const int8_t *q = a->q + row * q_stride;
+    const float *meta = a->meta + row * meta_stride;
+    __m512 sum[ROWS];
+    UNROLL for (size_t r = 0; r < rows; r++) sum[r] = _mm512_setzero_ps();
+    for (size_t b = 0; b < blocks; b++)
+        add_block(sum, p, b, q + b * FAST_BLOCK, q_stride, meta + 2 * b, meta_stride, rows, form);
+    size_t outputs = paired ? rows / 2 : rows;
+    __mmask16 lanes = (__mmask16)(cols >= WIDTH ? 0xffff : (1u << cols) - 1);
+    y += (paired ? row / 2 : row) * y_stride;
+    UNROLL for (size_t r = 0; r < outputs; r++) _mm512_mask_storeu_ps(
+        y + r * y_stride, lanes, paired ? _mm512_add_ps(sum[2 * r], sum[2 * r + 1]) : sum[r]);
+}
+
+/* Tiles of ROWS rows by all panels, so that the rows' quanta stay in the nearest cache. */
+ALWAYS void multiply(float *y, size_t y_stride, size_t cols, const uint8_t *panel,
+                     const fast_rows *a, size_t rows, const fast_form form)
+{
+    const fast_form_traits *t = &fast_forms[form];
+    size_t panel_bytes = fast_panel_bytes(form, WIDTH, a->blocks);
+    size_t quanta = a->blocks * fast_block_bytes(form, WIDTH);
+    size_t n = a->paired ? 2 * rows : rows, done;
+    for (size_t row = 0; row < n; row += done) {
+        done = n - row >= ROWS ? ROWS : n - row >= 2 ? 2 : 1;
+        for (size_t c = 0; c < cols; c += WIDTH) {
+            const uint8_t *w = panel + c / WIDTH * panel_bytes;
+            panel_reader p = {.w = w, .d = w + quanta};
+            p.m = p.d + 2 * WIDTH * a->blocks * t->scales;
+            size_t left = cols - c;
+            if (done == ROWS && a->paired)
+                multiply_tile(y + c, y_stride, left, &p, a, row, ROWS, true, form);
+            else if (done == ROWS)
+                multiply_tile(y + c, y_stride, left, &p, a, row, ROWS, false, form);
+            else if (a->paired)
+                multiply_tile(y + c, y_stride, left, &p, a, row, 2, true, form);
+            else if (done == 2)
+                multiply_tile(y + c, y_stride, left, &p, a, row, 2, false, form);
+            else
+                multiply_tile(y + c, y_stride, left, &p, a, row, 1, false, form);
+        }
+    }
+}
+
+#define DEFINE(FORM)                                                                               \
+    static void multiply_##FORM(float *y, size_t y_stride, size_t cols, const uint8_t *panel,      \
+                                const fast_rows *a, size_t rows)                                   \
+    {                                                                                              \
+        multiply(y, y_stride, cols, panel, a, rows, FORM);                                         \
+    }
+DEFINE(FAST_8)
+DEFINE(FAST_4)
+DEFINE(FAST_4M)
+DEFINE(FAST_5)
+DEFINE(FAST_5M)
+DEFINE(FAST_6)
 
 const fast_kernels fast_kernels_avx512 = {
+    .width = WIDTH,
+    .flips = true,
     .quantize = quantize,
-    .dot = {dot_q8_0, dot_q4_0, dot_q4_1},
-    .pack = {pack_q8_0, pack_q4_0, pack_q4_1},
-    .multiply = multiply,
+    .multiply = {multiply_FAST_8, multiply_FAST_4, multiply_FAST_4M, multiply_FAST_5,
+                 multiply_FAST_5M, multiply_FAST_6},
 };
 #endif

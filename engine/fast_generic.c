@@ -5,158 +5,111 @@
 #include <math.h>
 #include <string.h>
 
-#define BLOCK 32
+#define WIDTH 8
 
 static float load_half(const uint8_t *p)
 {
     return tacit_f16_to_f32((uint16_t)(p[0] | p[1] << 8));
 }
 
-static void quantize_block(int8_t *q, float *meta, int32_t *total, const float *x)
+static void quantize_block(int8_t *q, float *meta, const float *x)
 {
     float most = 0;
     int finite = 1;
-    for (size_t i = 0; i < BLOCK; i++) {
+    int32_t total = 0;
+    for (size_t i = 0; i < FAST_BLOCK; i++) {
         finite &= isfinite(x[i]) != 0;
         most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
     }
     float inverse = finite && most > 0 ? 127.0f / most : 0;
-    *total = 0;
-    for (size_t i = 0; i < BLOCK; i++) {
-        q[i] = (int8_t)(finite ? lrintf(x[i] * inverse) : 0);
-        *total += q[i];
+    for (size_t i = 0; i < FAST_BLOCK; i++) {
+        q[i] = (int8_t)(finite && isfinite(inverse) ? lrintf(x[i] * inverse) : 0);
+        total += q[i];
     }
     meta[0] = finite ? most / 127.0f : NAN;
-    meta[1] = meta[0] * (float)*total;
+    meta[1] = meta[0] * (float)total;
 }
 
-static void quantize(int8_t *q, float *meta, int32_t *total, const float *x, size_t blocks)
+static void quantize(int8_t *q, float *meta, const float *x, size_t blocks)
 {
     for (size_t b = 0; b < blocks; b++)
-        quantize_block(q + b * BLOCK, meta + 2 * b, total + b, x + b * BLOCK);
+        quantize_block(q + b * FAST_BLOCK, meta + 2 * b, x + b * FAST_BLOCK);
 }
 
-/* The quanta of a block as they count: minus the offset. */
-typedef struct type_form {
-    size_t bytes; /* of a block */
-    size_t quanta_at;
-    int32_t offset;
-    int nibbles, has_m;
-} type_form;
-
-static const type_form forms[FAST_TYPES] = {
-    [FAST_Q8_0] = {34, 2, 0, 0, 0},
-    [FAST_Q4_0] = {18, 2, 8, 1, 0},
-    [FAST_Q4_1] = {20, 4, 0, 1, 1},
-};
-
-static int32_t quantum(const type_form *f, const uint8_t *block, size_t i)
+/* Value i of column c from the quanta of a block, as it counts in the integer sum. */
+static int32_t quantum(const uint8_t *w, fast_form form, size_t c, size_t i)
 {
-    const uint8_t *q = block + f->quanta_at;
-    if (!f->nibbles)
-        return (int8_t)q[i];
-    return i < BLOCK / 2 ? q[i] & 15 : q[i - BLOCK / 2] >> 4;
+    size_t group = i / 4, at = 4 * c + i % 4, stride = 4 * WIDTH;
+    unsigned bits = fast_forms[form].bits;
+    if (bits == 8)
+        return (int8_t)w[group * stride + at];
+    int32_t u = w[group % 4 * stride + at] >> (group < 4 ? 0 : 4) & 15;
+    if (bits == 5)
+        u |= (w[4 * stride + at] >> group & 1) << 4;
+    if (bits == 6)
+        u |= (w[(4 + group / 4) * stride + at] >> 2 * (group % 4) & 3) << 4;
+    return form == FAST_6 ? u - fast_forms[form].offset : u;
 }
 
-static float dot_of(const type_form *f, const uint8_t *row, const int8_t *q, const float *meta,
-                    size_t blocks)
+/* The sum over one column of a panel times one row of activations. */
+static float column(const uint8_t *panel, fast_form form, size_t c, const int8_t *q,
+                    const float *meta, size_t blocks)
 {
+    const fast_form_traits *t = &fast_forms[form];
+    size_t bytes = fast_block_bytes(form, WIDTH), part = FAST_BLOCK / t->scales;
+    const uint8_t *d = panel + blocks * bytes, *m = d + 2 * WIDTH * blocks * t->scales;
     float sum = 0;
-    for (size_t b = 0; b < blocks; b++, row += f->bytes, q += BLOCK, meta += 2) {
-        int32_t integer = 0;
-        for (size_t i = 0; i < BLOCK; i++)
-            integer += (quantum(f, row, i) - f->offset) * q[i];
-        sum += load_half(row) * meta[0] * (float)integer;
-        if (f->has_m)
-            sum += load_half(row + 2) * meta[1];
+    for (size_t b = 0; b < blocks; b++) {
+        float scale = 0;
+        for (size_t s = 0; s < t->scales; s++) {
+            int32_t integer = 0;
+            for (size_t i = s * part; i < (s + 1) * part; i++)
+                integer += quantum(panel + b * bytes, form, c, i) * q[b * FAST_BLOCK + i];
+            scale = load_half(d + 2 * ((b * t->scales + s) * WIDTH + c));
+            sum += scale * meta[2 * b] * (float)integer;
+        }
+        if (t->has_m)
+            sum += load_half(m + 2 * (b * WIDTH + c)) * meta[2 * b + 1];
+        else if (t->scales == 1)
+            sum -= (float)t->offset * scale * meta[2 * b + 1];
     }
     return sum;
 }
 
-static void pack_of(const type_form *f, fast_panel *p, const uint8_t *const *row, size_t blocks)
+static void multiply(float *y, size_t y_stride, size_t cols, const uint8_t *panel,
+                     const fast_rows *a, size_t rows, fast_form form)
 {
-    p->offset = f->offset;
-    p->is_signed = !f->nibbles;
-    p->has_m = f->has_m;
-    for (size_t r = 0; r < FAST_PANEL; r++)
-        for (size_t b = 0; b < blocks; b++) {
-            const uint8_t *block = row[r] + b * f->bytes;
-            p->d[b * FAST_PANEL + r] = load_half(block);
-            if (f->has_m)
-                p->m[b * FAST_PANEL + r] = load_half(block + 2);
-            for (size_t i = 0; i < BLOCK; i++)
-                p->w[((b * BLOCK + i) / 4 * FAST_PANEL + r) * 4 + i % 4] =
-                    (uint8_t)quantum(f, block, i);
+    size_t panel_bytes = fast_panel_bytes(form, WIDTH, a->blocks);
+    for (size_t r = 0; r < rows; r++)
+        for (size_t c = 0; c < cols; c++) {
+            const uint8_t *p = panel + c / WIDTH * panel_bytes;
+            size_t at = r * a->step * a->blocks;
+            float sum =
+                column(p, form, c % WIDTH, a->q + at * FAST_BLOCK, a->meta + 2 * at, a->blocks);
+            at += a->blocks;
+            if (a->paired)
+                sum +=
+                    column(p, form, c % WIDTH, a->q + at * FAST_BLOCK, a->meta + 2 * at, a->blocks);
+            y[r * y_stride + c] = sum;
         }
 }
 
-static float dot_q8_0(const uint8_t *row, const int8_t *q, const float *meta, size_t blocks)
-{
-    return dot_of(&forms[FAST_Q8_0], row, q, meta, blocks);
-}
-
-static float dot_q4_0(const uint8_t *row, const int8_t *q, const float *meta, size_t blocks)
-{
-    return dot_of(&forms[FAST_Q4_0], row, q, meta, blocks);
-}
-
-static float dot_q4_1(const uint8_t *row, const int8_t *q, const float *meta, size_t blocks)
-{
-    return dot_of(&forms[FAST_Q4_1], row, q, meta, blocks);
-}
-
-static void pack_q8_0(fast_panel *p, const uint8_t *const *row, size_t blocks)
-{
-    pack_of(&forms[FAST_Q8_0], p, row, blocks);
-}
-
-static void pack_q4_0(fast_panel *p, const uint8_t *const *row, size_t blocks)
-{
-    pack_of(&forms[FAST_Q4_0], p, row, blocks);
-}
-
-static void pack_q4_1(fast_panel *p, const uint8_t *const *row, size_t blocks)
-{
-    pack_of(&forms[FAST_Q4_1], p, row, blocks);
-}
-
-/* integer[c] of one block: sum of the quanta of panel row c times those of the activation. */
-static void multiply_block(int32_t *integer, const fast_panel *p, const int8_t *q, size_t b,
-                           int32_t total)
-{
-    for (size_t c = 0; c < FAST_PANEL; c++)
-        integer[c] = -p->offset * total;
-    for (size_t i = 0; i < BLOCK; i++) {
-        const uint8_t *w = p->w + (b * BLOCK + i) / 4 * FAST_PANEL * 4 + i % 4;
-        for (size_t c = 0; c < FAST_PANEL; c++) {
-            int32_t u = w[c * 4];
-            integer[c] += (p->is_signed ? (int8_t)w[c * 4] : u) * q[i];
-        }
+#define DEFINE(FORM)                                                                               \
+    static void multiply_##FORM(float *y, size_t y_stride, size_t cols, const uint8_t *panel,      \
+                                const fast_rows *a, size_t rows)                                   \
+    {                                                                                              \
+        multiply(y, y_stride, cols, panel, a, rows, FORM);                                         \
     }
-}
-
-static void multiply(float *y, size_t y_stride, const fast_panel *p, const fast_rows *a,
-                     size_t rows)
-{
-    for (size_t r = 0; r < rows; r++) {
-        float sum[FAST_PANEL] = {0};
-        for (size_t b = 0; b < a->blocks; b++) {
-            size_t at = r * a->blocks + b;
-            int32_t integer[FAST_PANEL];
-            multiply_block(integer, p, a->q + at * BLOCK, b, a->total[at]);
-            for (size_t c = 0; c < FAST_PANEL; c++) {
-                sum[c] += p->d[b * FAST_PANEL + c] * a->meta[2 * at] * (float)integer[c];
-                if (p->has_m)
-                    sum[c] += p->m[b * FAST_PANEL + c] * a->meta[2 * at + 1];
-            }
-        }
-        memcpy(y + r * y_stride, sum, sizeof sum);
-    }
-}
+DEFINE(FAST_8)
+DEFINE(FAST_4)
+DEFINE(FAST_4M)
+DEFINE(FAST_5)
+DEFINE(FAST_5M)
+DEFINE(FAST_6)
 
 const fast_kernels fast_kernels_generic = {
+    .width = WIDTH,
     .quantize = quantize,
-    .dot = {dot_q8_0, dot_q4_0, dot_q4_1},
-    .pack = {pack_q8_0, pack_q4_0, pack_q4_1},
-    .multiply = multiply,
+    .multiply = {multiply_FAST_8, multiply_FAST_4, multiply_FAST_4M, multiply_FAST_5,
+                 multiply_FAST_5M, multiply_FAST_6},
 };

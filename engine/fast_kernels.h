@@ -1,47 +1,87 @@
 /* The integer kernels behind fast.h, one table per instruction set (kernels.h chooses).
  *
- * Blocks of 32 values. The value of a weight is d (u - offset) + m with u unsigned: offset 128, 8
- * or 0 and m zero but for Q4_1. The sums over u and the activations' quanta are exact integers;
- * variants differ in the order of the fp32 sum over blocks only. */
+ * Weights are read in panels: `width` rows of W side by side, made once (fast_pack.h) in a form per
+ * bit width. The value of a weight is d u + m with an integer u; blocks are 32 columns. A panel is
+ *   quanta [blocks][4 bits of u * width bytes], then d [blocks, width] as fp16 (twice as many where
+ *   d holds for 16 columns), then m [blocks, width] as fp16 where the form has it,
+ * filled up to a multiple of 64 bytes. Quanta of a block, with group g the four columns 4 g ..:
+ *   8 bits: for each of the 8 groups [width][4] bytes
+ *   4 bits: for each g < 4 [width][4] bytes, groups g and g + 4 in the low and the high four bits
+ *   5 bits: as 4 bits, then [width][4] bytes: bit j is the fifth bit of group j
+ *   6 bits: as 4 bits, then two times [width][4] bytes: bits 2 j and 2 j + 1 of the first are the
+ *           upper bits of group j, those of the second of group j + 4
+ * so that one load serves the same columns of every row, and the work is per column of the result.
+ *
+ * Sums over quanta are exact integers; a column's sum over blocks is one chain of multiply-adds, so
+ * a row's result depends neither on other rows nor on threads. Variants differ in rounding only. */
 #ifndef TACIT_ENGINE_FAST_KERNELS_H
 #define TACIT_ENGINE_FAST_KERNELS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#define FAST_PANEL 32 /* rows of weights in a panel */
+#define FAST_BLOCK 32
+#define FAST_MAX_WIDTH 16
 
-typedef enum fast_type { FAST_Q8_0, FAST_Q4_0, FAST_Q4_1, FAST_TYPES } fast_type;
+/* What a panel holds. Without M: m is -8 d, -16 d with u unsigned; u is signed in FAST_8 (or
+ * unsigned and m -128 d where `flips`), and u - 32 counts in FAST_6. */
+typedef enum fast_form {
+    FAST_8,
+    FAST_4,
+    FAST_4M,
+    FAST_5,
+    FAST_5M,
+    FAST_6, /* d for 16 columns */
+    FAST_FORMS
+} fast_form;
 
-/* 32 rows of W made ready: quanta of four consecutive columns of each row side by side. */
-typedef struct fast_panel {
-    uint8_t *w;     /* [n_in / 4, 32, 4]; signed bytes where `is_signed` */
-    float *d;       /* [blocks, 32] */
-    float *m;       /* [blocks, 32]; read when has_m */
-    int32_t offset; /* 0 where is_signed */
-    int is_signed, has_m;
-} fast_panel;
+typedef struct fast_form_traits {
+    uint8_t bits;
+    uint8_t scales; /* d of a block: 1 or 2 */
+    bool has_m;
+    int16_t offset; /* what is taken from u where there is no m */
+} fast_form_traits;
 
-/* Quantized activations of some rows: see fast_input. */
+extern const fast_form_traits fast_forms[FAST_FORMS];
+
+/* Activations quantized to 8 bits: row r begins at q + r * step * 32 blocks, its meta at
+ * meta + r * step * 2 blocks. Paired rows are followed by their remainders, which are multiplied
+ * as well and added. */
 typedef struct fast_rows {
-    const int8_t *q;      /* [rows, 32 blocks] */
-    const float *meta;    /* [rows, blocks, 2]: scale, and scale times the sum of the quanta */
-    const int32_t *total; /* [rows, blocks]: sums of the quanta */
+    const int8_t *q;   /* never -128 */
+    const float *meta; /* of each block: scale, and scale times the sum of the quanta */
     size_t blocks;
+    size_t step; /* 1, or 2 where remainders lie between the rows */
+    bool paired; /* needs step 2 */
 } fast_rows;
 
+/* y[r * y_stride + c] of `rows` activations for `cols` columns: those of the panels from `panel`
+ * on, the last one of which may be wider than what is left. */
+typedef void fast_multiply(float *y, size_t y_stride, size_t cols, const uint8_t *panel,
+                           const fast_rows *a, size_t rows);
+
 typedef struct fast_kernels {
-    /* One row of 32 * blocks values: scale = largest magnitude / 127, quanta rounded to nearest.
-     * A block with a value that is not finite has scale NaN. */
-    void (*quantize)(int8_t *q, float *meta, int32_t *total, const float *x, size_t blocks);
-    /* Sum over one row of W times one row of activations. */
-    float (*dot[FAST_TYPES])(const uint8_t *row, const int8_t *q, const float *meta, size_t blocks);
-    /* Fills the panel from 32 rows of W that start at row[0..31]. */
-    void (*pack[FAST_TYPES])(fast_panel *panel, const uint8_t *const *row, size_t blocks);
-    /* y[r * y_stride + c] of `rows` activations and the 32 rows of the panel. */
-    void (*multiply)(float *y, size_t y_stride, const fast_panel *panel, const fast_rows *a,
-                     size_t rows);
+    size_t width; /* rows of W in a panel: at most FAST_MAX_WIDTH */
+    bool flips;   /* 8-bit quanta are stored as value + 128 */
+    /* 32 * blocks values: scale = largest magnitude / 127, quanta rounded to nearest. A block with
+     * a value that is not finite has scale NaN. */
+    void (*quantize)(int8_t *q, float *meta, const float *x, size_t blocks);
+    fast_multiply *multiply[FAST_FORMS];
 } fast_kernels;
+
+/* Bytes of a block's quanta and of a whole panel. */
+static inline size_t fast_block_bytes(fast_form form, size_t width)
+{
+    return 4 * width * fast_forms[form].bits;
+}
+
+static inline size_t fast_panel_bytes(fast_form form, size_t width, size_t blocks)
+{
+    size_t halves = fast_forms[form].scales + (size_t)(fast_forms[form].has_m ? 1 : 0);
+    size_t bytes = blocks * (fast_block_bytes(form, width) + 2 * width * halves);
+    return (bytes + 63) / 64 * 64;
+}
 
 extern const fast_kernels fast_kernels_generic;
 #if defined(__x86_64__)

@@ -442,6 +442,13 @@ tacit_status gguf_open(gguf_file **out, const char *path, tacit_error *err)
     return status;
 }
 
+void gguf_forget(const gguf_file *file, const void *data, size_t size)
+{
+    /* Memory of others would lose its content. */
+    if (file->map.data)
+        tacit_file_map_forget(&file->map, data, size);
+}
+
 void gguf_close(gguf_file *file)
 {
     if (!file)

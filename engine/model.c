@@ -52,6 +52,7 @@ tacit_status tacit_model_load(tacit_model **out, const char *text, const char *c
     tacit_model *m = calloc(1, sizeof *m);
     if (!m)
         return tacit_fail(err, TACIT_NO_MEMORY, "no memory to load %s", text);
+    m->packing = fast_packing_new();
     tacit_status status;
     TACIT_TRY(gguf_open(&m->text_file, text, err), failed);
     TACIT_TRY(text_model_load(&m->text, m->text_file, err), failed);
@@ -72,6 +73,7 @@ void tacit_model_free(tacit_model *m)
         return;
     vision_free(m->vision);
     tacit_tokenizer_free(m->tokenizer);
+    fast_packing_free(m->packing);
     text_model_unload(&m->text);
     gguf_close(m->vision_file);
     gguf_close(m->text_file);

@@ -2,6 +2,7 @@
 #ifndef TACIT_ENGINE_MODEL_PARTS_H
 #define TACIT_ENGINE_MODEL_PARTS_H
 
+#include "engine/fast_model.h"
 #include "engine/model.h"
 #include "engine/text_model.h"
 #include "engine/vision.h"
@@ -9,6 +10,7 @@
 struct tacit_model {
     gguf_file *text_file;
     tacit_text_model text;
+    fast_packing *packing; /* shared by the contexts; NULL: each fast context packs for itself */
     tacit_tokenizer *tokenizer;
     gguf_file *vision_file; /* what `vision` reads from; NULL without one */
     tacit_vision *vision;   /* NULL without an image encoder */

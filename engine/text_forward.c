@@ -49,14 +49,14 @@ static size_t place(text_forward *f, size_t max_rank)
 }
 
 tacit_status text_forward_init(text_forward *f, const tacit_text_model *m, tacit_pool *pool,
-                               tacit_precision precision, size_t max_rows, size_t max_rank,
+                               const fast_model *packed, size_t max_rows, size_t max_rank,
                                tacit_error *err)
 {
-    *f = (text_forward){.m = m, .pool = pool, .precision = precision, .max_rows = max_rows};
+    *f = (text_forward){.m = m, .pool = pool, .packed = packed, .max_rows = max_rows};
     size_t widest = most(most(m->embedding, m->max_ff), m->max_heads * m->head_dim);
     size_t floats = place(f, max_rank);
     f->memory = malloc(floats * sizeof *f->memory);
-    if (!f->memory || (precision == TACIT_FAST && !fast_input_init(&f->fast, max_rows, widest))) {
+    if (!f->memory || (packed && !fast_input_init(&f->fast, max_rows, widest))) {
         text_forward_fini(f);
         return tacit_fail(err, TACIT_NO_MEMORY, "no memory to compute %zu rows at a time",
                           max_rows);
@@ -149,19 +149,24 @@ static void apply(text_forward *f, size_t layer, const text_linear *which, size_
                   float *const *y, const float *x, size_t rows)
 {
     const tacit_linear *linear = f->m->layer[layer].linear;
+    fast_product product[TEXT_LINEARS];
     bool refined = false;
-    for (size_t i = 0; i < count; i++)
-        refined |= is_refined(which[i]);
-    if (f->precision == TACIT_FAST)
-        fast_input_set(f->pool, &f->fast, x, rows, linear[which[0]].n_in, refined);
     for (size_t i = 0; i < count; i++) {
+        const tacit_linear *l = &linear[which[i]];
         const tacit_low_rank *pair = text_pair(f->pairs, layer, which[i]);
-        if (f->precision == TACIT_FAST)
-            fast_linear_forward(f->pool, &linear[which[i]], pair, y[i], &f->fast,
-                                is_refined(which[i]), x, rows, f->scratch);
-        else
-            linear_forward(f->pool, &linear[which[i]], pair, y[i], x, rows, f->scratch);
+        if (!f->packed) {
+            linear_forward(f->pool, l, pair, y[i], x, rows, f->scratch);
+            continue;
+        }
+        product[i] = (fast_product){.l = l, .pair = pair, .y = y[i]};
+        product[i].w = &f->packed->layer[layer * TEXT_LINEARS + which[i]];
+        product[i].refined = is_refined(which[i]);
+        refined |= product[i].refined;
     }
+    if (!f->packed)
+        return;
+    fast_input_set(f->pool, &f->fast, x, rows, linear[which[0]].n_in, refined);
+    fast_forward(f->pool, product, count, &f->fast, x, f->scratch);
 }
 
 static void add(const text_forward *f, float *x, const float *h, size_t rows)
@@ -210,11 +215,12 @@ void text_forward_layers(text_forward *f, size_t from, size_t to, kv_cache *cach
 void text_forward_logits(text_forward *f, float *logits, const float *x, size_t rows)
 {
     norm(f, f->h, x, f->m->output_norm, rows);
-    if (f->precision == TACIT_FAST) {
-        fast_input_set(f->pool, &f->fast, f->h, rows, f->m->embedding, true);
-        fast_linear_forward(f->pool, &f->m->output, NULL, logits, &f->fast, true, f->h, rows,
-                            f->scratch);
-    } else {
+    if (!f->packed) {
         linear_forward(f->pool, &f->m->output, NULL, logits, f->h, rows, f->scratch);
+        return;
     }
+    fast_product product = {.l = &f->m->output, .w = &f->packed->output, .y = logits};
+    product.refined = true;
+    fast_input_set(f->pool, &f->fast, f->h, rows, f->m->embedding, true);
+    fast_forward(f->pool, &product, 1, &f->fast, f->h, f->scratch);
 }

@@ -1,0 +1,268 @@
+#include "engine/fast_pack.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+#define TASK_PANELS 8
+
+const fast_form_traits fast_forms[FAST_FORMS] = {
+    [FAST_8] = {8, 1, false, 0},  [FAST_4] = {4, 1, false, 8}, [FAST_4M] = {4, 1, true, 0},
+    [FAST_5] = {5, 1, false, 16}, [FAST_5M] = {5, 1, true, 0}, [FAST_6] = {6, 2, false, 32},
+};
+
+#define EVERY_BYTE 0x01010101u
+#define GROUPS 8 /* of four columns in a block */
+
+/* 32 values on their way: four quanta a word, and the scales as fp16. */
+typedef struct block {
+    uint32_t word[GROUPS];
+    uint16_t d[2], m;
+} block;
+
+static uint16_t load_half(const uint8_t *p)
+{
+    uint16_t h;
+    memcpy(&h, p, sizeof h);
+    return h;
+}
+
+static float half_value(const uint8_t *p)
+{
+    return tacit_f16_to_f32(load_half(p));
+}
+
+/* The low or high four bits of 4 * n bytes. */
+static void read_nibbles(uint32_t *word, const uint8_t *q, size_t n, unsigned shift)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint32_t four;
+        memcpy(&four, q + 4 * i, sizeof four);
+        word[i] = four >> shift & 15 * EVERY_BYTE;
+    }
+}
+
+static void read_q8_0(block *o, const uint8_t *p, size_t part)
+{
+    (void)part;
+    o->d[0] = load_half(p);
+    memcpy(o->word, p + 2, sizeof o->word);
+}
+
+static void read_q4_0(block *o, const uint8_t *p, size_t part)
+{
+    (void)part;
+    o->d[0] = load_half(p);
+    read_nibbles(o->word, p + 2, 4, 0);
+    read_nibbles(o->word + 4, p + 2, 4, 4);
+}
+
+static void read_q4_1(block *o, const uint8_t *p, size_t part)
+{
+    read_q4_0(o, p + 2, part);
+    o->d[0] = load_half(p);
+    o->m = load_half(p + 2);
+}
+
+/* Bit i of `high` is the fifth bit of value i. */
+static void add_fifth_bits(block *o, const uint8_t *high)
+{
+    for (size_t g = 0; g < GROUPS; g++) {
+        uint32_t four = high[g / 2] >> 4 * (g % 2) & 15;
+        /* Spread four bits over four bytes. */
+        o->word[g] |= (four * 0x00204081u & EVERY_BYTE) << 4;
+    }
+}
+
+static void read_q5_0(block *o, const uint8_t *p, size_t part)
+{
+    read_q4_0(o, p + 4, part);
+    o->d[0] = load_half(p);
+    add_fifth_bits(o, p + 2);
+}
+
+static void read_q5_1(block *o, const uint8_t *p, size_t part)
+{
+    read_q4_0(o, p + 6, part);
+    o->d[0] = load_half(p);
+    o->m = load_half(p + 2);
+    add_fifth_bits(o, p + 4);
+}
+
+/* Scale and minimum of 32 values: six bits each, packed in 12 bytes, times two fp16. */
+static void read_k_scales(block *o, const uint8_t *p, size_t part)
+{
+    const uint8_t *s = p + 4;
+    unsigned scale, least;
+    if (part < 4) {
+        scale = s[part] & 63;
+        least = s[part + 4] & 63;
+    } else {
+        scale = (s[part + 4] & 15u) | (s[part - 4] >> 6) << 4;
+        least = s[part + 4] >> 4 | (s[part] >> 6) << 4;
+    }
+    o->d[0] = tacit_f32_to_f16(half_value(p) * (float)scale);
+    o->m = tacit_f32_to_f16(-half_value(p + 2) * (float)least);
+}
+
+static void read_q4_k(block *o, const uint8_t *p, size_t part)
+{
+    read_k_scales(o, p, part);
+    read_nibbles(o->word, p + 16 + part / 2 * 32, 8, part % 2 * 4);
+}
+
+static void read_q5_k(block *o, const uint8_t *p, size_t part)
+{
+    read_k_scales(o, p, part);
+    read_nibbles(o->word, p + 48 + part / 2 * 32, 8, part % 2 * 4);
+    for (size_t g = 0; g < GROUPS; g++) {
+        uint32_t four;
+        memcpy(&four, p + 16 + 4 * g, sizeof four);
+        o->word[g] |= (four >> part & EVERY_BYTE) << 4;
+    }
+}
+
+static void read_q6_k(block *o, const uint8_t *p, size_t part)
+{
+    const uint8_t *low = p + part / 4 * 64 + part % 2 * 32, *high = p + 128 + part / 4 * 32;
+    const int8_t *scale = (const int8_t *)p + 192 + 2 * part;
+    read_nibbles(o->word, low, 8, part % 4 / 2 * 4);
+    for (size_t g = 0; g < GROUPS; g++) {
+        uint32_t four;
+        memcpy(&four, high + 4 * g, sizeof four);
+        o->word[g] |= (four >> 2 * (part % 4) & 3 * EVERY_BYTE) << 4;
+    }
+    for (size_t i = 0; i < 2; i++)
+        o->d[i] = tacit_f32_to_f16(half_value(p + 208) * (float)scale[i]);
+}
+
+typedef struct source {
+    tacit_type type;
+    fast_form form;
+    void (*read)(block *o, const uint8_t *p, size_t part); /* the part-th 32 values of a block */
+    bool rounds;                                           /* scales are products */
+} source;
+
+static const source sources[] = {
+    {TACIT_TYPE_Q8_0, FAST_8, read_q8_0, false},  {TACIT_TYPE_Q4_0, FAST_4, read_q4_0, false},
+    {TACIT_TYPE_Q4_1, FAST_4M, read_q4_1, false}, {TACIT_TYPE_Q5_0, FAST_5, read_q5_0, false},
+    {TACIT_TYPE_Q5_1, FAST_5M, read_q5_1, false}, {TACIT_TYPE_Q4_K, FAST_4M, read_q4_k, true},
+    {TACIT_TYPE_Q5_K, FAST_5M, read_q5_k, true},  {TACIT_TYPE_Q6_K, FAST_6, read_q6_k, true},
+};
+
+static const source *source_of(const tacit_linear *l)
+{
+    for (size_t i = 0; i < sizeof sources / sizeof sources[0]; i++)
+        if (sources[i].type == l->type->type)
+            return &sources[i];
+    return NULL;
+}
+
+size_t fast_weight_plan(fast_weight *w, const fast_kernels *k, const tacit_linear *l)
+{
+    const source *s = source_of(l);
+    *w = (fast_weight){.n_out = l->n_out};
+    if (!s || l->n_in % FAST_BLOCK != 0)
+        return 0;
+    w->form = s->form;
+    w->blocks = l->n_in / FAST_BLOCK;
+    w->panel_bytes = fast_panel_bytes(w->form, k->width, w->blocks);
+    return (l->n_out + k->width - 1) / k->width * w->panel_bytes;
+}
+
+static void put_word(uint8_t *to, uint32_t word)
+{
+    memcpy(to, &word, sizeof word);
+}
+
+/* The quanta of one row of a panel; `to` is where its first four bytes lie. */
+static void put_quanta(uint8_t *to, const block *o, unsigned bits, size_t width)
+{
+    size_t stride = 4 * width;
+    if (bits == 8) {
+        for (size_t g = 0; g < GROUPS; g++)
+            put_word(to + g * stride, o->word[g]);
+        return;
+    }
+    for (size_t g = 0; g < 4; g++)
+        put_word(to + g * stride,
+                 (o->word[g] & 15 * EVERY_BYTE) | (o->word[g + 4] & 15 * EVERY_BYTE) << 4);
+    unsigned high = bits - 4; /* upper bits of a value: 0, 1 or 2 */
+    for (size_t plane = 0; plane < high; plane++) {
+        uint32_t word = 0;
+        size_t groups = GROUPS / high;
+        for (size_t j = 0; j < groups; j++)
+            word |= (o->word[plane * groups + j] >> 4 & (high == 1 ? 1 : 3) * EVERY_BYTE)
+                    << high * j;
+        put_word(to + (4 + plane) * stride, word);
+    }
+}
+
+typedef struct pack_job {
+    const fast_weight *w;
+    const fast_kernels *k;
+    const tacit_linear *l;
+    const source *s;
+    uint8_t *panels;
+    atomic_bool *too_large;
+} pack_job;
+
+static bool is_finite_half(uint16_t h)
+{
+    return (h & 0x7c00) != 0x7c00;
+}
+
+/* Row r of a panel from the row of the file. */
+static void pack_row(const pack_job *job, uint8_t *panel, size_t r, const uint8_t *from)
+{
+    const fast_form_traits *t = &fast_forms[job->w->form];
+    const tacit_type_traits *type = job->l->type;
+    size_t width = job->k->width, blocks = job->w->blocks, parts = type->block_values / FAST_BLOCK;
+    size_t bytes = fast_block_bytes(job->w->form, width);
+    uint8_t *d = panel + blocks * bytes, *m = d + 2 * width * blocks * t->scales;
+    uint32_t flip = t->bits == 8 && job->k->flips ? 0x80 * EVERY_BYTE : 0;
+    for (size_t b = 0; b < blocks; b++) {
+        block o;
+        job->s->read(&o, from + b / parts * type->block_bytes, b % parts);
+        for (size_t g = 0; g < GROUPS; g++)
+            o.word[g] ^= flip;
+        put_quanta(panel + b * bytes + 4 * r, &o, t->bits, width);
+        for (size_t i = 0; i < t->scales; i++) {
+            memcpy(d + 2 * ((b * t->scales + i) * width + r), &o.d[i], sizeof o.d[i]);
+            if (job->s->rounds && !is_finite_half(o.d[i]))
+                atomic_store(job->too_large, true);
+        }
+        if (!t->has_m)
+            continue;
+        memcpy(m + 2 * (b * width + r), &o.m, sizeof o.m);
+        if (job->s->rounds && !is_finite_half(o.m))
+            atomic_store(job->too_large, true);
+    }
+}
+
+static void pack_task(void *ctx, size_t i, size_t thread)
+{
+    (void)thread;
+    const pack_job *job = ctx;
+    size_t width = job->k->width, n_out = job->w->n_out, first = i * TASK_PANELS * width;
+    size_t end = first + TASK_PANELS * width;
+    for (size_t row = first; row < end && row / width * width < n_out; row++) {
+        uint8_t *panel = job->panels + row / width * job->w->panel_bytes;
+        if (row % width == 0)
+            memset(panel + job->w->panel_bytes - 64, 0, 64);
+        /* Past the end the last row is repeated; those results are dropped. */
+        size_t from = row < n_out ? row : n_out - 1;
+        pack_row(job, panel, row % width,
+                 (const uint8_t *)job->l->weight + from * job->l->row_bytes);
+    }
+}
+
+bool fast_weight_pack(tacit_pool *pool, fast_weight *w, const fast_kernels *k,
+                      const tacit_linear *l, uint8_t *panels)
+{
+    atomic_bool too_large = false;
+    pack_job job = {w, k, l, source_of(l), panels, &too_large};
+    size_t count = (w->n_out + k->width - 1) / k->width;
+    tacit_pool_run(pool, (count + TASK_PANELS - 1) / TASK_PANELS, pack_task, &job);
+    w->panels = atomic_load(&too_large) ? NULL : panels;
+    return w->panels != NULL;
+}

@@ -1,10 +1,11 @@
 /* Integer kernels for AVX2: eight columns at a time, products of bytes summed in pairs to 16 bits.
  *
  * Pairs cannot overflow, nor can sums of several where weights have fewer bits; activations are at
- * most 127 in magnitude. Unsigned weights of 4 bits: 8 groups of 2 * 15 * 127 make 30480; 5 bits: 4
- * groups of 2 * 31 * 127 make 31496. Signed ones are multiplied by magnitude, with the weight's
- * sign given to the activation: 6 bits: 4 groups of 2 * 32 * 127 make 32512; 8 bits: one group of
- * 2 * 128 * 127 makes 32512. So 4 bits cost half of what 8 bits do. */
+ * most 127 in magnitude. 4 bits: 8 groups of 2 * 15 * 127 make 30480, a whole block. 5 bits: 4
+ * groups of 2 * 31 * 127 make 31496. 6 bits are signed, multiplied by magnitude with the weight's
+ * sign given to the activation: 4 groups of 2 * 32 * 127 make 32512. 8 bits are taken as two times
+ * 4, whose sums in 16 bits cost less than one product of 8 bits that must be widened each time and
+ * has signs to move: on Zen 3 signs, magnitudes and products share two of the four pipes. */
 #include "engine/fast_kernels.h"
 
 #if defined(__x86_64__)
@@ -86,21 +87,28 @@ ALWAYS __m256i upper_bits(__m256i bits, const int j)
     return _mm256_and_si256(there, _mm256_set1_epi8(0x30));
 }
 
-/* The integer sums of one block: of signed bytes. */
+/* The integer sums of one block, of 8 bits. */
 ALWAYS void block_8(__m256i *sum, const uint8_t *w, const int8_t *q, size_t q_stride,
                     const size_t rows)
 {
+    __m256i high[ROWS];
     clear(sum, rows);
+    clear(high, rows);
     UNROLL for (size_t g = 0; g < 8; g++)
     {
-        __m256i v = load_bytes(w + g * GROUP), size = _mm256_abs_epi8(v);
+        __m256i both = load_bytes(w + g * GROUP);
+        __m256i l = low_nibbles(both), h = high_nibbles(both);
         UNROLL for (size_t r = 0; r < rows; r++)
         {
-            __m256i a = _mm256_sign_epi8(load_four(q + r * q_stride + 4 * g), v);
-            sum[r] = _mm256_add_epi32(sum[r], sum_pairs(_mm256_maddubs_epi16(size, a)));
+            __m256i a = load_four(q + r * q_stride + 4 * g);
+            sum[r] = _mm256_add_epi16(sum[r], _mm256_maddubs_epi16(l, a));
+            high[r] = _mm256_add_epi16(high[r], _mm256_maddubs_epi16(h, a));
             SETTLE(sum[r]);
+            SETTLE(high[r]);
         }
     }
+    UNROLL for (size_t r = 0; r < rows; r++) sum[r] =
+        _mm256_add_epi32(sum_pairs(sum[r]), _mm256_madd_epi16(high[r], _mm256_set1_epi16(16)));
 }
 
 ALWAYS void block_4(__m256i *sum, const uint8_t *w, const int8_t *q, size_t q_stride,
@@ -190,9 +198,8 @@ ALWAYS void add_block(__m256 *y, const panel_reader *p, size_t b, const int8_t *
         block_4(sum, w, q, q_stride, rows);
     __m256 d = load_halves(p->d + b * 2 * WIDTH);
     add_scaled(y, sum, d, meta, meta_stride, rows);
-    if (form == FAST_8)
-        return;
-    __m256 m = form == FAST_4   ? _mm256_mul_ps(d, _mm256_set1_ps(-8))
+    __m256 m = form == FAST_8   ? _mm256_mul_ps(d, _mm256_set1_ps(-128))
+               : form == FAST_4 ? _mm256_mul_ps(d, _mm256_set1_ps(-8))
                : form == FAST_5 ? _mm256_mul_ps(d, _mm256_set1_ps(-16))
                                 : load_halves(p->m + b * 2 * WIDTH);
     UNROLL for (size_t r = 0; r < rows; r++) y[r] =
@@ -275,6 +282,7 @@ DEFINE(FAST_6)
 
 const fast_kernels fast_kernels_avx2 = {
     .width = WIDTH,
+    .flips = true,
     .quantize = quantize,
     .multiply = {multiply_FAST_8, multiply_FAST_4, multiply_FAST_4M, multiply_FAST_5,
                  multiply_FAST_5M, multiply_FAST_6},

@@ -12,13 +12,15 @@
 #include "engine/fast_x86.h"
 
 #define WIDTH 8
-#define GROUP 32 /* bytes of four columns in a panel */
-#define ROWS 4   /* of activations in a register tile */
+#define GROUP 32   /* bytes of four columns in a panel */
+#define ROWS 4     /* of activations in a register tile */
+#define AHEAD 4096 /* bytes; one page and 64 cache lines */
 #define UNROLL _Pragma("GCC unroll 8")
 
 /* One panel while it is read block by block. */
 typedef struct panel_reader {
     const uint8_t *w, *d, *m;
+    size_t pace; /* bytes of the whole panel for each block */
 } panel_reader;
 
 ALWAYS __m256 load_halves(const uint8_t *p)
@@ -172,15 +174,27 @@ ALWAYS void add_scaled(__m256 *y, const __m256i *sum, __m256 d, const float *met
     }
 }
 
+/* With few rows the weights come from memory, and what is computed on one block keeps the processor
+ * from looking far enough ahead: asked for early, they come nearly twice as fast. The pace takes
+ * scales in as well; a line asked for twice costs little. */
+ALWAYS void fetch_ahead(const panel_reader *p, size_t b, const size_t block_bytes)
+{
+    const char *from = (const char *)p->w + b * p->pace + AHEAD;
+    UNROLL for (size_t i = 0; i < block_bytes + 64; i += 64) _mm_prefetch(from + i, _MM_HINT_T0);
+}
+
 /* Block b of a panel times `rows` rows, added to y. */
 ALWAYS void add_block(__m256 *y, const panel_reader *p, size_t b, const int8_t *q, size_t q_stride,
                       const float *meta, size_t meta_stride, const size_t rows,
                       const fast_form form)
 {
-    const uint8_t *w = p->w + b * (form == FAST_8   ? 8 * GROUP
-                                   : form == FAST_6 ? 6 * GROUP
-                                   : form >= FAST_5 ? 5 * GROUP
-                                                    : 4 * GROUP);
+    const size_t bytes = GROUP * (form == FAST_8   ? 8u
+                                  : form == FAST_6 ? 6u
+                                  : form >= FAST_5 ? 5u
+                                                   : 4u);
+    const uint8_t *w = p->w + b * bytes;
+    if (rows <= 2)
+        fetch_ahead(p, b, bytes);
     __m256i sum[ROWS];
     if (form == FAST_6) {
         for (int high = 0; high < 2; high++) {
@@ -250,7 +264,7 @@ ALWAYS void multiply(float *y, size_t y_stride, size_t cols, const uint8_t *pane
         done = n - row >= ROWS ? ROWS : n - row >= 2 ? 2 : 1;
         for (size_t c = 0; c < cols; c += WIDTH) {
             const uint8_t *w = panel + c / WIDTH * panel_bytes;
-            panel_reader p = {.w = w, .d = w + quanta};
+            panel_reader p = {.w = w, .d = w + quanta, .pace = panel_bytes / a->blocks};
             p.m = p.d + 2 * WIDTH * a->blocks * t->scales;
             size_t left = cols - c;
             if (done == ROWS && a->paired)

@@ -207,6 +207,15 @@ static tacit_status give_logits(tacit_context *c, size_t at, size_t n, tacit_log
     return TACIT_OK;
 }
 
+/* Every page of rows, what was read of the embeddings is given back: where the output is tied to
+ * them, they are in memory a second time. */
+static void forget_embeddings(const tacit_context *c, size_t n)
+{
+    const tacit_linear *l = &c->model->text.token_embedding;
+    if (c->packed && c->model->text_file && (c->rows + n) / KV_PAGE_ROWS > c->rows / KV_PAGE_ROWS)
+        gguf_forget(c->model->text_file, l->weight, l->n_out * l->row_bytes);
+}
+
 static tacit_status feed(tacit_context *c, const tacit_row *row, size_t n, const tacit_media *media,
                          size_t n_media, tacit_logits_sink sink, void *ctx, tacit_error *err)
 {
@@ -235,6 +244,7 @@ static tacit_status feed(tacit_context *c, const tacit_row *row, size_t n, const
         memmove(c->logits, c->logits + last * m->vocab, m->vocab * sizeof *c->logits);
     else
         text_forward_logits(&c->forward, c->logits, c->x + (rows - 1) * m->embedding, 1);
+    forget_embeddings(c, n);
     c->rows += n;
     return TACIT_OK;
 }

@@ -203,6 +203,7 @@ typedef struct pack_job {
     const tacit_linear *l;
     const source *s;
     uint8_t *panels;
+    size_t first, end; /* rows */
     atomic_bool *too_large;
 } pack_job;
 
@@ -243,9 +244,10 @@ static void pack_task(void *ctx, size_t i, size_t thread)
 {
     (void)thread;
     const pack_job *job = ctx;
-    size_t width = job->k->width, n_out = job->w->n_out, first = i * TASK_PANELS * width;
+    size_t width = job->k->width, n_out = job->w->n_out;
+    size_t first = job->first + i * TASK_PANELS * width;
     size_t end = first + TASK_PANELS * width;
-    for (size_t row = first; row < end && row / width * width < n_out; row++) {
+    for (size_t row = first; row < end && row / width * width < job->end; row++) {
         uint8_t *panel = job->panels + row / width * job->w->panel_bytes;
         if (row % width == 0)
             memset(panel + job->w->panel_bytes - 64, 0, 64);
@@ -256,13 +258,12 @@ static void pack_task(void *ctx, size_t i, size_t thread)
     }
 }
 
-bool fast_weight_pack(tacit_pool *pool, fast_weight *w, const fast_kernels *k,
-                      const tacit_linear *l, uint8_t *panels)
+bool fast_weight_pack(tacit_pool *pool, const fast_weight *w, const fast_kernels *k,
+                      const tacit_linear *l, uint8_t *panels, size_t first, size_t end)
 {
     atomic_bool too_large = false;
-    pack_job job = {w, k, l, source_of(l), panels, &too_large};
-    size_t count = (w->n_out + k->width - 1) / k->width;
-    tacit_pool_run(pool, (count + TASK_PANELS - 1) / TASK_PANELS, pack_task, &job);
-    w->panels = atomic_load(&too_large) ? NULL : panels;
-    return w->panels != NULL;
+    pack_job job = {w, k, l, source_of(l), panels, first, end, &too_large};
+    size_t rows = TASK_PANELS * k->width;
+    tacit_pool_run(pool, (end - first + rows - 1) / rows, pack_task, &job);
+    return !atomic_load(&too_large);
 }

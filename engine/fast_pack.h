@@ -21,9 +21,11 @@ typedef struct fast_weight {
  * or 0 where no form holds it: other types, n_in no multiple of 32. */
 size_t fast_weight_plan(fast_weight *w, const fast_kernels *k, const tacit_linear *l);
 
-/* Fills `panels` (aligned to 64 bytes, as many as planned) from the weight of `l` and points w at
- * them. False when a scale of a K type is beyond fp16: then w->panels stays NULL. */
-bool fast_weight_pack(tacit_pool *pool, fast_weight *w, const fast_kernels *k,
-                      const tacit_linear *l, uint8_t *panels);
+/* Packs rows [first, end) of the weight of `l` into w's panels at `panels` (aligned to 64 bytes, as
+ * many as planned); first and end are multiples of the panels' width or n_out. False when a scale
+ * of a K type is beyond fp16: then the weight is of no use. */
+bool fast_weight_pack(tacit_pool *pool, const fast_weight *w, const fast_kernels *k,
+                      const tacit_linear *l, uint8_t *panels, size_t first,
+                      size_t end) TACIT_MUST_CHECK;
 
 #endif

@@ -133,14 +133,25 @@ static void make(operands *o, tacit_type type, size_t blocks, bool extreme)
     }
 }
 
+/* In two parts where there are enough rows. */
+static bool pack_all(tacit_pool *pool, fast_weight *w, const fast_kernels *k, const tacit_linear *l,
+                     uint8_t *panels)
+{
+    size_t middle = l->n_out / 2 / k->width * k->width;
+    w->panels = panels;
+    return fast_weight_pack(pool, w, k, l, panels, 0, middle) &&
+           fast_weight_pack(pool, w, k, l, panels, middle, l->n_out);
+}
+
 static void unmake(operands *o)
 {
     free(o->weight);
     free(o->value);
 }
 
-/* The product in double, and the size of its terms, to which rounding is relative: of terms with the
- * largest weights that the type's quanta make, since d u + m is rounded relative to its parts. */
+/* The product in double, and the size of its terms, to which rounding is relative: of terms with
+ * the largest weights that the type's quanta make, since d u + m is rounded relative to its parts.
+ */
 static double expected(const operands *o, size_t row, size_t c, double *size)
 {
     double sum = 0;
@@ -186,7 +197,7 @@ static void check_products_of(const fast_kernels *k, tacit_type type, size_t blo
         o.l.n_out = cols;
         size_t bytes = fast_weight_plan(&w, k, &o.l);
         uint8_t *panels = aligned_alloc(64, bytes);
-        assert_true(bytes > 0 && fast_weight_pack(NULL, &w, k, &o.l, panels));
+        assert_true(bytes > 0 && pack_all(NULL, &w, k, &o.l, panels));
         double tolerance = rounds ? 2e-3 : 2e-6;
         for (size_t rows = 1; rows <= MAX_ROWS; rows++)
             check_rows(&o, k, &w, rows, cols, 1, false, tolerance);
@@ -247,7 +258,7 @@ static void test_variants_agree_exactly(void **state)
             fast_weight w;
             size_t bytes = fast_weight_plan(&w, variant[v], &o.l);
             uint8_t *panels = aligned_alloc(64, bytes);
-            assert_true(fast_weight_pack(NULL, &w, variant[v], &o.l, panels));
+            assert_true(pack_all(NULL, &w, variant[v], &o.l, panels));
             const fast_rows a = {o.q, o.meta, 2, 1, false};
             variant[v]->multiply[w.form](y[v > 0][0], MAX_COLS, MAX_COLS, panels, &a, MAX_ROWS);
             assert_memory_equal(y[v > 0], y[0], sizeof y[0]);
@@ -282,7 +293,7 @@ static void check_linear(tacit_type type, size_t rows, size_t n_in, size_t n_out
     fast_weight packed;
     uint8_t *panels = aligned_alloc(64, fast_weight_plan(&packed, kernels()->fast, &l) + 64);
     if (fast_weight_plan(&packed, kernels()->fast, &l) > 0)
-        assert_true(fast_weight_pack(pool, &packed, kernels()->fast, &l, panels));
+        assert_true(pack_all(pool, &packed, kernels()->fast, &l, panels));
     fast_product product = {.l = &l, .w = &packed, .pair = &pair, .y = y, .refined = true};
     fast_input_set(pool, &in, x, rows, n_in, true);
     linear_forward(pool, &l, &pair, exact, x, rows, scratch);

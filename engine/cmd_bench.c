@@ -6,9 +6,12 @@
 #include "engine/commands.h"
 #include "engine/kernels.h"
 
+#include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
 typedef struct phase { /* seconds, the best of all repeats; 0 before the first */
@@ -17,12 +20,14 @@ typedef struct phase { /* seconds, the best of all repeats; 0 before the first *
 
 typedef struct bench {
     cmd_session_options options;
-    uint64_t prompt, decode, repeats;
+    uint64_t prompt, decode, repeats, read_mib;
     bool json;
     cmd_session session;
     tacit_row *row;
-    phase prefill, decoding;
+    uint64_t *plain; /* [read_mib MiB] for the plain read */
+    phase prefill, decoding, reading;
     double load_seconds;
+    size_t peak_rss; /* before the plain read takes memory */
 } bench;
 
 /* Tokens that jump about in the vocabulary, the same in every run. */
@@ -49,6 +54,45 @@ static void keep_best(phase *best, phase start, phase end)
     best->processor = smaller(best->processor, end.processor - start.processor);
 }
 
+#define MIB ((size_t)1 << 20)
+
+/* One MiB of a plain read, summed so that it is not left out. */
+static void read_task(void *ctx, size_t i, size_t thread)
+{
+    (void)thread;
+    const uint64_t *from = (const uint64_t *)ctx + i * (MIB / sizeof(uint64_t));
+    uint64_t sum[4] = {0};
+    for (size_t j = 0; j < MIB / sizeof *from; j += 16)
+        for (size_t lane = 0; lane < 16; lane++)
+            sum[lane % 4] += from[j + lane];
+    volatile uint64_t kept = sum[0] + sum[1] + sum[2] + sum[3];
+    (void)kept;
+}
+
+/* What a token would take if nothing but memory counted: as many bytes, by the same threads. */
+static void measure_read(bench *b)
+{
+    if (!b->plain)
+        return;
+    phase start = now();
+    tacit_pool_run(b->session.pool, (size_t)b->read_mib, read_task, b->plain);
+    keep_best(&b->reading, start, now());
+}
+
+static tacit_status prepare_read(bench *b, tacit_error *err)
+{
+    if (b->read_mib == 0)
+        return TACIT_OK;
+    size_t bytes = (size_t)b->read_mib * MIB, large = 2 * MIB;
+    b->plain = aligned_alloc(large, (bytes + large - 1) / large * large);
+    if (!b->plain)
+        return tacit_fail(err, TACIT_NO_MEMORY, "no memory to read %" PRIu64 " MiB", b->read_mib);
+    /* As the weights have it. */
+    (void)madvise(b->plain, bytes, MADV_HUGEPAGE);
+    memset(b->plain, 1, bytes);
+    return TACIT_OK;
+}
+
 static tacit_status measure(bench *b, tacit_error *err)
 {
     tacit_context *c = b->session.context;
@@ -60,6 +104,7 @@ static tacit_status measure(bench *b, tacit_error *err)
         status = tacit_context_feed_token(c, token_at(b, i + b->prompt), err);
     keep_best(&b->prefill, start, middle);
     keep_best(&b->decoding, middle, now());
+    measure_read(b);
     return status;
 }
 
@@ -74,16 +119,17 @@ static tacit_status print(const bench *b, tacit_error *err)
         printf("prefill %.1f tokens/s, decode %.1f tokens/s, %zu threads, %s, %s, load %.3f s, "
                "peak RSS %.1f MiB; a processor second: prefill %.1f, decode %.1f tokens\n",
                prefill, decode, threads, kernels()->name, b->options.exact ? "exact" : "fast",
-               b->load_seconds, (double)cmd_session_peak_rss() / 1048576, prefill_cpu, decode_cpu);
+               b->load_seconds, (double)b->peak_rss / 1048576, prefill_cpu, decode_cpu);
         return TACIT_OK;
     }
-    json_t *object =
-        json_pack("{s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:s, s:s, s:f, s:I}", "prefill_tokens_per_s",
-                  prefill, "decode_tokens_per_s", decode, "prefill_tokens_per_cpu_s", prefill_cpu,
-                  "decode_tokens_per_cpu_s", decode_cpu, "prompt_tokens", (json_int_t)b->prompt,
-                  "decode_tokens", (json_int_t)b->decode, "threads", (json_int_t)threads, "kernels",
-                  kernels()->name, "precision", b->options.exact ? "exact" : "fast", "load_seconds",
-                  b->load_seconds, "peak_rss_bytes", (json_int_t)cmd_session_peak_rss());
+    json_t *object = json_pack(
+        "{s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:s, s:s, s:f, s:I, s:f, s:f}", "prefill_tokens_per_s",
+        prefill, "decode_tokens_per_s", decode, "prefill_tokens_per_cpu_s", prefill_cpu,
+        "decode_tokens_per_cpu_s", decode_cpu, "prompt_tokens", (json_int_t)b->prompt,
+        "decode_tokens", (json_int_t)b->decode, "threads", (json_int_t)threads, "kernels",
+        kernels()->name, "precision", b->options.exact ? "exact" : "fast", "load_seconds",
+        b->load_seconds, "peak_rss_bytes", (json_int_t)b->peak_rss, "read_seconds",
+        b->reading.clock, "read_cpu_seconds", b->reading.processor);
     int failed = !object || json_dumpf(object, stdout, JSON_COMPACT) != 0;
     json_decref(object);
     printf("\n");
@@ -104,7 +150,10 @@ static tacit_status run_all(bench *b, tacit_error *err)
         b->row[i].token = token_at(b, i);
         b->row[i].position = (uint32_t)i;
     }
-    for (uint64_t i = 0; i < b->repeats; i++)
+    TACIT_TRY(measure(b, err), done);
+    b->peak_rss = cmd_session_peak_rss();
+    TACIT_TRY(prepare_read(b, err), done);
+    for (uint64_t i = 1; i < b->repeats || (i == 1 && b->plain); i++)
         TACIT_TRY(measure(b, err), done);
     status = print(b, err);
 done:
@@ -122,6 +171,8 @@ tacit_status cmd_bench(int argc, char **argv, tacit_error *err)
         {"decode", 'n', TACIT_OPTION_U64, &b.decode, false, "N", "tokens of the decode (32)", 1,
          1e6},
         {"repeats", 'r', TACIT_OPTION_U64, &b.repeats, false, "N", "the best counts (3)", 1, 1000},
+        {"read", 0, TACIT_OPTION_U64, &b.read_mib, false, "MIB",
+         "also measure a plain read of so much memory (shown with --json)", 1, 1e6},
         {"json", 0, TACIT_OPTION_FLAG, &b.json, false, NULL, "one JSON object", 0, 0},
         {.name = NULL},
     };
@@ -131,6 +182,7 @@ tacit_status cmd_bench(int argc, char **argv, tacit_error *err)
         return status;
     status = run_all(&b, err);
     free(b.row);
+    free(b.plain);
     cmd_session_close(&b.session);
     return status;
 }

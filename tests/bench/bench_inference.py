@@ -1,0 +1,167 @@
+#!/usr/bin/env python3
+"""Text inference of `tacit` beside llama.cpp (PyPI llama-cpp-python, where it is installed) and
+ik_llama.cpp (where --ik names its build), on random weights in the shapes of public models.
+
+All take turns on the same file with the same pinned threads; a figure is the median over rounds of the
+ratio within a round. Rates are given by the clock and, in parentheses, by processor time of all
+threads: where other programs run, only the latter compare. Beside decode stands how many times as long
+a token takes as a plain read of the file's tensors by the same threads in the same process.
+
+usage: bench_inference.py BIN [--shapes smollm2-135m,smollm2-360m] [--types q8_0,q4_0,q4_1,q4_k]
+                          [--threads 1,2] [--rounds 5] [--ik DIR] [--dir DIR] [--json]
+"""
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+
+PROMPT, DECODE, FIRST = 128, 32, 32
+PHASES = ("prefill", "decode")
+
+
+def median(values):
+    values = sorted(values)
+    middle = len(values) // 2
+    return values[middle] if len(values) % 2 else (values[middle - 1] + values[middle]) / 2
+
+
+def pinned(threads):
+    cpus = sorted(os.sched_getaffinity(0))[:threads]
+    return lambda: os.sched_setaffinity(0, cpus)
+
+
+def run(command, threads):
+    """Standard output, and processor seconds of the child."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    out = subprocess.run(command, check=True, capture_output=True, preexec_fn=pinned(threads)).stdout
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return out, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def tacit(program, model, threads, mib):
+    command = [program, "bench", "-m", model, "-t", str(threads), "--json"]
+    answer = json.loads(run(command + ["-p", str(PROMPT), "-n", str(DECODE), "-r", "2", "--read", str(mib)],
+                            threads)[0])
+    first = json.loads(run(command + ["-p", str(FIRST), "-n", "1", "-r", "1"], threads)[0])
+    rates = [(answer[f"{p}_tokens_per_s"], answer[f"{p}_tokens_per_cpu_s"]) for p in PHASES]
+    read = (1 / rates[1][0] / answer["read_seconds"], 1 / rates[1][1] / answer["read_cpu_seconds"])
+    return {"rates": rates, "read": read, "rss": answer["peak_rss_bytes"],
+            "first": first["load_seconds"] + FIRST / first["prefill_tokens_per_s"]}
+
+
+def llama_cpp_child(model, threads):
+    """In a process of its own, so that pinning and processor time are its own."""
+    from llama_cpp import Llama
+    peer = Llama(model, n_ctx=512, n_batch=512, n_threads=threads, n_threads_batch=threads,
+                 logits_all=False, verbose=False)
+    vocab, best = peer.n_vocab(), [(0, 0), (0, 0)]
+    token = lambda i: (i * 7919 + 13) % vocab
+    now = lambda: (time.perf_counter(), time.process_time())
+    for _ in range(2):
+        peer.reset()
+        marks = [now()]
+        peer.eval([token(i) for i in range(PROMPT)])
+        marks.append(now())
+        for i in range(DECODE):
+            peer.eval([token(i + PROMPT)])
+        marks.append(now())
+        for phase, count in enumerate((PROMPT, DECODE)):
+            rates = [count / (marks[phase + 1][i] - marks[phase][i]) for i in range(2)]
+            best[phase] = tuple(max(a, b) for a, b in zip(best[phase], rates))
+    print(json.dumps(best))
+
+
+def llama_cpp(model, threads):
+    out, _ = run([sys.executable, os.path.abspath(__file__), "--llama-cpp-child", model, str(threads)], threads)
+    return json.loads(out)
+
+
+def ik_llama_cpp(build, model, threads):
+    rates = []
+    for phase in (["-p", str(PROMPT), "-n", "0"], ["-p", "0", "-n", str(DECODE)]):
+        command = [os.path.join(build, "bin", "llama-bench"), "-m", model, "-t", str(threads), *phase, "-o", "json"]
+        _, once = run(command + ["-r", "1"], threads)
+        out, often = run(command + ["-r", "3"], threads)
+        count = PROMPT if phase[1] != "0" else DECODE
+        # Loading and warming up are in both.
+        rates.append((json.loads(out)[0]["avg_ts"], 2 * count / max(often - once, 1e-9)))
+    return rates
+
+
+def peers_of(options):
+    peers = {}
+    try:
+        import llama_cpp as _
+        peers["llama.cpp"] = llama_cpp
+    except ImportError:
+        print("llama-cpp-python is not installed (./run interop does that): not compared", file=sys.stderr)
+    if options.ik:
+        peers["ik_llama.cpp"] = lambda model, threads: ik_llama_cpp(options.ik, model, threads)
+    return peers
+
+
+def show(rates):
+    return f"{rates[0]:.0f} ({rates[1]:.0f})"
+
+
+def compare(options, peers, model, threads):
+    mib = os.path.getsize(model) >> 20
+    ours, theirs = [], {name: [] for name in peers}
+    for _ in range(options.rounds):
+        ours.append(tacit(os.path.join(options.bin, "tacit"), model, threads, mib))
+        for name, speed in peers.items():
+            theirs[name].append(speed(model, threads))
+    row = {"model": os.path.basename(model), "threads": threads,
+           "rss_over_file": ours[0]["rss"] / os.path.getsize(model), "first_token_s": min(o["first"] for o in ours),
+           "token_over_read": [median([o["read"][unit] for o in ours]) for unit in range(2)]}
+    for phase, name in enumerate(PHASES):
+        row[name] = [max(o["rates"][phase][unit] for o in ours) for unit in range(2)]
+        for peer, rounds in theirs.items():
+            row[f"{name}_over_{peer}"] = [
+                median([o["rates"][phase][unit] / t[phase][unit] for o, t in zip(ours, rounds)]) for unit in range(2)]
+    return row
+
+
+def print_row(row):
+    parts = [f"{row['model']}, {row['threads']} threads:"]
+    for phase in PHASES:
+        parts.append(f"{phase} {show(row[phase])} tokens/s")
+        for key in row:
+            if key.startswith(f"{phase}_over_"):
+                parts.append(f"{row[key][0]:.2f} ({row[key][1]:.2f}) x {key.split('_over_')[1]}")
+    clock, processor = row["token_over_read"]
+    parts.append(f"a token {clock:.2f} ({processor:.2f}) x a plain read")
+    parts.append(f"peak RSS {row['rss_over_file']:.2f} x file, first token {row['first_token_s']:.2f} s")
+    print("; ".join(parts).replace(":;", ":"), flush=True)
+
+
+def main():
+    if sys.argv[1:2] == ["--llama-cpp-child"]:
+        llama_cpp_child(sys.argv[2], int(sys.argv[3]))
+        return
+    parser = argparse.ArgumentParser()
+    parser.add_argument("bin")
+    parser.add_argument("--shapes", default="smollm2-135m,smollm2-360m")
+    parser.add_argument("--types", default="q8_0,q4_0,q4_1,q4_k")
+    parser.add_argument("--threads", default="1,2")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--ik")
+    parser.add_argument("--dir", default="build/bench/shapes")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    os.makedirs(options.dir, exist_ok=True)
+    peers = peers_of(options)
+    for shape in options.shapes.split(","):
+        for kind in options.types.split(","):
+            model = os.path.join(options.dir, f"{shape}-{kind}.gguf")
+            if not os.path.exists(model):
+                subprocess.run([os.path.join(options.bin, "write_shape"), shape, model, "--type", kind], check=True)
+            for threads in map(int, options.threads.split(",")):
+                row = compare(options, peers, model, threads)
+                print(json.dumps(row), flush=True) if options.json else print_row(row)
+
+
+main()

@@ -19,6 +19,12 @@ bool fast_input_init(fast_input *in, size_t max_rows, size_t max_n_in)
     return in->q && in->meta;
 }
 
+size_t fast_input_bytes(size_t max_rows, size_t max_n_in)
+{
+    size_t blocks = max_rows * ((max_n_in + FAST_BLOCK - 1) / FAST_BLOCK);
+    return 2 * blocks * (FAST_BLOCK + 2 * sizeof(float));
+}
+
 void fast_input_fini(fast_input *in)
 {
     free(in->q);

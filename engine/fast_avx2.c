@@ -28,6 +28,14 @@ ALWAYS __m256 load_halves(const uint8_t *p)
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
 }
 
+/* Both halves of the bytes are used: each would be read from memory by itself. */
+ALWAYS __m256i load_once(const uint8_t *w)
+{
+    __m256i both = load_bytes(w);
+    SETTLE(both);
+    return both;
+}
+
 ALWAYS __m256i sum_pairs(__m256i pairs)
 {
     return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
@@ -98,7 +106,7 @@ ALWAYS void block_8(__m256i *sum, const uint8_t *w, const int8_t *q, size_t q_st
     clear(high, rows);
     UNROLL for (size_t g = 0; g < 8; g++)
     {
-        __m256i both = load_bytes(w + g * GROUP);
+        __m256i both = load_once(w + g * GROUP);
         __m256i l = low_nibbles(both), h = high_nibbles(both);
         UNROLL for (size_t r = 0; r < rows; r++)
         {
@@ -119,7 +127,7 @@ ALWAYS void block_4(__m256i *sum, const uint8_t *w, const int8_t *q, size_t q_st
     clear(sum, rows);
     UNROLL for (size_t g = 0; g < 4; g++)
     {
-        __m256i both = load_bytes(w + g * GROUP);
+        __m256i both = load_once(w + g * GROUP);
         add_unsigned(sum, low_nibbles(both), q + 4 * g, q_stride, rows);
         add_unsigned(sum, high_nibbles(both), q + 16 + 4 * g, q_stride, rows);
     }
@@ -155,7 +163,7 @@ ALWAYS void half_block_6(__m256i *sum, const uint8_t *w, const int8_t *q, size_t
     clear(sum, rows);
     UNROLL for (int g = 0; g < 4; g++)
     {
-        __m256i both = load_bytes(w + g * GROUP);
+        __m256i both = load_once(w + g * GROUP);
         __m256i v = high ? high_nibbles(both) : low_nibbles(both);
         v = _mm256_sub_epi8(_mm256_or_si256(v, upper_bits(bits, g)), _mm256_set1_epi8(32));
         add_signed(sum, v, q + 16 * high + 4 * g, q_stride, rows);

@@ -123,42 +123,58 @@ def values(count, kind):
     return b"".join(b"\x00\x20" + bytes((11 * i + j) % 256 for j in range(32)) for i in range(count // 32))
 
 
-def llama(kind=0, keys=(), without=(), with_tensor=None, width=32):
-    """One layer of a llama with 4 heads of 8, 2 key-value heads, 32 wide, 4 tokens."""
+def llama(kind=0, keys=(), without=(), with_tensor=None, width=32, arch="llama"):
+    """One layer of a llama, qwen2 or qwen3 with 4 heads of 8, 2 key-value heads, 32 wide, 4 tokens."""
     numbers = {"context_length": 16, "embedding_length": width, "block_count": 1, "feed_forward_length": 32,
                "attention.head_count": 4, "attention.head_count_kv": 2}
-    head = [NAME] + [key("llama." + name, U32, u32(v)) for name, v in numbers.items() if name not in without]
+    head = [key("general.architecture", STRING, string(arch))]
+    head += [key(f"{arch}.{name}", U32, u32(v)) for name, v in numbers.items() if name not in without]
     if "eps" not in without:
-        head.append(key("llama.attention.layer_norm_rms_epsilon", 6, struct.pack("<f", 1e-5)))
+        head.append(key(f"{arch}.attention.layer_norm_rms_epsilon", 6, struct.pack("<f", 1e-5)))
     shapes = {"token_embd": (32, 4), "output_norm": (32,), "blk.0.attn_norm": (32,), "blk.0.ffn_norm": (32,),
               "blk.0.attn_q": (32, 32), "blk.0.attn_k": (32, 16), "blk.0.attn_v": (32, 16),
               "blk.0.attn_output": (32, 32), "blk.0.ffn_gate": (32, 32), "blk.0.ffn_up": (32, 32),
               "blk.0.ffn_down": (32, 32)}
     if with_tensor:
         shapes[with_tensor] = (32,)
+    if arch == "qwen2":
+        shapes |= {f"blk.0.attn_{x}.bias": (32 if x == "q" else 16,) for x in "qkv"}
+    if arch == "qwen3":
+        shapes |= {"blk.0.attn_q_norm": (8,), "blk.0.attn_k_norm": (8,)}
     tensors, data = [], b""
     for name, dims in shapes.items():
         if name in without:
             continue
         type_ = kind if len(dims) == 2 else 0
-        tensors.append(tensor(name + ".weight", dims, type_, len(data)))
+        full = name if name.endswith(".bias") else name + ".weight"
+        tensors.append(tensor(full, dims, type_, len(data)))
         data += values(dims[0] * (dims[1] if len(dims) == 2 else 1), type_)
         data += bytes(-len(data) % 32)
     return container(head + list(keys), tensors, data)
 
 
-def scaling(name):
-    return key("llama.rope.scaling.type", STRING, string(name))
+def scaling(name, arch="llama"):
+    return key(f"{arch}.rope.scaling.type", STRING, string(name))
+
+
+def real(name, v):
+    return key(name, 6, struct.pack("<f", v))
 
 
 TEXT_MODEL_GOOD = {
     "f32": llama(), "q8_0": llama(8), "linear": llama(keys=[scaling("linear")]),
     "array": llama(8, [key("llama.feed_forward_length", ARRAY, u32(U32) + u64(1) + u32(32))],
                    ["feed_forward_length"]),
+    "qwen2": llama(8, arch="qwen2"), "qwen3": llama(8, arch="qwen3"),
+    "yarn": llama(arch="qwen2", keys=[scaling("yarn", "qwen2"), real("qwen2.rope.scaling.factor", 4)]),
 }
 TEXT_MODEL_BAD = {
     "no_down": llama(without=["blk.0.ffn_down"]), "no_eps": llama(without=["eps"]), "width": llama(width=64),
-    "extra": llama(with_tensor="blk.0.attn_q_norm"), "yarn": llama(keys=[scaling("yarn")]),
+    "extra": llama(with_tensor="blk.0.attn_q_norm"), "yarn": llama(keys=[scaling("yarn"), real("llama.rope.scaling.factor", 0)]),
+    "longrope": llama(keys=[scaling("longrope")]), "other": llama(arch="gemma3"),
+    "no_bias": llama(arch="qwen2", without=["blk.0.attn_k.bias"]),
+    "no_norm": llama(arch="qwen3", without=["blk.0.attn_q_norm"]),
+    "window": llama(keys=[key("llama.attention.sliding_window", U32, u32(8))]),
     "heads_0": llama(keys=[key("llama.attention.head_count", U32, u32(0))], without=["attention.head_count"]),
     "layers": llama(keys=[key("llama.block_count", U32, u32(-1))], without=["block_count"]),
     "kv_3": llama(keys=[key("llama.attention.head_count_kv", U32, u32(3))], without=["attention.head_count_kv"]),

@@ -332,13 +332,13 @@ static void check_bits(const char *word, tacit_trainable_kind kind, bool cached)
 static void bits_depend_on_the_unit_alone(void **state)
 {
     (void)state;
-    for (int w = 0; w < FIXTURE_WORDS; w++) {
-        if (strcmp(fixture_words[w], "tied") == 0) /* computes what the untied one does */
-            continue;
-        for (int cached = 0; cached < 2; cached++) {
-            check_bits(fixture_words[w], TACIT_TRAIN_LORA_FFA, cached);
-            check_bits(fixture_words[w], TACIT_TRAIN_LORA, cached);
-        }
+    for (int cached = 0; cached < 2; cached++) {
+        check_bits("untied", TACIT_TRAIN_LORA_FFA, cached);
+        check_bits("untied", TACIT_TRAIN_LORA, cached);
+    }
+    check_bits("untied", TACIT_TRAIN_ALL, false);
+    for (int w = FIXTURE_LLAMA; w < FIXTURE_WORDS; w++) {
+        check_bits(fixture_words[w], TACIT_TRAIN_LORA, w % 2);
         check_bits(fixture_words[w], TACIT_TRAIN_ALL, false);
     }
 }

@@ -50,8 +50,9 @@ tacit_status tacit_context_bind(tacit_context *c, const tacit_adapter *adapter,
 
 /* Appends n >= 1 rows and computes the logits of the last one. `media` is what the rows that are
  * not tokens refer to; their encoder rows must be there. TACIT_BAD_INPUT: a token outside the
- * vocabulary, a media row that is not there, positions that do not ascend, or more rows than the
- * context holds. After an error the context holds the rows it held before. */
+ * vocabulary, a media row that is not there, positions that do not ascend or are beyond the model's
+ * context length, or more rows than the context holds. After an error the context holds the rows it
+ * held before. */
 tacit_status tacit_context_feed(tacit_context *c, const tacit_row *row, size_t n,
                                 const tacit_media *media, size_t n_media,
                                 tacit_error *err) TACIT_MUST_CHECK;

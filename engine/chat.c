@@ -151,24 +151,24 @@ typedef struct span {
     size_t size;
 } span;
 
-static span strip(const char *text, size_t size)
+static span strip_ends(span s, bool left, bool right)
 {
     size_t n, end = 0;
-    while (size && (n = space_size(text)) > 0)
-        text += n, size -= n;
-    for (size_t i = 0; i < size;) {
-        n = space_size(text + i);
+    while (left && s.size && (n = space_size(s.text)) > 0)
+        s = (span){s.text + n, s.size - n};
+    for (size_t i = 0; i < s.size;) {
+        n = space_size(s.text + i);
         i += n ? n : 1;
         if (n == 0)
             end = i;
     }
-    return (span){text, end};
+    return (span){s.text, right ? end : s.size};
 }
 
 static span strip_newlines(span s)
 {
     while (s.size && s.text[0] == '\n')
-        s.text++, s.size--;
+        s = (span){s.text + 1, s.size - 1};
     while (s.size && s.text[s.size - 1] == '\n')
         s.size--;
     return s;
@@ -177,7 +177,7 @@ static span strip_newlines(span s)
 static span skip_newlines(span s)
 {
     while (s.size && s.text[0] == '\n')
-        s.text++, s.size--;
+        s = (span){s.text + 1, s.size - 1};
     return s;
 }
 
@@ -235,7 +235,7 @@ static tacit_status put_changed(rendering *r, size_t index)
     if (status == TACIT_OK && r->chat->form.thinks) {
         status = put_thinking(r, index, (const char *)text.data);
     } else if (status == TACIT_OK) {
-        span s = strip((const char *)text.data, text.size - 1);
+        span s = strip_ends((span){(const char *)text.data, text.size - 1}, true, true);
         status = put_text(r->out, s.text, s.size, trained);
     }
     tacit_wipe_free(text.data);
@@ -278,8 +278,14 @@ static tacit_status put_contents(rendering *r, size_t index)
         return put_changed(r, index);
     for (size_t i = 0; i < m->n_content && status == TACIT_OK; i++) {
         const tacit_content *c = &m->content[i];
-        status = c->kind == TACIT_CONTENT_TEXT ? put_text(r->out, c->text, strlen(c->text), trained)
-                                               : put_media(r->out, r->n_media++);
+        if (c->kind != TACIT_CONTENT_TEXT) {
+            status = put_media(r->out, r->n_media++);
+            continue;
+        }
+        span s = {c->text, strlen(c->text)};
+        if (changed && !f->thinks)
+            s = strip_ends(s, i == 0, i + 1 == m->n_content);
+        status = put_text(r->out, s.text, s.size, trained);
     }
     return status;
 }

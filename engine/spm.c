@@ -68,6 +68,7 @@ static tacit_status reserve_symbols(spm_scratch *s, size_t count)
 {
     if (count <= s->symbol_capacity)
         return TACIT_OK;
+    count += count / 2;
     tacit_wipe_free(s->symbol);
     free(s->heap);
     s->symbol = reallocarray(NULL, count, sizeof *s->symbol);
@@ -105,11 +106,11 @@ static int32_t find_piece(const tacit_tokenizer *t, const char *text, size_t siz
     return kind == TOKEN_NORMAL || kind == TOKEN_USER_DEFINED || kind == TOKEN_UNUSED ? id : -1;
 }
 
-static size_t make_symbols(const tacit_tokenizer *t, spm_scratch *s, size_t size)
+static size_t make_symbols(const tacit_tokenizer *t, spm_scratch *s, size_t from, size_t to)
 {
     size_t count = 0;
-    for (size_t at = 0; at < size; count++) {
-        size_t n = character_size(s->text + at, size - at);
+    for (size_t at = from; at < to; count++) {
+        size_t n = character_size(s->text + at, to - at);
         s->symbol[count] = (spm_symbol){.begin = (uint32_t)at,
                                         .size = (uint32_t)(n ? n : 1),
                                         .previous = count ? (uint32_t)(count - 1) : NO_SYMBOL,
@@ -212,26 +213,49 @@ static tacit_status put_unused(const tacit_tokenizer *t, const spm_scratch *s, s
     return status;
 }
 
-static tacit_status put_symbols(const tacit_tokenizer *t, const spm_scratch *s, tacit_tokens *out)
+static tacit_status put_symbols(const tacit_tokenizer *t, spm_scratch *s, tacit_tokens *out)
 {
     tacit_status status = TACIT_OK;
-    bool unknown = false;
     for (uint32_t i = 0; i != NO_SYMBOL && status == TACIT_OK; i = s->symbol[i].next) {
         const spm_symbol *symbol = &s->symbol[i];
-        bool was_unknown = unknown;
-        unknown = false;
+        bool was_unknown = s->unknown;
+        s->unknown = false;
         if (symbol->token >= 0 && t->token[symbol->token].kind == TOKEN_UNUSED && s->split)
             status = put_unused(t, s, *symbol, out);
         else if (symbol->token >= 0)
             status = tacit_tokens_push(out, symbol->token);
         else
-            unknown = !put_bytes(t, s->text + symbol->begin, symbol->size, out, &status);
-        if (unknown && !was_unknown && t->unknown >= 0)
+            s->unknown = !put_bytes(t, s->text + symbol->begin, symbol->size, out, &status);
+        if (s->unknown && !was_unknown && t->unknown >= 0)
             status = tacit_tokens_push(out, t->unknown);
     }
     return status;
 }
 
+static tacit_status encode_word(const tacit_tokenizer *t, spm_scratch *s, size_t from, size_t to,
+                                tacit_tokens *out)
+{
+    tacit_status status = reserve_symbols(s, count_symbols(s->text + from, to - from));
+    if (status != TACIT_OK)
+        return status;
+    merge(t, s, make_symbols(t, s, from, to));
+    return put_symbols(t, s, out);
+}
+
+size_t spm_next_word(const char *text, size_t size, size_t from)
+{
+    for (size_t at = from + 1; at + SPACE_BYTES <= size; at++) {
+        bool after_space = at >= from + SPACE_BYTES &&
+                           memcmp(text + at - SPACE_BYTES, escaped_space, SPACE_BYTES) == 0;
+        if (text[at] == escaped_space[0] && !after_space &&
+            memcmp(text + at, escaped_space, SPACE_BYTES) == 0)
+            return at;
+    }
+    return size;
+}
+
+/* Merging cannot cross the beginning of a word where no token does, and the order of merges in one
+ * word does not depend on other words: word by word the tokens are the same, and sooner found. */
 tacit_status spm_encode(const tacit_tokenizer *t, spm_scratch *s, const char *text, size_t size,
                         bool space_first, tacit_tokens *out)
 {
@@ -239,15 +263,17 @@ tacit_status spm_encode(const tacit_tokenizer *t, spm_scratch *s, const char *te
     size_t escaped = escaped_size(text, size, space_first);
     if (size == 0)
         return TACIT_OK;
+    s->unknown = false;
     TACIT_TRY(reserve_text(s, escaped), done);
     escape(s->text, text, size, space_first);
-    TACIT_TRY(reserve_symbols(s, count_symbols(s->text, escaped)), done);
     if (t->has_unused && !s->split)
         s->split = calloc(t->count, sizeof *s->split);
     if (t->has_unused && !s->split)
         return TACIT_NO_MEMORY;
-    merge(t, s, make_symbols(t, s, escaped));
-    status = put_symbols(t, s, out);
+    for (size_t at = 0, next; at < escaped && status == TACIT_OK; at = next) {
+        next = t->words_stay_apart ? spm_next_word(s->text, escaped, at) : escaped;
+        status = encode_word(t, s, at, next, out);
+    }
 done:
     return status;
 }

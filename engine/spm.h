@@ -13,6 +13,7 @@ typedef struct spm_scratch {
     struct merge_candidate *heap;
     uint32_t *split; /* by token: where an unused one comes apart again */
     size_t text_capacity, symbol_capacity;
+    bool unknown; /* the character before had no token */
 } spm_scratch;
 
 void spm_scratch_free(spm_scratch *s);
@@ -23,6 +24,10 @@ void spm_scratch_free(spm_scratch *s);
  * are no UTF-8 are never merged. O(n log n) in the size of the text. */
 tacit_status spm_encode(const tacit_tokenizer *t, spm_scratch *s, const char *text, size_t size,
                         bool space_first, tacit_tokens *out) TACIT_MUST_CHECK;
+
+/* Where the next word of an escaped text begins after `from`: at a U+2581 that follows another
+ * character; `size` when there is none. */
+size_t spm_next_word(const char *text, size_t size, size_t from);
 
 /* Appends the text of a token with U+2581 as spaces. */
 tacit_status spm_append_decoded(const char *text, size_t size, tacit_buffer *out) TACIT_MUST_CHECK;

@@ -38,13 +38,24 @@ static int decode_character(const tacit_tokenizer *t, const char *at, size_t lef
 
 /* ---- finding tokens ---------------------------------------------------------------------- */
 
+/* Keyed, so that no vocabulary can be made whose texts all fall into one slot: short texts by a
+ * secret multiplier (Dietzfelbinger 1997), long ones by SipHash. */
+static size_t first_slot(const tacit_tokenizer *t, const char *text, size_t size)
+{
+    uint64_t hash = 0;
+    if (size <= sizeof hash) {
+        memcpy(&hash, text, size);
+        hash = (hash + t->hash_add) * t->hash_multiply;
+    } else {
+        crypto_shorthash((uint8_t *)&hash, (const uint8_t *)text, size, t->hash_key);
+    }
+    return (size_t)(hash >> t->slot_shift);
+}
+
 int32_t *tokenizer_find_slot(const tacit_tokenizer *t, const char *text, size_t size)
 {
-    uint8_t hash[crypto_shorthash_BYTES];
-    size_t at;
-    crypto_shorthash(hash, (const uint8_t *)text, size, t->hash_key);
-    memcpy(&at, hash, sizeof at);
-    for (at &= t->slot_mask; t->slot[at] >= 0; at = (at + 1) & t->slot_mask) {
+    size_t at = first_slot(t, text, size);
+    for (; t->slot[at] >= 0; at = (at + 1) & t->slot_mask) {
         const token *found = &t->token[t->slot[at]];
         if (found->size == size && memcmp(found->text, text, size) == 0)
             break;

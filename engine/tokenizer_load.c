@@ -60,14 +60,18 @@ static tacit_status copy_texts(tacit_tokenizer *t, const gguf_file *file, tacit_
 static tacit_status index_texts(tacit_tokenizer *t, const gguf_file *file, tacit_error *err)
 {
     size_t slots = 16;
-    while (slots < 2 * t->count)
-        slots *= 2;
+    t->slot_shift = 60;
+    for (; slots < 2 * t->count; slots *= 2)
+        t->slot_shift--;
     t->slot = malloc(slots * sizeof *t->slot);
     if (!t->slot)
         return fail_memory(file, err);
     memset(t->slot, 0xff, slots * sizeof *t->slot);
     t->slot_mask = slots - 1;
     randombytes_buf(t->hash_key, sizeof t->hash_key);
+    randombytes_buf(&t->hash_add, sizeof t->hash_add);
+    randombytes_buf(&t->hash_multiply, sizeof t->hash_multiply);
+    t->hash_multiply |= 1;
     for (size_t i = 0; i < t->count; i++) {
         int32_t *slot = tokenizer_find_slot(t, t->token[i].text, t->token[i].size);
         if (*slot >= 0)
@@ -432,6 +436,10 @@ static tacit_status load_spm(tacit_tokenizer *t, const gguf_file *file, tacit_er
         TACIT_TRY(gguf_get_bool(file, "tokenizer.ggml.add_space_prefix", &t->adds_space, err),
                   done);
     TACIT_TRY(find_spm_bytes(t, file, err), done);
+    t->words_stay_apart = true;
+    for (size_t i = 0; i < t->count; i++)
+        t->words_stay_apart &=
+            spm_next_word(t->token[i].text, t->token[i].size, 0) == t->token[i].size;
     status = load_scores(t, file, err);
 done:
     return status;

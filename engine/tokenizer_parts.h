@@ -45,6 +45,8 @@ struct tacit_tokenizer {
     char *texts;
     int32_t *slot; /* ids by hash of the text, -1: empty; a power of two of them */
     size_t slot_mask;
+    unsigned slot_shift; /* 64 less the bits of the mask */
+    uint64_t hash_add, hash_multiply;
     uint8_t hash_key[crypto_shorthash_KEYBYTES];
     int32_t byte_token[256]; /* -1: the vocabulary lacks that byte */
     token_lengths whole[2];  /* [special]: what is matched as a whole */
@@ -60,6 +62,7 @@ struct tacit_tokenizer {
     /* SentencePiece */
     uint32_t *rank; /* by token: 0 has the highest score, equal scores have equal ranks */
     bool has_unused, adds_space;
+    bool words_stay_apart; /* no token has a space after another character */
 };
 
 /* The slot of a token by its text, or the empty one where it would go. */

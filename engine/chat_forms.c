@@ -228,11 +228,16 @@ static size_t find_system(const char *text, char out[CHAT_SAYS_MAX])
     return length;
 }
 
-/* Whether the template prints the BOS and nothing between it and the first turn. */
+/* Whether the template prints the BOS and nothing between it and the first turn; white space is
+ * nothing beside a mark with a minus. */
 static bool opens_with_bos(const char *text)
 {
-    const char *bos = strstr(text, "bos_token");
-    return bos && bos[9 + strspn(bos + 9, " -}")] == '{';
+    const char *bos = strstr(text, "bos_token"), *end = bos ? strstr(bos, "}}") : NULL;
+    if (!end)
+        return false;
+    const char *next = end + 2 + strspn(end + 2, " \t\n");
+    bool stripped = end[-1] == '-' || (next[0] == '{' && next[1] && next[2] == '-');
+    return *next == '{' && (next == end + 2 || stripped);
 }
 
 static tacit_status vary_chatml(chat_form *form, char says[CHAT_SAYS_MAX], const char *text,

@@ -7,6 +7,7 @@
 #include "common/file.h"
 #include "engine/example.h"
 #include "engine/image.h"
+#include "engine/model_parts.h"
 
 #include "tiny_model.h"
 

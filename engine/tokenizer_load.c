@@ -436,7 +436,7 @@ static tacit_status load_spm(tacit_tokenizer *t, const gguf_file *file, tacit_er
         TACIT_TRY(gguf_get_bool(file, "tokenizer.ggml.add_space_prefix", &t->adds_space, err),
                   done);
     TACIT_TRY(find_spm_bytes(t, file, err), done);
-    t->words_stay_apart = true;
+    t->words_stay_apart = !t->has_unused; /* which come apart the way that came last anywhere */
     for (size_t i = 0; i < t->count; i++)
         t->words_stay_apart &=
             spm_next_word(t->token[i].text, t->token[i].size, 0) == t->token[i].size;

@@ -285,7 +285,7 @@ typedef struct vocabulary {
     gguf_string merge[8];
     size_t n_merges;
     uint32_t eos;
-    bool has_bos, add_bos;
+    bool has_bos, bos_only, add_bos;
     char byte[256][3];
 } vocabulary;
 
@@ -321,14 +321,16 @@ static tacit_status load_vocabulary(const vocabulary *v, tacit_tokenizer **out, 
     gguf_file *file;
     gguf_writer *w = gguf_writer_new();
     gguf_put_string(w, "tokenizer.ggml.model", v->model, strlen(v->model));
-    gguf_put_string(w, "tokenizer.ggml.pre", v->pre, strlen(v->pre));
+    if (v->pre)
+        gguf_put_string(w, "tokenizer.ggml.pre", v->pre, strlen(v->pre));
     gguf_put_strings(w, "tokenizer.ggml.tokens", v->token, v->n_tokens);
     gguf_put_array(w, "tokenizer.ggml.token_type", GGUF_I32, v->type, v->n_types);
     gguf_put_strings(w, "tokenizer.ggml.merges", v->merge, v->n_merges);
     gguf_put_u32(w, "tokenizer.ggml.eos_token_id", v->eos);
     if (v->has_bos) {
         gguf_put_u32(w, "tokenizer.ggml.bos_token_id", 3);
-        gguf_put_bool(w, "tokenizer.ggml.add_bos_token", v->add_bos);
+        if (!v->bos_only)
+            gguf_put_bool(w, "tokenizer.ggml.add_bos_token", v->add_bos);
     }
     assert_int_equal(gguf_write_memory(w, &data, &size, err), TACIT_OK);
     gguf_writer_free(w);
@@ -513,6 +515,36 @@ static void test_bos_is_reported_only_when_it_is_to_be_added(void **state)
         assert_int_equal(load_vocabulary(v, &t, &err), TACIT_OK);
         assert_int_equal(tacit_tokenizer_bos(t), c == 2 ? 3 : -1);
         check_text(t, "abc", true, (int32_t[]){27}, 1); /* never added here */
+        tacit_tokenizer_free(t);
+    }
+    free(v);
+}
+
+/* Whether a BOS is to be added is in the file, else in the pre-tokenizer's name; a file without
+ * that is old and is read by the default one. */
+static void test_what_the_pre_tokenizer_says(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *pre;
+        bool says, add;
+        int32_t bos;
+    } cases[] = {{"llama-bpe", false, false, 3}, {"llama-bpe", true, false, -1},
+                 {"qwen2", false, false, -1},    {"qwen2", true, true, 3},
+                 {NULL, false, false, -1},       {"falcon3", false, false, 3}};
+    vocabulary *v = malloc(sizeof *v);
+    tacit_error err;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        tacit_tokenizer *t;
+        sound(v);
+        v->pre = cases[i].pre;
+        v->has_bos = true;
+        v->bos_only = !cases[i].says;
+        v->add_bos = cases[i].add;
+        assert_int_equal(load_vocabulary(v, &t, &err), TACIT_OK);
+        assert_int_equal(tacit_tokenizer_bos(t), cases[i].bos);
+        assert_int_equal(tacit_tokenizer_bos_token(t), 3);
+        check_text(t, "abc", false, (int32_t[]){27}, 1);
         tacit_tokenizer_free(t);
     }
     free(v);
@@ -843,6 +875,7 @@ int main(void)
         cmocka_unit_test(test_hostile_vocabularies),
         cmocka_unit_test(test_user_defined_tokens),
         cmocka_unit_test(test_bos_is_reported_only_when_it_is_to_be_added),
+        cmocka_unit_test(test_what_the_pre_tokenizer_says),
         cmocka_unit_test(test_a_text_beyond_the_cap_is_refused),
         cmocka_unit_test(test_threads_share_a_tokenizer),
     };

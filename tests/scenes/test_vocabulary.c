@@ -173,7 +173,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(has_768_different_tokens),   cmocka_unit_test(merges_make_the_tokens),
         cmocka_unit_test(controls_are_single_tokens), cmocka_unit_test(template_is_smolvlm),
-        cmocka_unit_test(labels_are_single_tokens),           cmocka_unit_test(text_comes_back),
+        cmocka_unit_test(labels_are_single_tokens),   cmocka_unit_test(text_comes_back),
         cmocka_unit_test(is_deterministic),
     };
     return cmocka_run_group_tests(tests, make, destroy);

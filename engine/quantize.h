@@ -32,7 +32,7 @@ typedef struct quantize_tensor {
     const gguf_tensor *from;
     const tacit_type_traits *to;     /* NULL: the bytes are copied */
     const tacit_type_traits *wanted; /* another than `to` where its blocks do not fit the rows */
-    const importance_entry *weights; /* NULL: all columns alike */
+    const importance_entry *weights; /* NULL: none */
     double error;                    /* root mean square of the change; after writing */
 } quantize_tensor;
 

@@ -25,6 +25,7 @@ struct tacit_context {
     float *logits;        /* [LOGIT_ROWS, vocab] */
     tacit_low_rank *pair; /* [n_layers * TEXT_LINEARS] of the adapter bound */
     text_pairs pairs;
+    const tacit_tap *tap;
 };
 
 static tacit_status check_spec(tacit_context *c, const tacit_context_spec *spec, tacit_error *err)
@@ -109,6 +110,7 @@ tacit_status tacit_context_bind(tacit_context *c, const tacit_adapter *adapter, 
         text_forward_init(&c->forward, &c->model->text, c->pool, c->spec.precision, c->spec.chunk,
                           c->pairs.max_rank, err);
     c->forward.pairs = adapter ? &c->pairs : NULL;
+    c->forward.tap = c->tap;
     return status;
 }
 
@@ -244,6 +246,12 @@ tacit_status tacit_context_feed_token(tacit_context *c, int32_t token, tacit_err
 const float *tacit_context_logits(const tacit_context *c)
 {
     return c->logits;
+}
+
+void tacit_context_tap(tacit_context *c, const tacit_tap *tap)
+{
+    c->tap = tap;
+    c->forward.tap = tap;
 }
 
 size_t tacit_context_rows(const tacit_context *c)

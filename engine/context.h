@@ -72,6 +72,17 @@ tacit_status tacit_context_feed_token(tacit_context *c, int32_t token,
 /* [vocab] of the last row fed; valid until the next feed. Zeros before the first. */
 const float *tacit_context_logits(const tacit_context *c);
 
+/* Sees what enters the linears: x[rows, n_in] of linear `which` (text_linear) of `layer`, called
+ * once for those that share an input, with the first of them; layer n_layers and which 0 is the
+ * output. */
+typedef struct tacit_tap {
+    void (*see)(void *ctx, size_t layer, size_t which, const float *x, size_t rows);
+    void *ctx;
+} tacit_tap;
+
+/* From now on every row fed is seen too; NULL: none. The tap outlives its use here. */
+void tacit_context_tap(tacit_context *c, const tacit_tap *tap);
+
 size_t tacit_context_rows(const tacit_context *c);
 size_t tacit_context_max_rows(const tacit_context *c);
 /* Forgets all rows but the first `rows`, so that several continuations share a prefix. Within a

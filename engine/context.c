@@ -27,6 +27,7 @@ struct tacit_context {
     text_pairs pairs;
     const fast_model *packed; /* NULL: exact precision */
     fast_packing *own;        /* where the model has no place for packed weights */
+    const tacit_tap *tap;
 };
 
 static tacit_status check_spec(tacit_context *c, const tacit_context_spec *spec, tacit_error *err)
@@ -125,6 +126,7 @@ tacit_status tacit_context_bind(tacit_context *c, const tacit_adapter *adapter, 
     tacit_status status = text_forward_init(&c->forward, &c->model->text, c->pool, c->packed,
                                             c->spec.chunk, c->pairs.max_rank, err);
     c->forward.pairs = adapter ? &c->pairs : NULL;
+    c->forward.tap = c->tap;
     return status;
 }
 
@@ -270,6 +272,12 @@ tacit_status tacit_context_feed_token(tacit_context *c, int32_t token, tacit_err
 const float *tacit_context_logits(const tacit_context *c)
 {
     return c->logits;
+}
+
+void tacit_context_tap(tacit_context *c, const tacit_tap *tap)
+{
+    c->tap = tap;
+    c->forward.tap = tap;
 }
 
 size_t tacit_context_rows(const tacit_context *c)

@@ -163,6 +163,8 @@ static void apply(text_forward *f, size_t layer, const text_linear *which, size_
     const tacit_linear *linear = f->m->layer[layer].linear;
     fast_product product[TEXT_LINEARS];
     bool refined = false;
+    if (f->tap)
+        f->tap->see(f->tap->ctx, layer, which[0], x, rows);
     for (size_t i = 0; i < count; i++) {
         const tacit_linear *l = &linear[which[i]];
         const tacit_low_rank *pair = text_pair(f->pairs, layer, which[i]);
@@ -227,6 +229,8 @@ void text_forward_layers(text_forward *f, size_t from, size_t to, kv_cache *cach
 void text_forward_logits(text_forward *f, float *logits, const float *x, size_t rows)
 {
     norm(f, f->h, x, f->m->output_norm, rows);
+    if (f->tap)
+        f->tap->see(f->tap->ctx, f->m->n_layers, 0, f->h, rows);
     if (!f->packed) {
         linear_forward(f->pool, &f->m->output, NULL, logits, f->h, rows, f->scratch);
         return;

@@ -13,16 +13,17 @@
 typedef struct text_forward {
     const tacit_text_model *m;
     tacit_pool *pool;
-    const text_pairs *pairs; /* NULL: none */
+    const text_pairs *pairs;  /* NULL: none */
     const fast_model *packed; /* NULL: exact precision */
-    size_t max_rows; /* of one call */
-    float *memory;   /* everything below */
+    const tacit_tap *tap;     /* NULL: none */
+    size_t max_rows;          /* of one call */
+    float *memory;            /* everything below */
     float *h, *q, *k, *v, *attended, *gate, *up, *turn, *scratch;
     fast_input fast;
 } text_forward;
 
-/* Plans the memory for calls of at most max_rows rows and pairs of at most max_rank. `packed` are the
- * weights of m for fast precision, which outlive this; NULL computes exactly. */
+/* Plans the memory for calls of at most max_rows rows and pairs of at most max_rank. `packed` are
+ * the weights of m for fast precision, which outlive this; NULL computes exactly. */
 tacit_status text_forward_init(text_forward *f, const tacit_text_model *m, tacit_pool *pool,
                                const fast_model *packed, size_t max_rows, size_t max_rank,
                                tacit_error *err) TACIT_MUST_CHECK;

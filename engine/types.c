@@ -2,6 +2,7 @@
 
 #include "engine/types_parts.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -122,13 +123,24 @@ static void bf16_from_f32(void *out, const float *in, size_t n)
     }
 }
 
+static float root_mean_square(const float *x, size_t n)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += (double)x[i] * (double)x[i];
+    return (float)sqrt(sum / (double)n);
+}
+
 void types_take(float *x, float *w, const float *in, const float *importance, size_t n)
 {
     float sum = 0;
     for (size_t i = 0; i < n; i++) {
         float v = in[i] > 65504 ? 65504 : in[i] < -65504 ? -65504 : in[i];
         x[i] = v == v ? v : 0;
-        w[i] = importance ? importance[i] : 1;
+    }
+    float usual = importance ? 0 : root_mean_square(x, n);
+    for (size_t i = 0; i < n; i++) {
+        w[i] = importance ? importance[i] : usual + fabsf(x[i]);
         sum += w[i];
     }
     for (size_t i = 0; i < n; i++)

@@ -36,7 +36,8 @@ typedef struct tacit_type_traits {
     void (*to_f32)(float *out, const void *in, size_t n);
     void (*from_f32)(void *out, const float *in, size_t n);
     /* Searches for scales that keep sum importance[i] (in[i] - read[i])^2 small. importance [n]
-     * holds finite numbers, none negative; NULL: all alike. NULL where nothing is to be chosen. */
+     * holds finite numbers, none negative; NULL: large values count more, by the measure of
+     * types_parts.h. fit is NULL where nothing is to be chosen. */
     void (*fit)(void *out, const float *in, const float *importance, size_t n);
 } tacit_type_traits;
 

@@ -1,9 +1,16 @@
 #include "engine/types_fit.h"
 
+#include <float.h>
 #include <stdbool.h>
 
-enum { CANDIDATES = 12, REPEATS = 6 };
-#define CANDIDATE_STEP 0.15f
+enum { CANDIDATES = 18, REPEATS = 6 };
+
+/* What a candidate differs by from the next, in whole numbers over the range [.., high]: a third of
+ * the range in all, for values at its ends that weigh little. */
+static inline float candidate_step(float high)
+{
+    return 0.2f + high * 0.01f;
+}
 
 /* To nearest, ties to even, of |v| < 2^22: adding 1.5 * 2^23 leaves no room for a fraction. */
 static inline float round_small(float v)
@@ -79,12 +86,13 @@ float types_fit_step(const float *x, const float *w, size_t n, float low, float 
     step_fit f = {.x = x, .w = w, .n = n, .low = low, .high = high};
     float largest = 0;
     for (size_t i = 0; i < n; i++)
-        largest = (x[i] < 0 ? -x[i] : x[i]) > (largest < 0 ? -largest : largest) ? x[i] : largest;
+        if (w[i] > 0 && (x[i] < 0 ? -x[i] : x[i]) > (largest < 0 ? -largest : largest))
+            largest = x[i];
     float one = largest != 0 ? 1 / largest : 0;
     if (one == 0 || one - one != 0) /* nothing, or so little that its inverse overflows */
         return 0;
     for (int c = -CANDIDATES; c <= CANDIDATES; c++) {
-        float more = (float)c * CANDIDATE_STEP;
+        float more = (float)c * candidate_step(high);
         try_step(&f, (low - more) * one);  /* the largest value becomes `low` */
         try_step(&f, (high + more) * one); /* or `high` */
     }
@@ -145,24 +153,28 @@ void types_fit_step_offset(const float *x, const float *w, size_t n, float high,
                            float *d, float *m)
 {
     line_fit f = {.x = x, .w = w, .n = n, .high = high, .not_above = not_above != 0};
-    float least = x[0], most = x[0];
+    float least = FLT_MAX, most = -FLT_MAX; /* of what counts */
     for (size_t i = 0; i < n; i++) {
-        least = x[i] < least ? x[i] : least;
-        most = x[i] > most ? x[i] : most;
+        least = w[i] > 0 && x[i] < least ? x[i] : least;
+        most = w[i] > 0 && x[i] > most ? x[i] : most;
         f.w_sum += w[i];
         f.wx_sum += w[i] * x[i];
+    }
+    if (!(f.w_sum > 0)) {
+        *d = *m = 0;
+        return;
     }
     least = not_above && least > 0 ? 0 : least;
     float inverse = most > least ? 1 / (most - least) : 0;
     *m = least;
     *d = 0;
-    if (inverse == 0 || inverse - inverse != 0 || !(f.w_sum > 0))
+    if (inverse == 0 || inverse - inverse != 0)
         return;
     f.m = least;
     f.d = (most - least) / high;
     f.error = types_fit_error(x, w, n, f.d, f.m, 0, high);
     for (int c = -CANDIDATES; c <= CANDIDATES; c++)
-        try_line(&f, (high + (float)c * CANDIDATE_STEP) * inverse, least);
+        try_line(&f, (high + (float)c * candidate_step(high)) * inverse, least);
     for (int i = 0; i < REPEATS && try_line(&f, 1 / f.d, f.m); i++)
         continue;
     *d = f.d;

@@ -2,8 +2,9 @@
  *
  * Both search: round the values by several steps around the one that spans them, solve for the
  * best step given the whole numbers, keep the best, and repeat from its solution while it gets
- * better. Exact minima would need every change of a whole number tried; on real weights the rest
- * is below 1 % of the error (tests/engine/test_types_fit.c compares with trying them all). */
+ * better. What is left to gain is a few percent of the error, where weights differ a lot
+ * (tests/engine/test_types_fit.c compares with trying every choice, and with fine grids). Values
+ * whose weight is 0 do not count at all. */
 #ifndef TACIT_ENGINE_TYPES_FIT_H
 #define TACIT_ENGINE_TYPES_FIT_H
 

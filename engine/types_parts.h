@@ -1,7 +1,7 @@
 /* The conversions behind the table of types.h, by family. Private to the types.
  *
  * to_f32 and from_f32 are those of tacit_type_traits. `_fit` chooses scales and quanta so that
- * sum importance[i] (value[i] - read[i])^2 is small; importance [n] may be NULL: all alike. */
+ * sum importance[i] (value[i] - read[i])^2 is small; importance [n] may be NULL (types_take). */
 #ifndef TACIT_ENGINE_TYPES_PARTS_H
 #define TACIT_ENGINE_TYPES_PARTS_H
 
@@ -34,7 +34,9 @@ static inline float types_inverse(float d)
 }
 
 /* Copies n values to fit: NaN becomes 0, magnitudes end at 65504. The weights w are importance
- * scaled to a mean of 1; 1 each without importance, or where all of it is 0. */
+ * scaled to a mean of 1. Without it a value weighs its magnitude plus the block's root mean square:
+ * on a real model in q4_0 that gave a divergence of 0.36, equal weights 0.43 (with importance:
+ * 0.22; importance times such a factor: 0.24). Where all is 0 the weights are 1. */
 void types_take(float *x, float *w, const float *in, const float *importance, size_t n);
 
 /* types_block.c: 32 values a block */

@@ -8,7 +8,8 @@
  * Weights are uniform, scaled so that activations stay of the size that trained models have. T is
  * any type that the engine writes (default q8_0); rows that a block does not divide get the type
  * that llama.cpp's own quantizer falls back to. The vocabulary is every byte, one merge, fillers
- * and three control tokens, so that any text is a token a byte. The same call gives the same bytes.
+ * and three control tokens, so that any text is a token a byte; chats are ChatML. The same call
+ * gives the same bytes.
  */
 #include "engine/gguf.h"
 
@@ -190,6 +191,10 @@ static void put_vocabulary(gguf_writer *w, const shape *s)
 {
     static const char *const control[CONTROLS] = {"<|endoftext|>", "<|im_start|>", "<|im_end|>"};
     static const gguf_string merge = {"\xc4\x8a \xc4\x8a", 5};
+    static const char chat[] =
+        "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + "
+        "message['content'] + '<|im_end|>' + '\\n'}}{% endfor %}{% if add_generation_prompt %}"
+        "{{ '<|im_start|>assistant\\n' }}{% endif %}";
     char(*text)[16] = calloc(s->vocab, sizeof *text);
     gguf_string *token = calloc(s->vocab, sizeof *token);
     int32_t *kind = calloc(s->vocab, sizeof *kind);
@@ -219,6 +224,7 @@ static void put_vocabulary(gguf_writer *w, const shape *s)
     gguf_put_u32(w, "tokenizer.ggml.bos_token_id", s->vocab - CONTROLS);
     gguf_put_u32(w, "tokenizer.ggml.eos_token_id", s->vocab - 1);
     gguf_put_bool(w, "tokenizer.ggml.add_bos_token", false);
+    gguf_put_string(w, "tokenizer.chat_template", chat, strlen(chat));
     free(text);
     free(token);
     free(kind);

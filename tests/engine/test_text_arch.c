@@ -1,5 +1,5 @@
-/* The architectures of text models against a naive forward in double, and what their files may
- * not be. */
+/* The architectures of text models against a naive forward in double and PyTorch's losses, and what
+ * their files may not be. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,6 +10,7 @@
 #include "engine/text_arch.h"
 #include "random_llama.h"
 #include "reference_llama.h"
+#include "train_fixture.h"
 
 static void check(tacit_status status, const tacit_error *err)
 {
@@ -210,6 +211,81 @@ static void threads_and_chunks_change_no_bit(void **state)
         free(row);
         random_file_close(&f);
     }
+}
+
+/* ---- inference against PyTorch (tests/golden/make_gradients.py) ------------------------------ */
+
+static double log_likelihood(const float *logits, size_t vocab, int32_t token)
+{
+    double sum = 0;
+    for (size_t i = 0; i < vocab; i++)
+        sum += exp((double)logits[i]);
+    return (double)logits[token] - log(sum);
+}
+
+/* Mean negative log-likelihood of the trained tokens by inference. */
+static double inferred_loss(const tacit_model *m, const tacit_adapter *adapter,
+                            const tacit_input *in)
+{
+    const tacit_context_spec spec = {.precision = TACIT_EXACT};
+    size_t vocab = m->text.vocab, trained = 0;
+    collected got = {.vocab = vocab, .logits = calloc(in->count * vocab, sizeof(float))};
+    tacit_context *c;
+    tacit_error err = {0};
+    double sum = 0;
+    check(tacit_context_new(&c, m, &spec, NULL, &err), &err);
+    check(tacit_context_bind(c, adapter, &err), &err);
+    check(
+        tacit_context_feed_all(c, in->row, in->count, in->media, in->n_media, collect, &got, &err),
+        &err);
+    for (size_t r = 1; r < in->count; r++)
+        if (in->row[r].trained) {
+            sum -= log_likelihood(got.logits + (r - 1) * vocab, vocab, in->row[r].token);
+            trained++;
+        }
+    tacit_context_free(c);
+    free(got.logits);
+    return sum / (double)trained;
+}
+
+/* Through the file that an adapter is written to. */
+static tacit_adapter *golden_adapter(const tacit_model *m, const gguf_file *golden)
+{
+    static const char path[] = TACIT_BINARY_DIR "/test-text-arch.gguf";
+    tacit_trainable_spec spec = fixture_spec(TACIT_TRAIN_LORA);
+    tacit_trainer *t = fixture_trainer(m, &spec, 32, NULL);
+    const tacit_adapter_info info = {.version = 1};
+    tacit_adapter *a;
+    tacit_error err = {0};
+    fixture_values(t, golden, "lora");
+    check(tacit_adapter_save(path, m, &spec, tacit_trainer_values(t), &info, &err), &err);
+    check(tacit_adapter_load(&a, m, path, &err), &err);
+    remove(path);
+    tacit_trainer_free(t);
+    return a;
+}
+
+/* With and without an adapter, with and without rows of a picture. */
+static void inference_gives_the_losses_of_pytorch(void **state)
+{
+    (void)state;
+    for (int w = 0; w < FIXTURE_WORDS; w++)
+        for (int cached = 0; cached < 2; cached++) {
+            tacit_model *m = fixture_model(fixture_words[w], cached);
+            gguf_file *golden = fixture_file("gradients", fixture_words[w]);
+            tacit_adapter *a = golden_adapter(m, golden);
+            for (size_t i = 0; i < 2; i++) {
+                tacit_input in = fixture_example(golden, i);
+                assert_float_equal(inferred_loss(m, NULL, &in),
+                                   gguf_array_number(golden, "all.loss", i), 1e-5);
+                assert_float_equal(inferred_loss(m, a, &in),
+                                   gguf_array_number(golden, "lora.loss", i), 1e-5);
+                fixture_example_free(&in);
+            }
+            tacit_adapter_free(a);
+            gguf_close(golden);
+            fixture_model_free(m);
+        }
 }
 
 /* ---- refusals: each names file, architecture and what is wrong ------------------------------ */
@@ -433,6 +509,7 @@ int main(void)
         cmocka_unit_test(odd_heads),
         cmocka_unit_test(stretched_contexts),
         cmocka_unit_test(threads_and_chunks_change_no_bit),
+        cmocka_unit_test(inference_gives_the_losses_of_pytorch),
         cmocka_unit_test(what_is_not_supported_is_named_with_what_is),
         cmocka_unit_test(tensors_of_each_architecture),
         cmocka_unit_test(keys_that_would_change_answers),

@@ -202,7 +202,7 @@ static void test_types_without_arithmetic(void **state)
     static const struct {
         uint32_t type;
         const char *name;
-    } types[] = {{6, "q5_0"}, {7, "q5_1"}};
+    } types[] = {{20, "iq4_nl"}, {39, "mxfp4"}};
     static const char *const tensors[] = {"blk.1.ffn_down.weight", "token_embd.weight"};
     random_llama m = random_llama_usual();
     for (size_t i = 0; i < 4; i++) {

@@ -55,31 +55,49 @@ static void head_backward(void *ctx, size_t h, size_t thread)
     float *ds = attention + AUDIO_QUERIES * s->positions;
     for (size_t first = 0; first < n; first += AUDIO_QUERIES) {
         size_t m = n - first < AUDIO_QUERIES ? n - first : AUDIO_QUERIES, from = first * width + at;
-        matrix_block dv = {p->dv + at,
-                           width,
-                           attention,
-                           n,
-                           p->dmixed + from,
-                           width,
-                           n,
-                           head,
-                           m,
+        bool more = first > 0;
+        const float *dy = p->dmixed + from;
+        matrix_block dv = {.y = p->dv + at,
+                           .y_stride = width,
+                           .x = attention,
+                           .x_stride = n,
+                           .w = dy,
+                           .w_stride = width,
+                           .m = n,
+                           .n = head,
+                           .k = m,
                            .transpose_x = true,
-                           .accumulate = first > 0};
-        matrix_block dp = {ds, n,    p->dmixed + from,   width, w->b->v + at, width, m,
-                           n,  head, .transpose_w = true};
-        matrix_block dq = {p->dq + from, width, ds, n, w->b->k + at, width, m, head, n};
-        matrix_block dk = {p->dk + at,
-                           width,
-                           ds,
-                           n,
-                           w->b->q + from,
-                           width,
-                           n,
-                           head,
-                           m,
+                           .accumulate = more};
+        matrix_block dp = {.y = ds,
+                           .y_stride = n,
+                           .x = dy,
+                           .x_stride = width,
+                           .w = w->b->v + at,
+                           .w_stride = width,
+                           .m = m,
+                           .n = n,
+                           .k = head,
+                           .transpose_w = true};
+        matrix_block dq = {.y = p->dq + from,
+                           .y_stride = width,
+                           .x = ds,
+                           .x_stride = n,
+                           .w = w->b->k + at,
+                           .w_stride = width,
+                           .m = m,
+                           .n = head,
+                           .k = n};
+        matrix_block dk = {.y = p->dk + at,
+                           .y_stride = width,
+                           .x = ds,
+                           .x_stride = n,
+                           .w = w->b->q + from,
+                           .w_stride = width,
+                           .m = n,
+                           .n = head,
+                           .k = m,
                            .transpose_x = true,
-                           .accumulate = first > 0};
+                           .accumulate = more};
         audio_attend(s, w->b, n, h, first, m, attention);
         matrix_block_run(&dv);
         matrix_block_run(&dp);

@@ -329,8 +329,10 @@ static tacit_status decode_all(decoding *d)
     if (s->frames && at != s->frames)
         return corrupt(d, at);
     TACIT_TRY(take_block(d, 0, true), done);
-    if (d->count == 0)
+    if (at == 0)
         status = tacit_fail(d->err, TACIT_BAD_INPUT, "%s: no samples in it", s->name);
+    else if (d->count == 0) /* a part of one sample at this rate */
+        status = append(d, &(float){0}, 1);
 done:
     return status;
 }
@@ -374,12 +376,13 @@ tacit_status audio_file_decode(float **samples, size_t *count, const void *data,
                                const char *name, size_t max_samples, tacit_error *err)
 {
     sound s = {.name = name};
-    /* One more than wanted: a length is rounded where the rate changes. */
-    decoding d = {.sound = &s, .max_samples = max_samples + 1, .err = err};
+    decoding d = {.sound = &s, .err = err};
     tacit_status status;
     *samples = NULL;
     *count = 0;
     TACIT_TRY(judge(&s, data, size, max_samples, err), done);
+    /* A length is rounded where the rate changes. */
+    d.max_samples = max_samples + (s.rate != AUDIO_RATE);
     TACIT_TRY(start(&d), done);
     TACIT_TRY(decode_all(&d), done);
     *samples = d.out;

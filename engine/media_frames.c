@@ -83,8 +83,8 @@ static tacit_status cut_tiles(tacit_image *frame, const tacit_image *large, uint
 {
     tacit_status status = TACIT_OK;
     for (uint32_t i = 0; i < rows * cols && status == TACIT_OK; i++)
-        status = tacit_image_crop(&frame[i], large, i % cols * size, i / cols * size, size, size,
-                                  err);
+        status =
+            tacit_image_crop(&frame[i], large, i % cols * size, i / cols * size, size, size, err);
     return status;
 }
 
@@ -104,15 +104,15 @@ tacit_status media_frames_cut(tacit_image *frame, const tacit_image *picture, me
     tacit_status status = TACIT_OK;
     memset(frame, 0, (tiles + 1) * sizeof *frame);
     if (grid.first[0] > 0) {
-        TACIT_TRY(tacit_image_resize(&first, picture, grid.first[0], grid.first[1], TILE_FILTER,
-                                     err),
-                  done);
+        TACIT_TRY(
+            tacit_image_resize(&first, picture, grid.first[0], grid.first[1], TILE_FILTER, err),
+            done);
         from = overview = &first;
     }
     if (tiles > 0) {
-        TACIT_TRY(tacit_image_resize(&large, from, grid.cols * size, grid.rows * size, TILE_FILTER,
-                                     err),
-                  done);
+        TACIT_TRY(
+            tacit_image_resize(&large, from, grid.cols * size, grid.rows * size, TILE_FILTER, err),
+            done);
         TACIT_TRY(cut_tiles(frame, &large, grid.rows, grid.cols, size, err), done);
         if (grid.first[0] > 0)
             overview = &large;
@@ -188,8 +188,8 @@ tacit_status media_frame_padded(tacit_image *frame, const tacit_image *picture,
         TACIT_TRY(narrow_strip(&narrow, picture, row,
                                side - row < STRIP_ROWS ? side - row : STRIP_ROWS, colour, err),
                   done);
-    status = tacit_image_resize(frame, &narrow, shape->image_size, shape->image_size, MLP_FILTER,
-                                err);
+    status =
+        tacit_image_resize(frame, &narrow, shape->image_size, shape->image_size, MLP_FILTER, err);
 done:
     tacit_image_free(&narrow);
     return status;
@@ -218,25 +218,54 @@ done:
     return status;
 }
 
+/* frame[n] of one picture of `extent`, or one frame alone. */
+static tacit_status prepare(tacit_media *out, const tacit_image *frame, size_t n,
+                            const uint32_t extent[2], size_t n_rows, const vision_shape *shape,
+                            tacit_error *err)
+{
+    size_t values = (size_t)3 * frame->width * frame->height;
+    const uint32_t size[2] = {frame->width, frame->height};
+    tacit_span part[MEDIA_MAX_FRAMES + 4];
+    for (size_t i = 0; i < n; i++)
+        part[i] = (tacit_span){frame[i].rgb, values};
+    part[n] = (tacit_span){(const uint8_t *)size, sizeof size};
+    part[n + 1] = (tacit_span){(const uint8_t *)shape->mean, sizeof shape->mean};
+    part[n + 2] = (tacit_span){(const uint8_t *)shape->std, sizeof shape->std};
+    part[n + 3] = (tacit_span){(const uint8_t *)extent, 2 * sizeof *extent};
+    *out = (tacit_media){.modality = TACIT_MODALITY_IMAGE,
+                         .dim = {(uint32_t)(3 * n), frame->height, frame->width},
+                         .extent = {extent[0], extent[1]},
+                         .n_rows = n_rows};
+    out->values = calloc(n, values * sizeof *out->values);
+    if (!out->values)
+        return tacit_fail(err, TACIT_NO_MEMORY, "no memory for %zu frames of %u x %u", n,
+                          frame->width, frame->height);
+    for (size_t i = 0; i < n; i++)
+        tacit_image_planes(out->values + i * values, &frame[i], shape->mean, shape->std);
+    tacit_digest_parts(out->digest, "tacit-frame-1", part, n + (extent[0] ? 4 : 3));
+    return TACIT_OK;
+}
+
 tacit_status media_prepare(tacit_media *out, const tacit_image *frame, const vision_shape *shape,
                            tacit_error *err)
 {
-    size_t pixels = (size_t)frame->width * frame->height;
-    const uint32_t size[2] = {frame->width, frame->height};
-    const tacit_span parts[] = {
-        {frame->rgb, 3 * pixels},
-        {(const uint8_t *)size, sizeof size},
-        {(const uint8_t *)shape->mean, sizeof shape->mean},
-        {(const uint8_t *)shape->std, sizeof shape->std},
-    };
-    *out = (tacit_media){.modality = TACIT_MODALITY_IMAGE,
-                         .dim = {3, frame->height, frame->width},
-                         .n_rows = shape->rows};
-    out->values = malloc(3 * pixels * sizeof *out->values);
-    if (!out->values)
-        return tacit_fail(err, TACIT_NO_MEMORY, "no memory for a picture of %u x %u", frame->width,
-                          frame->height);
-    tacit_image_planes(out->values, frame, shape->mean, shape->std);
-    tacit_digest_parts(out->digest, "tacit-frame-1", parts, sizeof parts / sizeof parts[0]);
-    return TACIT_OK;
+    const uint32_t alone[2] = {0, 0};
+    return prepare(out, frame, 1, alone, shape->rows, shape, err);
+}
+
+tacit_status media_prepare_picture(tacit_media *out, const tacit_image *picture,
+                                   const vision_shape *shape, bool alone, tacit_error *err)
+{
+    tacit_image frame[MEDIA_MAX_FRAMES];
+    vision_arrangement a;
+    bool cut = alone && shape->cut == VISION_CUT_ANYRES;
+    const uint32_t extent[2] = {cut ? picture->width : 0, cut ? picture->height : 0};
+    vision_arrange(&a, shape, extent[0], extent[1]);
+    tacit_status status = cut ? media_frames_arranged(frame, picture, &a, shape, err)
+                              : media_frame_padded(frame, picture, shape, err);
+    if (status != TACIT_OK)
+        return status;
+    status = prepare(out, frame, a.frames, extent, a.total, shape, err);
+    drop_frames(frame, a.frames);
+    return status;
 }

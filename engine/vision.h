@@ -89,6 +89,12 @@ const vision_shape *vision_get_shape(const tacit_vision *v);
 size_t vision_tensor_count(const tacit_vision *v);
 const vision_tensor *vision_tensor_at(const tacit_vision *v, size_t i);
 
+/* The learned newline row among the tensors, or vision_tensor_count where the shape has none.
+ * vision_forward and vision_backward leave it to vision_picture.h. */
+size_t vision_newline(const tacit_vision *v);
+/* Its values [out_width] in the file; NULL where the shape has none. */
+const float *vision_newline_values(const tacit_vision *v);
+
 typedef struct vision_pass vision_pass;
 
 /* Buffers for up to `max_images` pictures a call. With `train` the activations that

@@ -530,3 +530,13 @@ const vision_tensor *vision_tensor_at(const tacit_vision *v, size_t i)
 {
     return &v->tensor[i];
 }
+
+size_t vision_newline(const tacit_vision *v)
+{
+    return v->newline == VISION_ABSENT ? v->count : v->newline;
+}
+
+const float *vision_newline_values(const tacit_vision *v)
+{
+    return v->newline == VISION_ABSENT ? NULL : v->plain[v->newline];
+}

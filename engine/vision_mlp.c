@@ -2,14 +2,13 @@
  *
  * GELU is that of the models, by erf (torch.nn.GELU; "gelu" in their configurations). Other engines
  * take the tanh form, which differs by up to 5e-4. */
+#include "engine/media_layout.h"
 #include "engine/vision_projector.h"
 
 #include <math.h>
 #include <string.h>
 
 enum { MM0, MM0_BIAS, MM2, MM2_BIAS };
-
-#define MAX_FRAME_GRID 8 /* tiles a side */
 
 static const vision_activation *gelu(void)
 {
@@ -28,10 +27,10 @@ static tacit_status read_pinpoints(vision_loader *t, size_t count)
     for (size_t i = 0; i < count; i++) {
         double v = gguf_array_number(t->file, key, i);
         double tiles = v / s->image_size;
-        if (!(tiles >= 1 && tiles <= MAX_FRAME_GRID) || tiles != floor(tiles))
+        if (!(tiles >= 1 && tiles <= MEDIA_MAX_GRID) || tiles != floor(tiles))
             return tacit_fail(t->err, TACIT_BAD_INPUT,
                               "%s: %s[%zu] is %g: expected 1 to %d times the image size %u",
-                              gguf_name(t->file), key, i, v, MAX_FRAME_GRID, s->image_size);
+                              gguf_name(t->file), key, i, v, MEDIA_MAX_GRID, s->image_size);
         s->pinpoint[i / 2][i % 2] = (uint32_t)v;
     }
     s->pinpoints = (uint32_t)(count / 2);

@@ -1,9 +1,15 @@
 #!/usr/bin/env python3
-"""Writes vision_torch.h: rows and gradients of the towers `small` and `small_mlp` of test_vision.c,
-computed by PyTorch in float64. The loss is the sum of rows times fixed numbers.
+"""Writes vision_torch.h, rows and gradients of the towers `small` and `small_mlp` of test_vision.c
+(the loss is the sum of rows times fixed numbers), and vision_joined.h, joined features of
+test_vision_picture.c: all computed by PyTorch in float64.
 
-usage: make_vision.py > vision_torch.h     (needs torch)
+usage: make_vision.py FOLDER     (needs torch; writes vision_torch.h and vision_joined.h)
 """
+import contextlib
+import math
+import os
+import sys
+
 import torch
 import torch.nn.functional as F
 
@@ -99,6 +105,53 @@ def mlp():
     return tower, F.linear(F.gelu(F.linear(x, *first)), *second)
 
 
+def join(frames, newline, grid, tiles, size, max_tiles):
+    """Features [1 + tiles, grid^2, width] of a picture of size = (width, height), joined as
+    LLaVA-OneVision does it: stitched, cut to the picture, scaled down, closed row by row."""
+    rows, cols = tiles
+    x = frames[1:].reshape(rows, cols, grid, grid, -1).permute(4, 0, 2, 1, 3)
+    x = x.reshape(-1, rows * grid, cols * grid)
+    width, height = size
+    if width / height > x.shape[2] / x.shape[1]:
+        pad = (x.shape[1] - int(round(height * (x.shape[2] / width), 7))) // 2
+        x = x[:, pad:x.shape[1] - pad]
+    else:
+        pad = (x.shape[2] - int(round(width * (x.shape[1] / height), 7))) // 2
+        x = x[:, :, pad:x.shape[2] - pad]
+    ratio = math.sqrt(x.shape[1] * x.shape[2] / (max_tiles * grid ** 2))
+    if ratio > 1.1:
+        smaller = [int(x.shape[1] // ratio), int(x.shape[2] // ratio)]
+        x = F.interpolate(x[None], smaller, mode="bilinear", align_corners=False)[0]
+    x = torch.cat((x, newline[:, None, None].expand(-1, x.shape[1], 1)), -1)
+    return torch.cat((frames[0], x.flatten(1).T))
+
+
+def best(size, pixels=8, most=3):
+    """Rows and columns of tiles: the most of the picture, then the least waste."""
+    width, height = size
+    found = (-1, 0), None
+    for rows in range(1, most + 1):
+        for cols in range(1, most + 1):
+            scale = min(cols * pixels / width, rows * pixels / height)
+            shown = min(int(width * scale) * int(height * scale), width * height)
+            found = max(found, ((shown, shown - rows * cols * pixels ** 2), (rows, cols)), key=lambda x: x[0])
+    return found[1]
+
+
+JOINED = (9, 7), (30, 8), (8, 30), (50, 49), (24, 17), (7, 7), (1, 40), (16, 15), (23, 11)
+
+
+def joined():
+    """Tiles of 8 pixels, 3 x 3 features of 2 values, up to 3 x 3 tiles, of which 4 are too many."""
+    out = []
+    for size in JOINED:
+        rows, cols = best(size)
+        n = 1 + rows * cols
+        frames, newline = uniform(1, n * 9 * 2).reshape(n, 9, 2), uniform(2, 2)
+        out.append(join(frames, newline, 3, (rows, cols), size, 3))
+    return out
+
+
 def array(name, values):
     print(f"static const double {name}[] = {{")
     values = values.flatten().tolist()
@@ -118,7 +171,25 @@ def write(name, tower, rows):
     print("};")
 
 
-print("/* Made by make_vision.py; see there. */")
-print("typedef struct torch_tensor {\n    const double *values;\n    size_t count;\n} torch_tensor;")
-write("idefics3", *idefics3())
-write("mlp", *mlp())
+def towers():
+    print("/* Made by make_vision.py; see there. */")
+    print("typedef struct torch_tensor {\n    const double *values;\n    size_t count;\n} torch_tensor;")
+    write("idefics3", *idefics3())
+    write("mlp", *mlp())
+
+
+def joins():
+    cases = joined()
+    print("/* Made by make_vision.py; see there. */")
+    for i, rows in enumerate(cases):
+        array(f"joined_{i}", rows)
+    print("static const struct {\n    unsigned width, height, rows, cols, total;\n"
+          "    const double *values;\n} joined[] = {")
+    for i, size in enumerate(JOINED):
+        print("    {%d, %d, %d, %d, %d, joined_%d}," % (*size, *best(size), len(cases[i]), i))
+    print("};")
+
+
+for name, make in (("vision_torch.h", towers), ("vision_joined.h", joins)):
+    with open(os.path.join(sys.argv[1], name), "w") as out, contextlib.redirect_stdout(out):
+        make()

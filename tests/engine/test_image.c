@@ -253,7 +253,28 @@ static void test_jpeg_of_many_scans_is_refused(void **state)
     free(file);
 }
 
-int main(void)
+/* Resizes the pattern as each line of standard input asks: filter, width, height, and the new ones;
+ * writes the pixels. */
+static int print_resized(void)
+{
+    unsigned filter, width, height, to_width, to_height;
+    while (scanf("%u %u %u %u %u", &filter, &width, &height, &to_width, &to_height) == 5) {
+        tacit_image in = pattern(width, height), out;
+        tacit_error err = {0};
+        if (filter > TACIT_IMAGE_LANCZOS ||
+            tacit_image_resize(&out, &in, to_width, to_height, (tacit_image_filter)filter, &err) !=
+                TACIT_OK) {
+            fprintf(stderr, "test_image: %s\n", err.message);
+            return 1;
+        }
+        fwrite(out.rgb, 3, (size_t)to_width * to_height, stdout);
+        tacit_image_free(&in);
+        tacit_image_free(&out);
+    }
+    return 0;
+}
+
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_decoding_agrees_with_pillow),
@@ -268,5 +289,7 @@ int main(void)
         cmocka_unit_test(test_jpeg_bomb_is_refused_by_its_header),
         cmocka_unit_test(test_jpeg_of_many_scans_is_refused),
     };
+    if (argc > 1 && strcmp(argv[1], "resize") == 0)
+        return print_resized();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,6 +16,7 @@
 #include <jpeglib.h>
 
 #include "../golden/pictures_pillow.h"
+#include "../golden/resized_pillow.h"
 
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])
 
@@ -63,6 +64,31 @@ static void test_resizing_agrees_with_pillow(void **state)
             if (out.rgb[p] != resized[i].rgb[p])
                 fail_msg("case %zu: value %zu is %d, Pillow has %d", i, p, out.rgb[p],
                          resized[i].rgb[p]);
+        tacit_image_free(&in);
+        tacit_image_free(&out);
+    }
+}
+
+static unsigned long long fnv(const uint8_t *data, size_t size)
+{
+    unsigned long long h = 0xcbf29ce484222325;
+    for (size_t i = 0; i < size; i++)
+        h = (h ^ data[i]) * 0x100000001b3;
+    return h;
+}
+
+/* Larger ones to the last bit. */
+static void test_resizing_equals_pillow(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT(digested); i++) {
+        tacit_image in = pattern(digested[i].width, digested[i].height), out;
+        assert_int_equal(tacit_image_resize(&out, &in, digested[i].to_width, digested[i].to_height,
+                                            digested[i].filter, NULL),
+                         TACIT_OK);
+        if (fnv(out.rgb, (size_t)out.width * out.height * 3) != digested[i].digest)
+            fail_msg("filter %d, %u x %u to %u x %u: other pixels than Pillow's",
+                     (int)digested[i].filter, in.width, in.height, out.width, out.height);
         tacit_image_free(&in);
         tacit_image_free(&out);
     }
@@ -279,6 +305,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_decoding_agrees_with_pillow),
         cmocka_unit_test(test_resizing_agrees_with_pillow),
+        cmocka_unit_test(test_resizing_equals_pillow),
         cmocka_unit_test(test_resizing_refuses_sizes),
         cmocka_unit_test(test_planes),
         cmocka_unit_test(test_truncated_anywhere_is_refused),

@@ -99,7 +99,8 @@ typedef struct vision_pass vision_pass;
 
 /* Buffers for up to `max_images` pictures a call. With `train` the activations that
  * vision_backward needs are kept: all of them when they fit in 32 MiB a pass, else the inputs of
- * layers, from which the rest is computed again bit for bit. `pool` may be NULL; the pass does not
+ * layers, from which the rest is computed again bit for bit. What this takes is judged first:
+ * TACIT_NO_MEMORY says how much it is and how much there is. `pool` may be NULL; the pass does not
  * own it. */
 tacit_status vision_pass_new(vision_pass **out, const tacit_vision *v, size_t max_images,
                              bool train, tacit_pool *pool, tacit_error *err) TACIT_MUST_CHECK;

@@ -4,8 +4,10 @@
 #include "engine/vision_projector.h"
 
 #include "common/bytes.h"
+#include "common/memory_limit.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -127,11 +129,34 @@ static size_t kept_bytes(const tacit_vision *v, size_t images)
     return a.used * sizeof(float) * v->shape.layers * images;
 }
 
+/* Judges what the plan takes before it is taken. */
+static tacit_status make_arena(vision_pass *p, tacit_error *err)
+{
+    planner a = {0};
+    char what[96];
+    size_t bytes;
+    plan(p, &a);
+    if (!tacit_mul_size(a.used, sizeof(float), &bytes))
+        return TACIT_NO_MEMORY;
+    snprintf(what, sizeof what, "%s %zu pictures of %u x %u pixels at a time",
+             p->train ? "training on" : "encoding", p->max_images, p->v->shape.image_size,
+             p->v->shape.image_size);
+    tacit_status status =
+        tacit_memory_require(bytes, what, "give fewer pictures, or a smaller tower", err);
+    if (status != TACIT_OK)
+        return status;
+    p->arena = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    if (!p->arena)
+        return tacit_fail(err, TACIT_NO_MEMORY, "no memory for %s", what);
+    a = (planner){.base = p->arena};
+    plan(p, &a);
+    return TACIT_OK;
+}
+
 tacit_status vision_pass_new(vision_pass **out, const tacit_vision *v, size_t max_images,
                              bool train, tacit_pool *pool, tacit_error *err)
 {
-    planner a = {0};
-    size_t bytes;
+    tacit_status status = TACIT_NO_MEMORY;
     *out = NULL;
     vision_pass *p = calloc(1, sizeof *p);
     if (!p || max_images == 0 || max_images > 65536)
@@ -143,18 +168,15 @@ tacit_status vision_pass_new(vision_pass **out, const tacit_vision *v, size_t ma
     p->block = calloc(p->keep_all ? max_images * v->shape.layers : 1, sizeof *p->block);
     if (!p->pixels || !p->weight || !p->block)
         goto fail;
-    plan(p, &a);
-    if (!tacit_mul_size(a.used, sizeof(float), &bytes) ||
-        !(p->arena = aligned_alloc(64, (bytes + 63) / 64 * 64)))
-        goto fail;
-    a = (planner){.base = p->arena};
-    plan(p, &a);
-    *out = p;
-    return TACIT_OK;
+    status = make_arena(p, err);
+    if (status == TACIT_OK)
+        *out = p;
+    else
+        vision_pass_free(p);
+    return status;
 fail:
     vision_pass_free(p);
-    return tacit_fail(err, TACIT_NO_MEMORY, "no memory to encode %zu pictures at a time",
-                      max_images);
+    return tacit_fail(err, status, "no memory to encode %zu pictures at a time", max_images);
 }
 
 void vision_pass_free(vision_pass *p)

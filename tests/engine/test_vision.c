@@ -467,6 +467,22 @@ static void test_stand_ins(void **state)
         check_stand_ins(smalls[i]);
 }
 
+static void test_memory_is_judged_first(void **state)
+{
+    (void)state;
+    reference_spec spec = small_siglip;
+    spec.image = 128, spec.width = 64, spec.ff = 64; /* 4096 patches */
+    tower t = make_tower(&spec);
+    tacit_error err = {0};
+    vision_pass *pass;
+    assert_int_equal(vision_pass_new(&pass, t.v, 65536, true, NULL, &err), TACIT_NO_MEMORY);
+    assert_null(pass);
+    assert_non_null(strstr(err.message, "GiB are available"));
+    assert_int_equal(vision_pass_new(&pass, t.v, 1, true, NULL, &err), TACIT_OK);
+    vision_pass_free(pass);
+    free_tower(&t);
+}
+
 /* Files that must be refused: a key of the small tower put otherwise. The writer refuses a key put
  * twice, so the changed key comes first and the others are copied around it. */
 static const struct {
@@ -688,6 +704,7 @@ int main(void)
         cmocka_unit_test(test_bitwise_the_same),
         cmocka_unit_test(test_partial_gradients),
         cmocka_unit_test(test_stand_ins),
+        cmocka_unit_test(test_memory_is_judged_first),
         cmocka_unit_test(test_wrong_numbers_are_refused),
         cmocka_unit_test(test_wrong_kinds_are_refused),
         cmocka_unit_test(test_wrong_channel_numbers_are_refused),

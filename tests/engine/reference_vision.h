@@ -29,6 +29,11 @@ typedef enum reference_act {
     REFERENCE_SILU
 } reference_act;
 
+static inline double reference_gelu(double x)
+{
+    return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+
 static inline double reference_activate(reference_act act, double x)
 {
     switch (act) {
@@ -39,7 +44,7 @@ static inline double reference_activate(reference_act act, double x)
     case REFERENCE_SILU:
         return x / (1 + exp(-x));
     default:
-        return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+        return reference_gelu(x);
     }
 }
 
@@ -295,8 +300,8 @@ static inline void reference_put_matrix(gguf_writer *w, uint32_t *t, const char 
     reference_put(w, (*t)++, name, 2, ne, type, scale, 0);
 }
 
-static inline void reference_put_block(gguf_writer *w, uint32_t *t, const reference_spec *s,
-                                       uint32_t l)
+static inline void reference_put_tower_block(gguf_writer *w, uint32_t *t, const reference_spec *s,
+                                             uint32_t l)
 {
     static const char *const names[] = {"ln1",      "attn_q", "attn_k", "attn_v",
                                         "attn_out", "ln2",    "ffn_up", "ffn_down"};
@@ -353,7 +358,7 @@ static inline void reference_tensors(gguf_writer *w, const reference_spec *s)
     if (s->pre_ln)
         reference_put_norm(w, &t, "v.pre_ln", s->width);
     for (uint32_t l = 0; l < s->layers; l++)
-        reference_put_block(w, &t, s, l);
+        reference_put_tower_block(w, &t, s, l);
     if (!s->mlp || s->post_ln)
         reference_put_norm(w, &t, "v.post_ln", s->width);
     reference_put_projector(w, &t, s);

@@ -201,7 +201,7 @@ def main():
     os.makedirs(FOLDER, exist_ok=True)
     good = sum(check(name, s) for name, s in SHAPES.items())
     print(f"{good} passed, {len(SHAPES) - good} failed")
-    return good != len(SHAPES)
+    return int(good != len(SHAPES))
 
 
 sys.exit(main())

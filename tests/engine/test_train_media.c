@@ -282,7 +282,15 @@ static void check_kind(tacit_trainable_kind kind, size_t entries, size_t samples
     tacit_trainable_spec spec = {.kind = kind};
     tacit_trainer *t = fixture_trainer(s.model, &spec, 40, NULL);
     const tacit_layout *l = tacit_trainer_layout(t);
-    ref_model text = {32, 2, 4, 2, 8, 64, 48, (double)1e-5f, 10000, 0, NULL, NULL, 0};
+    ref_model text = {.width = 32,
+                      .layers = 2,
+                      .heads = 4,
+                      .kv_heads = 2,
+                      .head = 8,
+                      .ff = 64,
+                      .vocab = 48,
+                      .eps = (double)1e-5f,
+                      .base = 10000};
     naive_encoders n = load_naive(s.model);
     link_examples(&s);
     tacit_unit unit = {s.example, EXAMPLES};

@@ -149,7 +149,7 @@ static void put_rows(tacit_image *to, uint32_t x, uint32_t y, const tacit_image 
 }
 
 /* The part [row, row + n) of the square around a picture, scaled along rows, to those rows of
- * `narrow`. */
+ * `narrow`, which is of the colour. */
 static tacit_status narrow_strip(tacit_image *narrow, const tacit_image *picture, uint32_t row,
                                  uint32_t n, const uint8_t colour[3], tacit_error *err)
 {
@@ -159,9 +159,10 @@ static tacit_status narrow_strip(tacit_image *narrow, const tacit_image *picture
     uint32_t to = row + n < top + picture->height ? row + n : top + picture->height;
     tacit_image strip = {0}, scaled = {0};
     tacit_status status;
+    if (from >= to)
+        return TACIT_OK; /* one colour, as `narrow` has it already */
     TACIT_TRY(make_plain(&strip, side, n, colour, err), done);
-    if (from < to)
-        put_rows(&strip, left, from - row, picture, from - top, to - from);
+    put_rows(&strip, left, from - row, picture, from - top, to - from);
     TACIT_TRY(tacit_image_resize(&scaled, &strip, narrow->width, n, MLP_FILTER, err), done);
     put_rows(narrow, 0, row, &scaled, 0, n);
 done:

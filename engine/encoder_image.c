@@ -131,7 +131,7 @@ typedef struct image_pass {
     bool one_by_one;
     size_t row_values, plane_values; /* of one frame */
     const float **pixels;
-    float *rows;            /* [max_media, or frames of one and one more, row_values] */
+    float *rows;            /* [max_media, or frames of one and one more, row_values], or NULL */
     const float **weights;  /* [tensors], of the last forward */
     vision_arrangement *at; /* [max_media], of the last forward */
     size_t n;
@@ -168,6 +168,7 @@ static tacit_status image_pass_new(void **out, const void *self, size_t max_medi
     const vision_shape *s = vision_get_shape(self);
     tacit_status status = TACIT_NO_MEMORY;
     image_pass *p = calloc(1, sizeof *p);
+    bool direct = false; /* the rows of one frame need no copy */
     *out = NULL;
     if (p) {
         p->vision = self;
@@ -175,12 +176,14 @@ static tacit_status image_pass_new(void **out, const void *self, size_t max_medi
         p->row_values = (size_t)s->rows * s->out_width;
         p->plane_values = (size_t)3 * s->image_size * s->image_size;
         p->pixels = calloc(max_media, sizeof *p->pixels);
-        p->rows =
-            calloc(p->one_by_one ? most_frames(s) + 1 : max_media, p->row_values * sizeof *p->rows);
+        direct = !p->one_by_one && !s->newline && max_media == 1;
+        if (!direct)
+            p->rows = calloc(p->one_by_one ? most_frames(s) + 1 : max_media,
+                             p->row_values * sizeof *p->rows);
         p->weights = calloc(vision_tensor_count(self), sizeof *p->weights);
         p->at = calloc(max_media, sizeof *p->at);
     }
-    if (!p || !p->pixels || !p->rows || !p->weights || !p->at)
+    if (!p || !p->pixels || (!direct && !p->rows) || !p->weights || !p->at)
         tacit_fail(err, status, "no memory for %zu pictures", max_media);
     else
         status = vision_pass_new(&p->pass, self, p->one_by_one ? 1 : max_media, train, pool, err);
@@ -226,6 +229,10 @@ static void image_forward(void *pass, const float *const *weights, const tacit_m
         forward_one_by_one(p, rows);
         return;
     }
+    if (!p->rows) {
+        vision_forward(p->pass, p->weights, p->pixels, n, rows[0]);
+        return;
+    }
     vision_forward(p->pass, p->weights, p->pixels, n, p->rows);
     for (size_t i = 0; i < n; i++)
         vision_join(&p->at[i], s, rows[i], p->rows + i * p->row_values, newline_of(p));
@@ -257,6 +264,10 @@ static void image_backward(void *pass, const float *const *d_rows, float *const 
     const vision_shape *s = vision_get_shape(p->vision);
     if (p->one_by_one) {
         backward_one_by_one(p, d_rows, grads);
+        return;
+    }
+    if (!p->rows) {
+        vision_backward(p->pass, d_rows[0], grads);
         return;
     }
     for (size_t i = 0; i < p->n; i++)

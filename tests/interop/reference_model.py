@@ -1,5 +1,6 @@
 """What the checks share: a reader of GGUF files, a forward of llama, qwen2 and qwen3 models in NumPy,
-ways to ask `tacit` and llama.cpp, and a counter of what passed. Shares no code with Tacit. Needs numpy."""
+ways to ask `tacit` and llama.cpp, and a counter of what passed. Shares no code with Tacit. Needs numpy,
+and PyPI's gguf to read types beyond Q8_0, Q4_0 and Q4_1."""
 import json
 import struct
 import subprocess
@@ -62,12 +63,25 @@ class Gguf:
             return None
         shape, kind, at = self.tensors[name]
         count = int(np.prod(shape))
-        values, size = BLOCKS[kind]
+        values, size = block_of(kind)
         raw = np.asarray(self.data[at : at + count // values * size])
         return dequantize(raw, kind).astype(np.float64).reshape(shape[::-1])
 
 
+def block_of(kind):
+    """Values and bytes of a block."""
+    if kind in BLOCKS:
+        return BLOCKS[kind]
+    import gguf
+
+    return gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType(kind)]
+
+
 def dequantize(raw, kind):
+    if kind not in BLOCKS:
+        import gguf
+
+        return gguf.quants.dequantize(raw, gguf.GGMLQuantizationType(kind))
     if kind == 0:
         return raw.view(np.float32)
     if kind == 1:
@@ -132,10 +146,11 @@ def attend(q, k, v):
     """Causal attention of one text: q [n, heads, dim], k and v [n, kv heads, dim]."""
     n, heads, dim = q.shape
     k, v = (np.repeat(t, heads // t.shape[1], 1) for t in (k, v))
-    score = np.einsum("ihd,jhd->hij", q, k) / np.sqrt(dim) + np.triu(np.full((n, n), -np.inf), 1)
+    q, k, v = (t.transpose(1, 0, 2) for t in (q, k, v))
+    score = q @ k.transpose(0, 2, 1) / np.sqrt(dim) + np.triu(np.full((n, n), -np.inf), 1)
     p = np.exp(score - score.max(-1, keepdims=True))
     p /= p.sum(-1, keepdims=True)
-    return np.einsum("hij,jhd->ihd", p, v).reshape(n, -1)
+    return (p @ v).transpose(1, 0, 2).reshape(n, -1)
 
 
 def forward(f, texts):
@@ -213,6 +228,21 @@ def tacit_logits(program, model, text, *flags):
     if run.returncode != 0 or len(rows) != len(tokens):
         raise RuntimeError(f"tacit logits printed {len(rows)} positions of {len(tokens)}")
     return tokens, np.array(rows)
+
+
+def dumped_logits(program, model, precision, texts):
+    """Yields the logits [len(tokens), vocabulary] of every list of tokens, by dump_logits."""
+    lines = "".join(" ".join(map(str, tokens)) + "\n" for tokens in texts).encode()
+    with subprocess.Popen([program, model, precision], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as run:
+        # Small enough for a pipe to take it all before anything is read.
+        run.stdin.write(lines)
+        run.stdin.close()
+        vocabulary = Gguf(model).tensors["token_embd.weight"][0][1]
+        for tokens in texts:
+            raw = run.stdout.read(len(tokens) * vocabulary * 4)
+            yield np.frombuffer(raw, np.float32).reshape(len(tokens), vocabulary).astype(np.float64)
+    if run.returncode != 0:
+        raise RuntimeError(f"dump_logits ended with {run.returncode}")
 
 
 class Peer:

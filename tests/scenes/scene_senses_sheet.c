@@ -72,6 +72,7 @@ static void paint_signal(cairo_t *cr, const scene_signal *s, double x, double y)
         cairo_set_source_rgb(cr, 0, 0, 0);
         cairo_move_to(cr, x + 2, y + step * (row + 0.5));
         cairo_show_text(cr, text);
+        cairo_new_path(cr);
         row++;
     }
 }

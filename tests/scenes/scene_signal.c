@@ -187,9 +187,13 @@ static double drive_at(const scene_signal *s, const drive *d, int channel, doubl
 static void add_noise(const scene_signal *s, int channel, double *out, size_t n)
 {
     scene_prng prng = scene_prng_make(s->detail, scene_channels[channel].name, 0);
-    double deviation = s->probe.noise * scene_channels[channel].deviation;
+    /* Of a vehicle less: its deviations are those of a whole drive. */
+    double share = s->probe.noise * (s->kind == SCENE_CLUSTER ? 0.25 : 1);
+    double deviation = share * scene_channels[channel].deviation;
     for (size_t i = 0; i < n; i++)
         out[i] += deviation * sqrt(6) * (scene_prng_unit(&prng) + scene_prng_unit(&prng) - 1);
+    for (size_t i = 0; channel >= SPEED && channel <= BRAKE && i < n; i++)
+        out[i] = fmax(out[i], 0);
 }
 
 size_t scene_signal_render(const scene_signal *s, int channel, double out[SCENE_SIGNAL_MAX])

@@ -1,23 +1,115 @@
+/* `tacit embed`: the rows that media become, for comparisons. */
 #include "common/file.h"
 #include "common/options.h"
+#include "common/secret.h"
 #include "engine/commands.h"
-#include "engine/media_frames.h"
 #include "engine/model_parts.h"
 
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-static tacit_status print_json(const float *rows, size_t n, size_t width, tacit_error *err)
+typedef struct embed {
+    const char *text;
+    tacit_option_list mmproj, file[ENCODER_KINDS_MAX]; /* of each kind */
+    uint64_t threads;
+    bool json;
+    tacit_model *model;
+    tacit_pool *pool;
+    json_t *rows, *times; /* NULL without --json */
+    const model_encoder *encoder;
+    void *pass;
+} embed;
+
+static tacit_status add_json(embed *e, const tacit_media *media, const float *rows)
 {
-    json_t *list = json_array();
-    for (size_t i = 0; i < n; i++) {
+    size_t width = tacit_model_embedding(e->model);
+    for (size_t i = 0; i < media->n_rows; i++) {
         json_t *row = json_array();
         for (size_t j = 0; j < width; j++)
             json_array_append_new(row, json_real((double)rows[i * width + j]));
-        json_array_append_new(list, row);
+        if (json_array_append_new(e->rows, row) != 0)
+            return TACIT_NO_MEMORY;
+        if (media->row_seconds > 0)
+            json_array_append_new(e->times,
+                                  json_real(media->start + (double)i * media->row_seconds));
     }
-    json_t *object = json_pack("{s:o}", "rows", list);
+    return TACIT_OK;
+}
+
+static void print_rows(const float *rows, size_t n, size_t width)
+{
+    for (size_t i = 0; i < n; i++)
+        for (size_t j = 0; j < width; j++)
+            printf("%.9g%s", (double)rows[i * width + j], j + 1 < width ? " " : "\n");
+}
+
+/* Takes one prepared medium and shows its rows. */
+static tacit_status take_media(void *ctx, tacit_media *media)
+{
+    embed *e = ctx;
+    const tacit_media *of = media;
+    size_t width = tacit_model_embedding(e->model);
+    float *rows = calloc(media->n_rows, width * sizeof *rows);
+    tacit_status status = rows ? TACIT_OK : TACIT_NO_MEMORY;
+    if (status == TACIT_OK) {
+        e->encoder->kind->forward(e->pass, NULL, &of, 1, &rows);
+        if (e->json)
+            status = add_json(e, media, rows);
+        else
+            print_rows(rows, media->n_rows, width);
+    }
+    tacit_wipe_free(rows);
+    tacit_wipe_free(media->values);
+    return status;
+}
+
+static tacit_status ignore_token(void *ctx, int32_t id)
+{
+    (void)ctx;
+    (void)id;
+    return TACIT_OK;
+}
+
+static tacit_status embed_file(embed *e, const char *path, tacit_error *err)
+{
+    const media_sink sink = {e, ignore_token, take_media};
+    const model_encoder *encoder = e->encoder;
+    media_request request = {.name = path, .tokenizer = tacit_model_tokenizer(e->model)};
+    uint8_t *data = NULL;
+    tacit_status status = tacit_status_of_input(
+        tacit_file_read(path, encoder->kind->max_file, &data, &request.size, err), err);
+    request.data = data;
+    if (status == TACIT_OK)
+        status = encoder->kind->lay_out(encoder->self, &request, &sink, err);
+    tacit_wipe_free(data);
+    return status == TACIT_NO_MEMORY ? tacit_fail(err, status, "%s: no memory for its rows", path)
+                                     : status;
+}
+
+/* The files of one kind. */
+static tacit_status embed_kind(embed *e, const encoder_kind *kind, const tacit_option_list *files,
+                               tacit_error *err)
+{
+    if (files->count == 0)
+        return TACIT_OK;
+    e->encoder = model_encoder_of(e->model, kind->modality);
+    if (!e->encoder)
+        return model_encoder_missing(kind->modality, files->item[0], err);
+    tacit_status status = kind->pass_new(&e->pass, e->encoder->self, 1, false, e->pool, err);
+    for (size_t i = 0; i < files->count && status == TACIT_OK; i++)
+        status = embed_file(e, files->item[i], err);
+    if (e->pass)
+        kind->pass_free(e->pass);
+    e->pass = NULL;
+    return status;
+}
+
+static tacit_status print_json(embed *e, tacit_error *err)
+{
+    json_t *object = json_pack("{s:O}", "rows", e->rows);
+    if (object && json_array_size(e->times) > 0)
+        json_object_set(object, "seconds", e->times);
     int failed = !object || json_dumpf(object, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9)) != 0;
     json_decref(object);
     printf("\n");
@@ -25,88 +117,72 @@ static tacit_status print_json(const float *rows, size_t n, size_t width, tacit_
                   : TACIT_OK;
 }
 
-static tacit_status print_text(const float *rows, size_t n, size_t width)
+static tacit_status run(embed *e, tacit_error *err)
 {
-    for (size_t i = 0; i < n; i++)
-        for (size_t j = 0; j < width; j++)
-            printf("%.9g%s", (double)rows[i * width + j], j + 1 < width ? " " : "\n");
-    return TACIT_OK;
-}
-
-/* The picture as one frame. */
-static tacit_status read_frame(tacit_media *out, const tacit_vision *vision, const char *path,
-                               tacit_error *err)
-{
-    const media_grid overview_alone = {0, 0};
-    const vision_shape *shape = vision_get_shape(vision);
-    uint8_t *data = NULL;
-    size_t size;
-    tacit_image picture = {0}, frame = {0};
     tacit_status status;
     TACIT_TRY(
-        tacit_status_of_input(tacit_file_read(path, TACIT_IMAGE_MAX_FILE, &data, &size, err), err),
+        tacit_status_of_input(
+            tacit_model_load(&e->model, e->text, e->mmproj.item, e->mmproj.count, NULL, err), err),
         done);
-    TACIT_TRY(tacit_image_decode(&picture, data, size, path, err), done);
-    TACIT_TRY(media_frames_cut(&frame, &picture, overview_alone, shape, err), done);
-    status = media_prepare(out, &frame, shape, err);
+    TACIT_TRY(tacit_pool_new(&e->pool, (size_t)e->threads, err), done);
+    if (e->json) {
+        e->rows = json_array();
+        e->times = json_array();
+        if (!e->rows || !e->times)
+            return tacit_fail(err, TACIT_NO_MEMORY, "no memory for rows");
+    }
+    for (size_t k = 0; k < encoder_kind_count() && status == TACIT_OK; k++)
+        status = embed_kind(e, encoder_kind_at(k), &e->file[k], err);
+    if (status == TACIT_OK && e->json)
+        status = print_json(e, err);
 done:
-    tacit_image_free(&frame);
-    tacit_image_free(&picture);
-    free(data);
     return status;
 }
 
-static tacit_status embed(const tacit_vision *vision, const char *path, size_t threads, bool json,
-                          tacit_error *err)
+/* The list of files of a modality. */
+static tacit_option_list *files_of(embed *e, tacit_modality modality)
 {
-    const vision_shape *shape = vision_get_shape(vision);
-    tacit_media media = {0};
-    tacit_pool *pool = NULL;
-    vision_pass *pass = NULL;
-    tacit_status status;
-    float *rows = malloc((size_t)shape->rows * shape->out_width * sizeof *rows);
-    if (!rows)
-        return tacit_fail(err, TACIT_NO_MEMORY, "no memory for %u rows", shape->rows);
-    TACIT_TRY(read_frame(&media, vision, path, err), done);
-    TACIT_TRY(tacit_pool_new(&pool, threads, err), done);
-    TACIT_TRY(vision_pass_new(&pass, vision, 1, false, pool, err), done);
-    const float *pixels = media.pixels;
-    vision_forward(pass, NULL, &pixels, 1, rows);
-    status = json ? print_json(rows, shape->rows, shape->out_width, err)
-                  : print_text(rows, shape->rows, shape->out_width);
-done:
-    vision_pass_free(pass);
-    tacit_pool_free(pool);
-    free(media.pixels);
-    free(rows);
-    return status;
+    size_t k = 0;
+    while (k + 1 < encoder_kind_count() && encoder_kind_at(k)->modality != modality)
+        k++;
+    return &e->file[k];
 }
 
 tacit_status cmd_embed(int argc, char **argv, tacit_error *err)
 {
-    const char *text = NULL, *mmproj = NULL, *image = NULL;
-    uint64_t threads = 0;
-    bool json = false, help = false;
+    embed e = {.threads = 0};
+    bool help = false;
     const tacit_option table[] = {
-        {"model", 'm', TACIT_OPTION_TEXT, &text, true, "TEXT.gguf", "text model", 0, 0},
-        {"mmproj", 0, TACIT_OPTION_TEXT, &mmproj, true, "FILE", "image encoder", 0, 0},
-        {"image", 0, TACIT_OPTION_TEXT, &image, true, "FILE", "JPEG or PNG", 0, 0},
-        {"threads", 't', TACIT_OPTION_U64, &threads, false, "N",
+        {"model", 'm', TACIT_OPTION_TEXT, &e.text, true, "TEXT.gguf", "text model", 0, 0},
+        {"mmproj", 0, TACIT_OPTION_LIST, &e.mmproj, true, "FILE", "encoder (may repeat)", 0, 0},
+        {"image", 0, TACIT_OPTION_LIST, files_of(&e, TACIT_MODALITY_IMAGE), false, "FILE",
+         "JPEG or PNG (may repeat)", 0, 0},
+        {"audio", 0, TACIT_OPTION_LIST, files_of(&e, TACIT_MODALITY_AUDIO), false, "FILE",
+         "WAV or FLAC (may repeat)", 0, 0},
+        {"sensor", 0, TACIT_OPTION_LIST, files_of(&e, TACIT_MODALITY_SENSOR), false, "FILE",
+         "CSV (may repeat)", 0, 0},
+        {"threads", 't', TACIT_OPTION_U64, &e.threads, false, "N",
          "threads; 0: all that this process may use", 0, 1024},
-        {"json", 0, TACIT_OPTION_FLAG, &json, false, NULL, "one JSON object: rows", 0, 0},
+        {"json", 0, TACIT_OPTION_FLAG, &e.json, false, NULL,
+         "one JSON object: rows, and where they have times, seconds", 0, 0},
         {.name = NULL},
     };
     const tacit_usage usage = {"tacit embed", NULL, 0, 0,
-                               "prints the rows that a picture becomes, one frame"};
-    tacit_model *model = NULL;
+                               "prints the rows that media become, a picture as one frame"};
+    size_t files = 0;
     tacit_status status;
     TACIT_TRY(tacit_options_parse(&usage, table, argc, argv, NULL, NULL, &help, err), done);
     if (help)
         return TACIT_OK;
-    TACIT_TRY(tacit_status_of_input(tacit_model_load(&model, text, &mmproj, 1, NULL, err), err),
-              done);
-    status = embed(model->vision, image, (size_t)threads, json, err);
+    for (size_t k = 0; k < encoder_kind_count(); k++)
+        files += e.file[k].count;
+    if (files == 0)
+        return tacit_fail(err, TACIT_USAGE, "name a file by --image, --audio or --sensor");
+    status = run(&e, err);
 done:
-    tacit_model_free(model);
+    json_decref(e.rows);
+    json_decref(e.times);
+    tacit_model_free(e.model);
+    tacit_pool_free(e.pool);
     return status;
 }

@@ -108,7 +108,7 @@ tacit_status cmd_logits(int argc, char **argv, tacit_error *err)
     bool help;
     const tacit_option table[] = {
         CMD_SESSION_ROWS(&r.options),
-        CMD_SESSION_IMAGE_ROW(&r.options),
+        CMD_SESSION_MEDIA_ROWS(&r.options),
         {"prompt", 'p', TACIT_OPTION_TEXT, &r.prompt, true, "TEXT", "the text before", 0, 0},
         {"top", 0, TACIT_OPTION_U64, &r.top, false, "K", "only the K highest (10); 0: all", 0, 1e9},
         {"all", 0, TACIT_OPTION_FLAG, &r.all, false, NULL, "at every position", 0, 0},
@@ -124,7 +124,7 @@ tacit_status cmd_logits(int argc, char **argv, tacit_error *err)
     tacit_status status = tacit_options_parse(&usage, table, argc, argv, NULL, NULL, &help, err);
     if (status != TACIT_OK || help)
         return status;
-    r.chat |= r.options.image.count > 0;
+    r.chat |= cmd_session_media(&r.options) > 0;
     status = run_all(&r, err);
     json_decref(r.positions);
     free(r.best);

@@ -138,7 +138,7 @@ tacit_status cmd_run(int argc, char **argv, tacit_error *err)
     bool help;
     const tacit_option table[] = {
         CMD_SESSION_ROWS(&r.options),
-        CMD_SESSION_IMAGE_ROW(&r.options),
+        CMD_SESSION_MEDIA_ROWS(&r.options),
         {"prompt", 'p', TACIT_OPTION_TEXT, &r.prompt, true, "TEXT", "what the user says", 0, 0},
         {"tokens", 'n', TACIT_OPTION_U64, &r.n, false, "N", "most tokens of the answer (256)", 1,
          1e6},
@@ -159,8 +159,9 @@ tacit_status cmd_run(int argc, char **argv, tacit_error *err)
     tacit_status status = tacit_options_parse(&usage, table, argc, argv, NULL, NULL, &help, err);
     if (status != TACIT_OK || help)
         return status;
-    if (r.raw && r.options.image.count > 0)
-        return tacit_fail(err, TACIT_USAGE, "--image needs the chat template; drop --raw");
+    if (r.raw && cmd_session_media(&r.options) > 0)
+        return tacit_fail(err, TACIT_USAGE,
+                          "--image, --audio and --sensor need the chat template; drop --raw");
     status = run_all(&r, err);
     tacit_buffer_free(&r.text);
     tacit_tokens_free(&r.answer);

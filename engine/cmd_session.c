@@ -42,13 +42,37 @@ void cmd_session_close(cmd_session *s)
     memset(s, 0, sizeof *s);
 }
 
+typedef struct media_list {
+    const tacit_option_list *list;
+    tacit_content_kind kind;
+} media_list;
+
+enum { MEDIA_LISTS = 3 };
+
+/* In the order of a turn. */
+static void list_media(media_list out[MEDIA_LISTS], const cmd_session_options *o)
+{
+    out[0] = (media_list){&o->image, TACIT_CONTENT_IMAGE};
+    out[1] = (media_list){&o->audio, TACIT_CONTENT_AUDIO};
+    out[2] = (media_list){&o->sensor, TACIT_CONTENT_SENSOR};
+}
+
+size_t cmd_session_media(const cmd_session_options *o)
+{
+    return o->image.count + o->audio.count + o->sensor.count;
+}
+
 /* A user's turn whose strings point into the command line: nothing in it is freed. */
 static tacit_message user_turn(tacit_content *content, const cmd_session_options *o,
                                const char *prompt)
 {
+    media_list lists[MEDIA_LISTS];
     size_t n = 0;
-    for (; n < o->image.count; n++)
-        content[n] = (tacit_content){TACIT_CONTENT_IMAGE, (char *)(uintptr_t)o->image.item[n]};
+    list_media(lists, o);
+    for (size_t k = 0; k < MEDIA_LISTS; k++)
+        for (size_t i = 0; i < lists[k].list->count; i++)
+            content[n++] =
+                (tacit_content){lists[k].kind, (char *)(uintptr_t)lists[k].list->item[i]};
     content[n++] = (tacit_content){TACIT_CONTENT_TEXT, (char *)(uintptr_t)prompt};
     return (tacit_message){.role = TACIT_ROLE_USER, .content = content, .n_content = n};
 }
@@ -56,7 +80,7 @@ static tacit_message user_turn(tacit_content *content, const cmd_session_options
 tacit_status cmd_session_chat(const cmd_session *s, const cmd_session_options *o,
                               const char *prompt, tacit_input *out, tacit_error *err)
 {
-    tacit_content content[TACIT_OPTION_LIST_MAX + 1];
+    tacit_content content[MEDIA_LISTS * TACIT_OPTION_LIST_MAX + 1];
     tacit_message message = user_turn(content, o, prompt);
     tacit_row_cache *cache = NULL;
     tacit_status status =

@@ -8,7 +8,7 @@
 
 typedef struct cmd_session_options {
     const char *model, *adapter;
-    tacit_option_list mmproj, image;
+    tacit_option_list mmproj, image, audio, sensor;
     uint64_t threads;
     bool exact;
 } cmd_session_options;
@@ -31,11 +31,15 @@ typedef struct cmd_session_options {
         "exact", 0, TACIT_OPTION_FLAG, &(o)->exact, false, NULL,                                     \
             "fp32 activations on dequantized weights", 0, 0                                          \
     }
-#define CMD_SESSION_IMAGE_ROW(o)                                                                   \
+#define CMD_SESSION_MEDIA_ROWS(o)                                                                  \
+    {"image", 0, TACIT_OPTION_LIST, &(o)->image, false, "FILE", "JPEG or PNG (may repeat)", 0, 0}, \
+        {"audio", 0, TACIT_OPTION_LIST, &(o)->audio, false, "FILE", "WAV or FLAC (may repeat)",    \
+         0,       0},                                                                              \
     {                                                                                              \
-        "image", 0, TACIT_OPTION_LIST, &(o)->image, false, "FILE", "JPEG or PNG (may repeat)", 0,  \
-            0                                                                                      \
+        "sensor", 0, TACIT_OPTION_LIST, &(o)->sensor, false, "FILE", "CSV (may repeat)", 0, 0      \
     }
+/* How many media were named. */
+size_t cmd_session_media(const cmd_session_options *o);
 
 typedef struct cmd_session {
     tacit_model *model;
@@ -49,8 +53,8 @@ tacit_status cmd_session_open(cmd_session *s, const cmd_session_options *o, size
                               tacit_error *err) TACIT_MUST_CHECK;
 void cmd_session_close(cmd_session *s);
 
-/* The conversation of one user turn (pictures before the text) by the model's chat template, with
- * encoded pictures. tacit_input_free it. */
+/* The conversation of one user turn by the model's chat template, with encoded media: pictures,
+ * then sound, then sensors, then the text. tacit_input_free it. */
 tacit_status cmd_session_chat(const cmd_session *s, const cmd_session_options *o,
                               const char *prompt, tacit_input *out,
                               tacit_error *err) TACIT_MUST_CHECK;

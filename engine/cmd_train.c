@@ -23,8 +23,8 @@
 #define ROWS_TOGETHER ((size_t)256) /* short examples share a dequantized layer */
 
 typedef struct train_args {
-    const char *text, *data, *eval, *trainable, *out, *out_mmproj, *targets, *optimizer, *types;
-    tacit_option_list mmproj;
+    const char *text, *data, *eval, *trainable, *out, *targets, *optimizer, *types;
+    tacit_option_list mmproj, out_mmproj;
     uint64_t epochs, batch, rank, seed, threads, max_rows;
     double alpha, learning_rate, momentum, weight_decay;
     bool json, strict;
@@ -85,15 +85,17 @@ static tacit_status parse(train_args *a, int argc, char **argv, bool *help, taci
 {
     const tacit_option table[] = {
         {"model", 'm', TACIT_OPTION_TEXT, &a->text, true, "TEXT.gguf", "text model", 0, 0},
-        {"mmproj", 0, TACIT_OPTION_LIST, &a->mmproj, false, "F", "encoder with projector", 0, 0},
+        {"mmproj", 0, TACIT_OPTION_LIST, &a->mmproj, false, "F",
+         "encoder with projector (may repeat)", 0, 0},
         {"data", 0, TACIT_OPTION_TEXT, &a->data, true, "D.jsonl", "conversations", 0, 0},
         {"eval", 0, TACIT_OPTION_TEXT, &a->eval, false, "D.jsonl", "held-out conversations", 0, 0},
         {"trainable", 0, TACIT_OPTION_TEXT, &a->trainable, true, "SET",
          "lora, ffa (LoRA with A frozen), projector or all", 0, 0},
         {"out", 'o', TACIT_OPTION_TEXT, &a->out, true, "F",
          "adapter (lora, ffa), mmproj (projector) or text model (all)", 0, 0},
-        {"out-mmproj", 0, TACIT_OPTION_TEXT, &a->out_mmproj, false, "F",
-         "with all and --mmproj: the trained encoder", 0, 0},
+        {"out-mmproj", 0, TACIT_OPTION_LIST, &a->out_mmproj, false, "F",
+         "with all: the trained encoder of each --mmproj; with projector: of all but the first", 0,
+         0},
         {"epochs", 0, TACIT_OPTION_U64, &a->epochs, false, "N", "passes (1)", 1, 1e6},
         {"batch", 0, TACIT_OPTION_U64, &a->batch, false, "N", "examples a step (8)", 1,
          MAX_EXAMPLES_OF_BATCH},
@@ -179,10 +181,15 @@ static tacit_status find_policy(const training *t, const tacit_type_rule **rules
 static tacit_status check_outputs(const training *t, tacit_error *err)
 {
     const tacit_type_rule *rules = NULL;
-    bool both = t->spec.kind == TACIT_TRAIN_ALL && t->args.mmproj.count > 0;
-    if (both != (t->args.out_mmproj != NULL))
-        return tacit_fail(err, TACIT_USAGE,
-                          "--out-mmproj belongs to --trainable all with --mmproj");
+    size_t encoders = is_adapter(t) ? 0 : t->args.mmproj.count;
+    if (t->spec.kind == TACIT_TRAIN_PROJECTOR && encoders > 0)
+        encoders--; /* the first one's is --out */
+    if (encoders != t->args.out_mmproj.count)
+        return tacit_fail(
+            err, TACIT_USAGE,
+            "--out-mmproj is given %zu times: expected %zu with --trainable %s and %zu "
+            "--mmproj",
+            t->args.out_mmproj.count, encoders, t->args.trainable, t->args.mmproj.count);
     return find_policy(t, &rules, err);
 }
 
@@ -416,8 +423,9 @@ static tacit_status save(const training *t, tacit_error *err)
     size_t first = t->spec.kind == TACIT_TRAIN_ALL ? 0 : 1;
     if (status == TACIT_OK)
         status = tacit_model_save(t->args.out, t->model, first, layout, values, rules, err);
-    if (status == TACIT_OK && t->args.out_mmproj)
-        status = tacit_model_save(t->args.out_mmproj, t->model, 1, layout, values, rules, err);
+    for (size_t i = 0; i < t->args.out_mmproj.count && status == TACIT_OK; i++)
+        status = tacit_model_save(t->args.out_mmproj.item[i], t->model, first + 1 + i, layout,
+                                  values, rules, err);
     return status;
 }
 

@@ -32,6 +32,8 @@ static const struct {
 } content_names[] = {
     {"text", TACIT_CONTENT_TEXT},
     {"image", TACIT_CONTENT_IMAGE},
+    {"audio", TACIT_CONTENT_AUDIO},
+    {"sensor", TACIT_CONTENT_SENSOR},
 };
 
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])
@@ -125,7 +127,8 @@ static tacit_status parse_content(tacit_content *out, json_t *item, tacit_role r
         i++;
     if (i == COUNT(content_names))
         return tacit_fail(err, TACIT_BAD_INPUT,
-                          "unknown content type '%.32s': expected text or image", type);
+                          "unknown content type '%.32s': expected text, image, audio or sensor",
+                          type);
     const char *const allowed[] = {"type", content_names[i].name, NULL};
     status = check_keys(item, allowed, "a content item", err);
     if (status == TACIT_OK)

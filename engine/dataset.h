@@ -10,7 +10,9 @@
 
 typedef enum tacit_content_kind {
     TACIT_CONTENT_TEXT,
-    TACIT_CONTENT_IMAGE /* JPEG or PNG; audio and sensor rows join this table */
+    TACIT_CONTENT_IMAGE, /* JPEG or PNG */
+    TACIT_CONTENT_AUDIO, /* WAV or FLAC */
+    TACIT_CONTENT_SENSOR /* CSV (sensor.h) */
 } tacit_content_kind;
 
 typedef struct tacit_content {

@@ -1,146 +1,250 @@
 #include "engine/encoder.h"
 
-#include "common/secret.h"
 #include "engine/model_parts.h"
-#include "engine/vision.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Tensor i of the tower is the table's entry `place[i]`, or ENCODER_FROZEN. */
+/* Tensor i of an encoder is the table's entry `place[i]`, or ENCODER_FROZEN. */
 #define ENCODER_FROZEN SIZE_MAX
 
-struct encoder_train {
-    const tacit_vision *vision;
-    const tacit_trainable_entry *entry;
-    vision_pass *pass;
-    size_t n_tensors, max_media;
+/* One encoder's share of a workspace. */
+typedef struct encoder_part {
+    const model_encoder *encoder;
+    size_t n_tensors;
     size_t *place;
-    const float **weight;
+    const float **weight; /* [n_tensors], of the last forward */
     float **grad;
-    const float **pixels;
-    float *rows; /* [max_media, shape.rows, shape.out_width], then gradients of the same shape */
+    void *pass; /* for at most max_media; made when one comes */
+    size_t max_media;
+    const tacit_media **media; /* [max_media] each: those of the last forward */
+    float **rows;
+    size_t *index; /* of the example's media */
+    size_t n;
+} encoder_part;
+
+struct encoder_train {
+    const tacit_model *model;
+    const tacit_trainable_entry *entry;
+    bool trains;
+    encoder_part part[ENCODER_KINDS_MAX];
 };
 
-static bool is_trained(const vision_tensor *t, bool tower)
+static bool is_trained(const encoder_tensor *t, bool tower)
 {
     return tower || t->projector;
 }
 
 size_t encoder_entries(const tacit_model *model, bool tower, tacit_trainable_entry *entry)
 {
-    size_t count = 0, n = model->vision ? vision_tensor_count(model->vision) : 0;
-    for (size_t i = 0; i < n; i++) {
-        const vision_tensor *t = vision_tensor_at(model->vision, i);
-        if (!is_trained(t, tower))
-            continue;
-        if (entry) {
-            snprintf(entry[count].name, sizeof entry[count].name, "%s", t->name);
-            entry[count].rows = t->rows;
-            entry[count].cols = t->cols;
+    size_t count = 0;
+    for (size_t k = 0; k < model->n_encoders; k++) {
+        const model_encoder *e = &model->encoder[k];
+        for (size_t i = 0; i < e->kind->tensor_count(e->self); i++) {
+            encoder_tensor t = e->kind->tensor_at(e->self, i);
+            if (!is_trained(&t, tower))
+                continue;
+            if (entry) {
+                snprintf(entry[count].name, sizeof entry[count].name, "%s", t.name);
+                entry[count].rows = t.rows;
+                entry[count].cols = t.cols;
+            }
+            count++;
         }
-        count++;
     }
     return count;
+}
+
+/* The tensor of any encoder that has this name; false when none does. */
+static bool find_tensor(const tacit_model *model, const char *name, encoder_tensor *out)
+{
+    for (size_t k = 0; k < model->n_encoders; k++) {
+        const model_encoder *e = &model->encoder[k];
+        for (size_t i = 0; i < e->kind->tensor_count(e->self); i++) {
+            *out = e->kind->tensor_at(e->self, i);
+            if (strcmp(out->name, name) == 0)
+                return true;
+        }
+    }
+    return false;
 }
 
 tacit_status encoder_initial_values(const tacit_model *model, const tacit_trainable_entry *entry,
                                     size_t count, float *values, tacit_error *err)
 {
-    size_t n = model->vision ? vision_tensor_count(model->vision) : 0;
     for (size_t e = 0; e < count; e++) {
-        size_t i = 0;
-        while (i < n && strcmp(vision_tensor_at(model->vision, i)->name, entry[e].name) != 0)
-            i++;
-        if (i == n)
+        encoder_tensor t;
+        if (!find_tensor(model, entry[e].name, &t))
             return tacit_fail(err, TACIT_USAGE, "encoder: no tensor '%s'", entry[e].name);
-        const gguf_tensor *t = vision_tensor_at(model->vision, i)->data;
-        t->traits->to_f32(values + entry[e].offset, t->data, entry[e].rows * entry[e].cols);
+        t.data->traits->to_f32(values + entry[e].offset, t.data->data,
+                               entry[e].rows * entry[e].cols);
+    }
+    return TACIT_OK;
+}
+
+/* ---- workspaces ---- */
+
+/* `at` is the first entry of the table that may be this encoder's; the next one's comes back. */
+static tacit_status start_part(encoder_part *p, const model_encoder *encoder, bool tower,
+                               size_t *at, size_t count, tacit_error *err)
+{
+    size_t n = encoder->kind->tensor_count(encoder->self);
+    *p = (encoder_part){.encoder = encoder, .n_tensors = n};
+    p->place = calloc(n, sizeof *p->place);
+    p->weight = calloc(n, sizeof *p->weight);
+    p->grad = calloc(n, sizeof *p->grad);
+    if (!p->place || !p->weight || !p->grad)
+        return tacit_fail(err, TACIT_NO_MEMORY, "encoder: no memory for %zu tensors", n);
+    for (size_t i = 0; i < n; i++) {
+        encoder_tensor t = encoder->kind->tensor_at(encoder->self, i);
+        p->place[i] = is_trained(&t, tower) && *at < count ? (*at)++ : ENCODER_FROZEN;
     }
     return TACIT_OK;
 }
 
 tacit_status encoder_train_new(encoder_train **out, const tacit_model *model, bool tower,
-                               const tacit_trainable_entry *entry, size_t count, size_t max_media,
-                               tacit_error *err)
+                               const tacit_trainable_entry *entry, size_t count, tacit_error *err)
 {
     tacit_status status = TACIT_OK;
-    const vision_shape *shape = vision_get_shape(model->vision);
+    size_t at = 0;
     encoder_train *e = calloc(1, sizeof *e);
+    *out = NULL;
     if (!e)
         return tacit_fail(err, TACIT_NO_MEMORY, "encoder: no memory");
-    size_t n = vision_tensor_count(model->vision);
-    *e = (encoder_train){.vision = model->vision, .entry = entry, .n_tensors = n};
-    e->max_media = max_media;
-    e->place = calloc(n, sizeof *e->place);
-    e->weight = calloc(n, sizeof *e->weight);
-    e->grad = calloc(n, sizeof *e->grad);
-    e->pixels = calloc(max_media, sizeof *e->pixels);
-    e->rows = calloc(max_media * shape->rows, shape->out_width * sizeof *e->rows);
-    if (!e->place || !e->weight || !e->grad || !e->pixels || !e->rows) {
-        status = tacit_fail(err, TACIT_NO_MEMORY, "encoder: no memory for %zu pictures", max_media);
-        goto fail;
-    }
-    for (size_t i = 0, at = 0; i < n; i++)
-        e->place[i] =
-            is_trained(vision_tensor_at(e->vision, i), tower) && at < count ? at++ : ENCODER_FROZEN;
-    TACIT_TRY(vision_pass_new(&e->pass, e->vision, max_media, count > 0, NULL, err), fail);
-    *out = e;
-    return TACIT_OK;
-fail:
-    encoder_train_free(e);
+    e->model = model;
+    e->entry = entry;
+    e->trains = count > 0;
+    for (size_t k = 0; k < model->n_encoders && status == TACIT_OK; k++)
+        status = start_part(&e->part[k], &model->encoder[k], tower, &at, count, err);
+    if (status != TACIT_OK)
+        encoder_train_free(e);
+    else
+        *out = e;
     return status;
+}
+
+static void drop_pass(encoder_part *p)
+{
+    if (p->pass)
+        p->encoder->kind->pass_free(p->pass);
+    free(p->media);
+    free(p->rows);
+    free(p->index);
+    p->pass = NULL;
+    p->media = NULL;
+    p->rows = NULL;
+    p->index = NULL;
+    p->max_media = 0;
 }
 
 void encoder_train_free(encoder_train *e)
 {
     if (!e)
         return;
-    vision_pass_free(e->pass);
-    free(e->place);
-    free(e->weight);
-    free(e->grad);
-    free(e->pixels);
-    tacit_wipe_free(e->rows);
+    for (size_t k = 0; k < e->model->n_encoders; k++) {
+        encoder_part *p = &e->part[k];
+        drop_pass(p);
+        free(p->place);
+        free(p->weight);
+        free(p->grad);
+    }
     free(e);
+}
+
+static tacit_status grow_part(encoder_part *p, size_t n, bool train, tacit_error *err)
+{
+    if (n <= p->max_media)
+        return TACIT_OK;
+    drop_pass(p);
+    p->media = calloc(n, sizeof *p->media);
+    p->rows = calloc(n, sizeof *p->rows);
+    p->index = calloc(n, sizeof *p->index);
+    if (!p->media || !p->rows || !p->index)
+        return tacit_fail(err, TACIT_NO_MEMORY, "encoder: no memory for %zu media", n);
+    tacit_status status =
+        p->encoder->kind->pass_new(&p->pass, p->encoder->self, n, train, NULL, err);
+    if (status == TACIT_OK)
+        p->max_media = n;
+    return status;
+}
+
+/* ---- forward and backward ---- */
+
+static bool is_computed(const encoder_train *e, const tacit_media *media)
+{
+    return e->trains || !media->rows;
+}
+
+tacit_status encoder_train_check(const encoder_train *e, const tacit_media *media, tacit_error *err)
+{
+    const model_encoder *encoder = model_encoder_of(e->model, media->modality);
+    if (!is_computed(e, media))
+        return TACIT_OK;
+    if (!encoder)
+        return model_encoder_missing(media->modality, "a medium", err);
+    if (!media->values)
+        return tacit_fail(err, TACIT_BAD_INPUT, "%s without values: prepare it anew",
+                          encoder->kind->word);
+    return encoder->kind->check(encoder->self, media, err);
+}
+
+/* The media of one encoder, in the order of the example. */
+static tacit_status gather(encoder_train *e, encoder_part *p, const tacit_media *media,
+                           size_t n_media, float *const *rows, tacit_error *err)
+{
+    tacit_modality modality = p->encoder->kind->modality;
+    size_t n = 0;
+    for (size_t i = 0; i < n_media; i++)
+        n += media[i].modality == modality && is_computed(e, &media[i]);
+    p->n = 0;
+    tacit_status status = grow_part(p, n, e->trains, err);
+    for (size_t i = 0; i < n_media && status == TACIT_OK; i++) {
+        if (media[i].modality != modality || !is_computed(e, &media[i]))
+            continue;
+        p->media[p->n] = &media[i];
+        p->rows[p->n] = rows[i];
+        p->index[p->n++] = i;
+    }
+    return status;
+}
+
+static tacit_status forward_part(encoder_train *e, encoder_part *p, const float *values,
+                                 const tacit_media *media, size_t n_media, float *const *rows,
+                                 tacit_error *err)
+{
+    tacit_status status = gather(e, p, media, n_media, rows, err);
+    if (status != TACIT_OK || p->n == 0)
+        return status;
+    for (size_t i = 0; i < p->n_tensors; i++)
+        p->weight[i] = p->place[i] == ENCODER_FROZEN ? NULL : values + e->entry[p->place[i]].offset;
+    p->encoder->kind->forward(p->pass, p->weight, p->media, p->n, p->rows);
+    return TACIT_OK;
 }
 
 tacit_status encoder_train_forward(encoder_train *e, const float *values, const tacit_media *media,
                                    size_t n_media, float *const *rows, tacit_error *err)
 {
-    const vision_shape *shape = vision_get_shape(e->vision);
-    size_t values_of_one = (size_t)shape->rows * shape->out_width;
-    if (n_media > e->max_media)
-        return tacit_fail(err, TACIT_USAGE, "encoder: %zu pictures; planned for %zu", n_media,
-                          e->max_media);
-    for (size_t i = 0; i < n_media; i++) {
-        if (!media[i].pixels || media[i].width != shape->image_size ||
-            media[i].height != shape->image_size || media[i].n_rows != shape->rows)
-            return tacit_fail(
-                err, TACIT_BAD_INPUT,
-                "picture %zu of the example: expected %ux%u pixels for %u rows, found "
-                "%ux%u%s for %zu",
-                i, shape->image_size, shape->image_size, shape->rows, media[i].width,
-                media[i].height, media[i].pixels ? "" : " without pixels", media[i].n_rows);
-        e->pixels[i] = media[i].pixels;
-    }
-    for (size_t i = 0; i < e->n_tensors; i++)
-        e->weight[i] = e->place[i] == ENCODER_FROZEN ? NULL : values + e->entry[e->place[i]].offset;
-    vision_forward(e->pass, e->weight, e->pixels, n_media, e->rows);
+    size_t width = e->model->text.embedding;
+    tacit_status status = TACIT_OK;
     for (size_t i = 0; i < n_media; i++)
-        memcpy(rows[i], e->rows + i * values_of_one, values_of_one * sizeof(float));
-    return TACIT_OK;
+        if (!is_computed(e, &media[i]))
+            memcpy(rows[i], media[i].rows, media[i].n_rows * width * sizeof(float));
+    for (size_t k = 0; k < e->model->n_encoders && status == TACIT_OK; k++)
+        status = forward_part(e, &e->part[k], values, media, n_media, rows, err);
+    return status;
 }
 
-void encoder_train_backward(encoder_train *e, const float *const *d_rows, size_t n_media,
-                            float *grad)
+void encoder_train_backward(encoder_train *e, float *const *d_rows, float *grad)
 {
-    const vision_shape *shape = vision_get_shape(e->vision);
-    size_t values_of_one = (size_t)shape->rows * shape->out_width;
-    for (size_t i = 0; i < n_media; i++)
-        memcpy(e->rows + i * values_of_one, d_rows[i], values_of_one * sizeof(float));
-    for (size_t i = 0; i < e->n_tensors; i++)
-        e->grad[i] = e->place[i] == ENCODER_FROZEN ? NULL : grad + e->entry[e->place[i]].offset;
-    vision_backward(e->pass, e->rows, e->grad);
+    for (size_t k = 0; k < e->model->n_encoders; k++) {
+        encoder_part *p = &e->part[k];
+        if (p->n == 0)
+            continue;
+        for (size_t i = 0; i < p->n; i++)
+            p->rows[i] = d_rows[p->index[i]];
+        for (size_t i = 0; i < p->n_tensors; i++)
+            p->grad[i] = p->place[i] == ENCODER_FROZEN ? NULL : grad + e->entry[p->place[i]].offset;
+        p->encoder->kind->backward(p->pass, (const float *const *)p->rows, p->grad);
+    }
 }

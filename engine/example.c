@@ -3,14 +3,12 @@
 #include "common/file.h"
 #include "common/secret.h"
 #include "engine/chat.h"
-#include "engine/media_frames.h"
 #include "engine/model_parts.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define MAX_MEDIA 65535 /* tacit_row.media is 16 bits wide */
-#define MAX_FRAMES (MEDIA_MAX_GRID * MEDIA_MAX_GRID + 1)
 
 typedef struct example_builder {
     const tacit_model *model;
@@ -66,21 +64,19 @@ static tacit_status push_text(example_builder *b, const tacit_piece *piece)
     return status;
 }
 
-/* The index of a frame among the media of the input. Equal frames are one: in a form with tiles a
- * picture of one tile appears twice. */
-static tacit_status add_media(example_builder *b, const tacit_image *frame, uint16_t *index)
+/* The index of a medium among those of the input, which takes its values. Equal ones are one: in a
+ * form with tiles a picture of one tile appears twice. */
+static tacit_status add_media(example_builder *b, tacit_media *media, uint16_t *index)
 {
     tacit_input *in = b->in;
-    tacit_media media;
-    tacit_status status = media_prepare(&media, frame, vision_get_shape(b->model->vision), b->err);
-    if (status != TACIT_OK)
-        return status;
     size_t i = 0;
-    while (i < in->n_media && memcmp(in->media[i].digest, media.digest, sizeof media.digest) != 0)
+    while (i < in->n_media &&
+           (in->media[i].modality != media->modality ||
+            memcmp(in->media[i].digest, media->digest, sizeof media->digest) != 0))
         i++;
     *index = (uint16_t)i;
     if (i < in->n_media) {
-        tacit_wipe_free(media.pixels);
+        tacit_wipe_free(media->values);
         return TACIT_OK;
     }
     if (in->n_media == b->media_capacity) {
@@ -88,90 +84,91 @@ static tacit_status add_media(example_builder *b, const tacit_image *frame, uint
         tacit_media *grown =
             capacity <= MAX_MEDIA ? realloc(in->media, capacity * sizeof *grown) : NULL;
         if (!grown) {
-            tacit_wipe_free(media.pixels);
-            return tacit_fail(b->err, TACIT_NO_MEMORY, "no room for %zu pictures", capacity);
+            tacit_wipe_free(media->values);
+            return tacit_fail(b->err, TACIT_NO_MEMORY, "no room for %zu media", capacity);
         }
         in->media = grown;
         b->media_capacity = capacity;
     }
-    in->media[in->n_media++] = media;
+    in->media[in->n_media++] = *media;
     return TACIT_OK;
 }
 
-static tacit_status push_frame(example_builder *b, const tacit_image *frame)
+static tacit_status take_token(void *ctx, int32_t id)
 {
-    uint16_t media = 0;
-    tacit_status status = add_media(b, frame, &media);
-    size_t rows = status == TACIT_OK ? b->in->media[media].n_rows : 0;
+    return push_token(ctx, id, false);
+}
+
+static tacit_status take_media(void *ctx, tacit_media *media)
+{
+    example_builder *b = ctx;
+    uint16_t index = 0;
+    uint8_t modality = media->modality;
+    size_t rows = media->n_rows;
+    tacit_status status = add_media(b, media, &index);
     for (size_t i = 0; i < rows && status == TACIT_OK; i++)
-        status = push_row(
-            b, (tacit_row){.token = (int32_t)i, .modality = TACIT_MODALITY_IMAGE, .media = media});
+        status =
+            push_row(b, (tacit_row){.token = (int32_t)i, .modality = modality, .media = index});
     return status;
 }
 
-static tacit_status push_picture(example_builder *b, const tacit_image *picture)
-{
-    const vision_shape *shape = vision_get_shape(b->model->vision);
-    tacit_image frame[MAX_FRAMES];
-    media_layout layout = {0};
-    media_grid grid;
-    tacit_status status;
-    TACIT_TRY(media_grid_for(&grid, shape, b->options.form, b->options.tiles, picture->width,
-                             picture->height, b->err),
-              done);
-    TACIT_TRY(media_layout_make(&layout, b->model->tokenizer, b->options.form, grid.rows, grid.cols,
-                                b->err),
-              done);
-    TACIT_TRY(media_frames_cut(frame, picture, grid, shape, b->err), done);
-    for (size_t i = 0; i < layout.count && status == TACIT_OK; i++)
-        status = layout.step[i].frame < 0 ? push_token(b, layout.step[i].token, false)
-                                          : push_frame(b, &frame[layout.step[i].frame]);
-    for (size_t i = 0; i < layout.frames; i++)
-        tacit_image_free(&frame[i]);
-done:
-    media_layout_free(&layout);
-    return status;
-}
-
-/* The path of media number `index` of the conversation. */
-static const char *media_path(const example_builder *b, size_t index)
+/* Media number `index` of the conversation. */
+static const tacit_content *media_content(const example_builder *b, size_t index)
 {
     for (size_t m = 0; m < b->n_messages; m++)
         for (size_t c = 0; c < b->messages[m].n_content; c++) {
             const tacit_content *content = &b->messages[m].content[c];
             if (content->kind != TACIT_CONTENT_TEXT && index-- == 0)
-                return content->text;
+                return content;
         }
     return NULL;
 }
 
-static tacit_status read_media(const example_builder *b, const char *path, uint8_t **data,
-                               size_t *size)
+static tacit_status read_media(const example_builder *b, const char *path, size_t cap,
+                               uint8_t **data, size_t *size)
 {
     const tacit_media_source *source = b->options.source;
     return source ? source->read(source->ctx, path, data, size, b->err)
-                  : tacit_file_read(path, TACIT_IMAGE_MAX_FILE, data, size, b->err);
+                  : tacit_file_read(path, cap, data, size, b->err);
+}
+
+static tacit_status push_marker(example_builder *b, int32_t token)
+{
+    return token < 0 ? TACIT_OK : push_token(b, token, false);
+}
+
+static tacit_status lay_out_media(example_builder *b, const model_encoder *e, const char *path)
+{
+    const media_sink sink = {b, take_token, take_media};
+    media_request request = {.name = path,
+                             .tokenizer = b->model->tokenizer,
+                             .form = b->options.form,
+                             .tiles = b->options.tiles};
+    uint8_t *data = NULL;
+    size_t size = 0;
+    tacit_status status;
+    TACIT_TRY(read_media(b, path, e->kind->max_file, &data, &size), done);
+    request.data = data;
+    request.size = size;
+    TACIT_TRY(push_marker(b, e->begin), done);
+    TACIT_TRY(e->kind->lay_out(e->self, &request, &sink, b->err), done);
+    status = push_marker(b, e->end);
+done:
+    tacit_wipe_free(data);
+    return status;
 }
 
 static tacit_status push_media(example_builder *b, size_t index)
 {
-    uint8_t *data = NULL;
-    size_t size = 0;
-    tacit_image picture = {0};
-    tacit_status status;
-    const char *path = media_path(b, index);
-    if (!path)
+    const tacit_content *content = media_content(b, index);
+    if (!content)
         return tacit_fail(b->err, TACIT_FAILED, "the template asks for medium %zu of fewer", index);
-    if (!b->model->vision)
-        return tacit_fail(b->err, TACIT_BAD_INPUT,
-                          "%s: the model has no vision tower; give its file with --mmproj", path);
-    TACIT_TRY(read_media(b, path, &data, &size), done);
-    TACIT_TRY(tacit_image_decode(&picture, data, size, path, b->err), done);
-    status = push_picture(b, &picture);
-done:
-    tacit_image_free(&picture);
-    tacit_wipe_free(data);
-    return status;
+    const encoder_kind *kind = encoder_kind_of_content(content->kind);
+    const model_encoder *e = kind ? model_encoder_of(b->model, kind->modality) : NULL;
+    if (!e)
+        return model_encoder_missing(kind ? kind->modality : TACIT_MODALITY_TOKEN, content->text,
+                                     b->err);
+    return lay_out_media(b, e, content->text);
 }
 
 static tacit_status push_pieces(example_builder *b, const tacit_pieces *pieces)

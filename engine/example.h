@@ -1,4 +1,4 @@
-/* From a conversation to the decoder's input: chat template, tokens, pictures, flags of what is
+/* From a conversation to the decoder's input: chat template, tokens, media, flags of what is
  * trained. Stateless; may run on several threads over one model. */
 #ifndef TACIT_ENGINE_EXAMPLE_H
 #define TACIT_ENGINE_EXAMPLE_H
@@ -24,8 +24,8 @@ typedef struct tacit_example_options {
 } tacit_example_options;
 
 /* The whole conversation, its assistant turns (content and end of turn) marked as trained.
- * TACIT_BAD_INPUT: unreadable media, pictures without a vision tower, too many rows, nothing to
- * train on. `options` may be NULL. *out is the caller's to tacit_input_free. */
+ * TACIT_BAD_INPUT: unreadable media, a medium whose encoder the model lacks, too many rows, nothing
+ * to train on. `options` may be NULL. *out is the caller's to tacit_input_free. */
 tacit_status tacit_example_build(tacit_input *out, const tacit_model *model,
                                  const tacit_record *record, const tacit_example_options *options,
                                  tacit_error *err) TACIT_MUST_CHECK;

@@ -24,14 +24,23 @@ typedef struct tacit_row {
     uint32_t position; /* of RoPE and of the causal mask; kept when rows are dropped */
 } tacit_row;
 
-/* One picture (later: sound, sensor window) of an input. `pixels` are preprocessed planes
- * [3, height, width], already (v / 255 - mean) / std; `rows` is the encoder's output
- * [n_rows, embedding] where it is cached, else NULL and the encoder runs. */
+/* One picture, clip of sound or window of sensors of an input. `values` are what its encoder reads,
+ * prepared, [dim[0], dim[1], dim[2]]:
+ *
+ *   IMAGE    [3, height, width]: planes, (v / 255 - mean) / std
+ *   AUDIO    [1, frames, mel bins]: log-mel (audio.h)
+ *   SENSOR   [1, patches, values of a patch] (sensor.h)
+ *
+ * `rows` is the encoder's output [n_rows, embedding] where it is cached, else NULL and the encoder
+ * runs. Row r covers the time from start + r * row_seconds on, in seconds of the medium's own
+ * clock; both are 0 for a picture. */
 typedef struct tacit_media {
-    uint32_t width, height;
-    float *pixels;
+    uint8_t modality; /* tacit_modality: whose encoder */
+    uint32_t dim[3];
+    float *values;
     float *rows;
     size_t n_rows;
+    double start, row_seconds;
     uint8_t digest[32]; /* of (media bytes, preprocessing): the key of caches */
 } tacit_media;
 

@@ -80,12 +80,14 @@ tacit_status media_prepare(tacit_media *out, const tacit_image *frame, const vis
         {(const uint8_t *)shape->mean, sizeof shape->mean},
         {(const uint8_t *)shape->std, sizeof shape->std},
     };
-    *out = (tacit_media){.width = frame->width, .height = frame->height, .n_rows = shape->rows};
-    out->pixels = malloc(3 * pixels * sizeof *out->pixels);
-    if (!out->pixels)
+    *out = (tacit_media){.modality = TACIT_MODALITY_IMAGE,
+                         .dim = {3, frame->height, frame->width},
+                         .n_rows = shape->rows};
+    out->values = malloc(3 * pixels * sizeof *out->values);
+    if (!out->values)
         return tacit_fail(err, TACIT_NO_MEMORY, "no memory for a picture of %u x %u", frame->width,
                           frame->height);
-    tacit_image_planes(out->pixels, frame, shape->mean, shape->std);
+    tacit_image_planes(out->values, frame, shape->mean, shape->std);
     tacit_digest_parts(out->digest, "tacit-frame-1", parts, sizeof parts / sizeof parts[0]);
     return TACIT_OK;
 }

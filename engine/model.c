@@ -4,41 +4,134 @@
 #include <string.h>
 
 #define MAX_MMPROJ 8
+#define MAX_MARKER 128
 
-/* The encoder of one mmproj file joins the model. */
-static tacit_status load_encoder(tacit_model *m, const char *path, tacit_error *err)
+/* A marker that the file names must be one token of the vocabulary: a text model without it is
+ * another's. The kind's own marker stands where the vocabulary has it. */
+static tacit_status find_marker(const tacit_model *m, const gguf_file *file, const char *key,
+                                const char *usual, int32_t *out, tacit_error *err)
 {
-    if (m->vision)
-        return tacit_fail(err, TACIT_BAD_INPUT,
-                          "%s: the model has an image encoder already; give one mmproj for images",
-                          path);
-    tacit_status status = gguf_open(&m->vision_file, path, err);
-    if (status == TACIT_OK)
-        status = vision_load(&m->vision, m->vision_file, err);
-    if (status != TACIT_OK)
+    char text[MAX_MARKER + 1] = "";
+    gguf_string named = {NULL, 0};
+    *out = -1;
+    if (!m->tokenizer)
+        return TACIT_OK;
+    tacit_status status = gguf_get_string(file, key, &named, err);
+    if (status == TACIT_NOT_FOUND) {
+        *out = usual ? tacit_tokenizer_find(m->tokenizer, usual) : -1;
+        return TACIT_OK;
+    }
+    if (status != TACIT_OK || named.size == 0)
         return status;
-    size_t width = vision_get_shape(m->vision)->out_width;
+    if (named.size <= MAX_MARKER)
+        memcpy(text, named.data, named.size);
+    if (strlen(text) == named.size)
+        *out = tacit_tokenizer_find(m->tokenizer, text);
+    if (*out >= 0)
+        return TACIT_OK;
+    return tacit_fail(err, TACIT_BAD_INPUT,
+                      "%s: %s is '%.*s', which is no token of the text model; the files belong to "
+                      "different models",
+                      gguf_name(file), key,
+                      (int)(named.size > MAX_MARKER ? MAX_MARKER : named.size), named.data);
+}
+
+static tacit_status check_encoder(tacit_model *m, model_encoder *e, tacit_error *err)
+{
+    size_t width = e->kind->width(e->self);
     if (width != m->text.embedding)
         return tacit_fail(err, TACIT_BAD_INPUT,
                           "%s: the projector gives rows of %zu values, the text model takes %zu; "
                           "the files belong to different models",
-                          path, width, m->text.embedding);
+                          gguf_name(e->file), width, m->text.embedding);
+    tacit_status status =
+        find_marker(m, e->file, "tacit.media_begin", e->kind->begin, &e->begin, err);
+    if (status == TACIT_OK)
+        status = find_marker(m, e->file, "tacit.media_end", e->kind->end, &e->end, err);
+    return status;
+}
+
+tacit_status model_add_encoder(tacit_model *m, gguf_file *file, tacit_error *err)
+{
+    const encoder_kind *kind;
+    tacit_status status;
+    model_encoder e = {.file = file};
+    TACIT_TRY(encoder_kind_of_file(&kind, file, err), failed);
+    const model_encoder *other = model_encoder_of(m, kind->modality);
+    if (other) {
+        status = tacit_fail(err, TACIT_BAD_INPUT,
+                            "%s: the model has an %s encoder already, %s; give one file of a kind",
+                            gguf_name(file), kind->word, gguf_name(other->file));
+        goto failed;
+    }
+    e.kind = kind;
+    TACIT_TRY(kind->load(&e.self, file, err), failed);
+    TACIT_TRY(check_encoder(m, &e, err), failed);
+    m->encoder[m->n_encoders++] = e;
     return TACIT_OK;
+failed:
+    if (e.self)
+        e.kind->free(e.self);
+    gguf_close(file);
+    return status;
+}
+
+void model_remove_encoders(tacit_model *m)
+{
+    for (size_t i = 0; i < m->n_encoders; i++) {
+        m->encoder[i].kind->free(m->encoder[i].self);
+        gguf_close(m->encoder[i].file);
+    }
+    m->n_encoders = 0;
+}
+
+const model_encoder *model_encoder_of(const tacit_model *m, tacit_modality modality)
+{
+    for (size_t i = 0; i < m->n_encoders; i++)
+        if (m->encoder[i].kind->modality == modality)
+            return &m->encoder[i];
+    return NULL;
+}
+
+tacit_status model_encoder_missing(tacit_modality modality, const char *medium, tacit_error *err)
+{
+    const encoder_kind *kind = encoder_kind_of_modality(modality);
+    return tacit_fail(err, TACIT_BAD_INPUT,
+                      "%s: the model has no %s encoder; give its file with --mmproj (of a device: "
+                      "model.mmproj in client.yaml)",
+                      medium, kind ? kind->word : "such");
+}
+
+const tacit_vision *model_vision(const tacit_model *m)
+{
+    const model_encoder *e = model_encoder_of(m, TACIT_MODALITY_IMAGE);
+    return e ? e->self : NULL;
+}
+
+static tacit_status load_encoder(tacit_model *m, const char *path, tacit_error *err)
+{
+    gguf_file *file;
+    tacit_status status = gguf_open(&file, path, err);
+    return status == TACIT_OK ? model_add_encoder(m, file, err) : status;
 }
 
 /* Of the bytes that are open: a file that is put under the path meanwhile is not this model's. */
 static tacit_status set_digest(tacit_model *m, const uint8_t *known, tacit_error *err)
 {
-    uint8_t digest[2][TACIT_DIGEST_BYTES] = {{0}};
-    const tacit_span part[2] = {{digest[0], TACIT_DIGEST_BYTES}, {digest[1], TACIT_DIGEST_BYTES}};
+    uint8_t digest[1 + ENCODER_KINDS_MAX][TACIT_DIGEST_BYTES] = {{0}};
+    tacit_span part[1 + ENCODER_KINDS_MAX];
     if (known) {
         memcpy(m->base_digest, known, TACIT_DIGEST_BYTES);
         return TACIT_OK;
     }
-    tacit_status status = gguf_digest(m->text_file, digest[0], err);
-    if (status == TACIT_OK && m->vision_file)
-        status = gguf_digest(m->vision_file, digest[1], err);
-    tacit_digest_parts(m->base_digest, "tacit-base-1", part, m->vision_file ? 2 : 1);
+    tacit_status status = TACIT_OK;
+    for (size_t i = 0; i <= m->n_encoders && status == TACIT_OK; i++) {
+        const gguf_file *file = i ? m->encoder[i - 1].file : m->text_file;
+        status = gguf_digest(file, digest[i], err);
+        part[i] = (tacit_span){digest[i], TACIT_DIGEST_BYTES};
+    }
+    if (status == TACIT_OK)
+        tacit_digest_parts(m->base_digest, "tacit-base-1", part, 1 + m->n_encoders);
     return status;
 }
 
@@ -70,10 +163,9 @@ void tacit_model_free(tacit_model *m)
 {
     if (!m)
         return;
-    vision_free(m->vision);
+    model_remove_encoders(m);
     tacit_tokenizer_free(m->tokenizer);
     text_model_unload(&m->text);
-    gguf_close(m->vision_file);
     gguf_close(m->text_file);
     free(m);
 }

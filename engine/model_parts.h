@@ -2,17 +2,37 @@
 #ifndef TACIT_ENGINE_MODEL_PARTS_H
 #define TACIT_ENGINE_MODEL_PARTS_H
 
+#include "engine/encoder_kind.h"
 #include "engine/model.h"
 #include "engine/text_model.h"
 #include "engine/vision.h"
+
+typedef struct model_encoder {
+    const encoder_kind *kind;
+    gguf_file *file;
+    void *self;
+    int32_t begin, end; /* tokens around each medium, -1: none */
+} model_encoder;
 
 struct tacit_model {
     gguf_file *text_file;
     tacit_text_model text;
     tacit_tokenizer *tokenizer;
-    gguf_file *vision_file; /* what `vision` reads from; NULL without one */
-    tacit_vision *vision;   /* NULL without an image encoder */
+    model_encoder encoder[ENCODER_KINDS_MAX]; /* in the order of their files, one of a kind */
+    size_t n_encoders;
     uint8_t base_digest[TACIT_DIGEST_BYTES];
 };
+
+/* The encoder of an open file joins the model, which owns the file from here on, also on failure.
+ * The text model is loaded; without a tokenizer markers are not looked for. */
+tacit_status model_add_encoder(tacit_model *m, gguf_file *file, tacit_error *err) TACIT_MUST_CHECK;
+void model_remove_encoders(tacit_model *m);
+
+/* The encoder of a modality, or NULL. */
+const model_encoder *model_encoder_of(const tacit_model *m, tacit_modality modality);
+/* TACIT_BAD_INPUT naming the encoder that the model lacks, and what to do. */
+tacit_status model_encoder_missing(tacit_modality modality, const char *medium, tacit_error *err);
+/* The vision tower, or NULL without an image encoder. */
+const tacit_vision *model_vision(const tacit_model *m);
 
 #endif

@@ -2,7 +2,6 @@
 
 #include "engine/layout.h"
 #include "engine/model_parts.h"
-#include "engine/vision.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -15,6 +14,9 @@ const tacit_type_rule tacit_types_q8_0[] = {
     {"v.blk.", ".weight", 2, TACIT_TYPE_Q8_0},
     {"mm.", ".weight", 2, TACIT_TYPE_Q8_0},
     {"v.patch_embd", ".weight", 2, TACIT_TYPE_F16},
+    {"a.blk.", ".weight", 2, TACIT_TYPE_Q8_0},
+    {"a.conv1d.", ".weight", 2, TACIT_TYPE_F16},
+    {"s.patch_embd", ".weight", 2, TACIT_TYPE_Q8_0},
     {"", "", 0, TACIT_TYPE_F32},
     {NULL, NULL, 0, TACIT_TYPE_F32},
 };
@@ -124,7 +126,9 @@ static uint32_t file_type_of(const gguf_file *file, const tacit_type_rule *rules
 
 static const gguf_file *file_of(const tacit_model *model, size_t file)
 {
-    return file == 0 ? model->text_file : file == 1 ? model->vision_file : NULL;
+    if (file == 0)
+        return model->text_file;
+    return file <= model->n_encoders ? model->encoder[file - 1].file : NULL;
 }
 
 tacit_status tacit_model_save(const char *path, const tacit_model *model, size_t file,

@@ -16,7 +16,8 @@ typedef struct tacit_type_rule {
     tacit_type type;
 } tacit_type_rule;
 
-/* Linears and embedding Q8_0, patch kernel F16, everything else (norms, biases, positions) F32. */
+/* Linears and embedding Q8_0, kernels of convolutions F16, everything else (norms, biases,
+ * positions) F32. */
 extern const tacit_type_rule tacit_types_q8_0[];
 /* Everything F32: checkpoints of a training run. */
 extern const tacit_type_rule tacit_types_f32[];

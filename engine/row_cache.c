@@ -1,16 +1,15 @@
 /* A hash table of entries whose rows are in memory, in the file, or both; those in memory form a
  * list from the least to the most recently used.
  *
- * The file: "TACITROW", u32 version, u32 row width, u32 rows a frame, the base digest of the model
- * (32 bytes); then per entry the key (32 bytes), the rows (fp32, host order) and the first 8 bytes
- * of SHA-256 over key and rows. */
+ * The file: "TACITROW", u32 version, u32 row width, the base digest of the model (32 bytes); then
+ * per entry the key (32 bytes), u32 number of rows, the rows (fp32, host order) and the first 8
+ * bytes of SHA-256 over key and rows. */
 #include "engine/row_cache.h"
 
 #include "common/file.h"
 #include "common/log.h"
 #include "common/secret.h"
 #include "engine/model_parts.h"
-#include "engine/vision.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,23 +18,27 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define FILE_VERSION 1u
-#define FILE_HEADER (8 + 3 * 4 + TACIT_DIGEST_BYTES)
+#define FILE_VERSION 2u
+#define FILE_HEADER (8 + 2 * 4 + TACIT_DIGEST_BYTES)
+#define ENTRY_HEADER (TACIT_DIGEST_BYTES + 4)
 #define CHECK_BYTES 8
 #define MAX_ENTRIES ((size_t)1 << 22)
+#define MAX_ROWS 65536u /* of one medium */
 
 typedef struct cache_entry {
     uint8_t key[TACIT_DIGEST_BYTES];
     struct cache_entry *chain;         /* of its bucket */
     struct cache_entry *older, *newer; /* while rows is not NULL */
     float *rows;
+    uint32_t n_rows;
     uint64_t at; /* in the file, 0: not there */
 } cache_entry;
 
 struct tacit_row_cache {
     const tacit_model *model;
-    vision_pass *pass;
-    size_t row_bytes; /* of one frame */
+    tacit_pool *pool;
+    void *pass[ENCODER_KINDS_MAX]; /* of each encoder of the model; made when a medium comes */
+    size_t row_bytes;
     size_t max_bytes;
     cache_entry **bucket;
     size_t buckets, entries;
@@ -45,6 +48,11 @@ struct tacit_row_cache {
     uint64_t end;
     tacit_row_cache_stats stats;
 };
+
+static size_t bytes_of(const tacit_row_cache *c, const cache_entry *e)
+{
+    return e->n_rows * c->row_bytes;
+}
 
 static cache_entry **bucket_of(const tacit_row_cache *c, const uint8_t *key)
 {
@@ -78,7 +86,7 @@ static void grow(tacit_row_cache *c)
     free(from);
 }
 
-static cache_entry *add(tacit_row_cache *c, const uint8_t *key)
+static cache_entry *add(tacit_row_cache *c, const uint8_t *key, uint32_t n_rows)
 {
     cache_entry *e = c->entries < MAX_ENTRIES ? calloc(1, sizeof *e) : NULL;
     if (!e)
@@ -87,6 +95,7 @@ static cache_entry *add(tacit_row_cache *c, const uint8_t *key)
         grow(c);
     cache_entry **b = bucket_of(c, key);
     memcpy(e->key, key, sizeof e->key);
+    e->n_rows = n_rows;
     e->chain = *b;
     *b = e;
     return e;
@@ -121,7 +130,7 @@ static void drop_rows(tacit_row_cache *c, cache_entry *e)
     unlink_rows(c, e);
     tacit_wipe_free(e->rows);
     e->rows = NULL;
-    c->stats.bytes -= c->row_bytes;
+    c->stats.bytes -= bytes_of(c, e);
     if (e->at == 0)
         remove_entry(c, e);
 }
@@ -131,18 +140,19 @@ static void hold(tacit_row_cache *c, cache_entry *e, float *rows)
 {
     e->rows = rows;
     link_rows(c, e);
-    c->stats.bytes += c->row_bytes;
+    c->stats.bytes += bytes_of(c, e);
     while (c->stats.bytes > c->max_bytes) {
         c->stats.evicted++;
         drop_rows(c, c->oldest);
     }
 }
 
-static void checksum(uint8_t out[CHECK_BYTES], const tacit_row_cache *c, const uint8_t *key,
+static void checksum(uint8_t out[CHECK_BYTES], const tacit_row_cache *c, const cache_entry *e,
                      const float *rows)
 {
     uint8_t digest[TACIT_DIGEST_BYTES];
-    const tacit_span parts[] = {{key, TACIT_DIGEST_BYTES}, {(const uint8_t *)rows, c->row_bytes}};
+    const tacit_span parts[] = {{e->key, TACIT_DIGEST_BYTES},
+                                {(const uint8_t *)rows, bytes_of(c, e)}};
     tacit_digest_parts(digest, "tacit-rows-1", parts, 2);
     memcpy(out, digest, CHECK_BYTES);
 }
@@ -158,13 +168,15 @@ static void stop_using_file(tacit_row_cache *c)
 /* The file is a convenience: a full disk ends its use, not the work. */
 static void store(tacit_row_cache *c, cache_entry *e, const float *rows)
 {
-    uint8_t check[CHECK_BYTES];
+    uint8_t check[CHECK_BYTES], header[ENTRY_HEADER];
     if (c->fd < 0)
         return;
-    checksum(check, c, e->key, rows);
-    uint64_t at = c->end, rows_at = at + TACIT_DIGEST_BYTES, check_at = rows_at + c->row_bytes;
-    if (!tacit_file_write_at(c->fd, e->key, TACIT_DIGEST_BYTES, at) ||
-        !tacit_file_write_at(c->fd, rows, c->row_bytes, rows_at) ||
+    checksum(check, c, e, rows);
+    memcpy(header, e->key, TACIT_DIGEST_BYTES);
+    tacit_store_u32(header + TACIT_DIGEST_BYTES, e->n_rows);
+    uint64_t at = c->end, rows_at = at + ENTRY_HEADER, check_at = rows_at + bytes_of(c, e);
+    if (!tacit_file_write_at(c->fd, header, sizeof header, at) ||
+        !tacit_file_write_at(c->fd, rows, bytes_of(c, e), rows_at) ||
         !tacit_file_write_at(c->fd, check, CHECK_BYTES, check_at)) {
         stop_using_file(c);
         return;
@@ -177,36 +189,42 @@ static void store(tacit_row_cache *c, cache_entry *e, const float *rows)
 static bool load(tacit_row_cache *c, const cache_entry *e, float *rows)
 {
     uint8_t check[CHECK_BYTES], expected[CHECK_BYTES];
-    uint64_t rows_at = e->at + TACIT_DIGEST_BYTES;
-    if (c->fd < 0 || !tacit_file_read_at(c->fd, rows, c->row_bytes, rows_at) ||
-        !tacit_file_read_at(c->fd, check, CHECK_BYTES, rows_at + c->row_bytes))
+    uint64_t rows_at = e->at + ENTRY_HEADER;
+    if (c->fd < 0 || !tacit_file_read_at(c->fd, rows, bytes_of(c, e), rows_at) ||
+        !tacit_file_read_at(c->fd, check, CHECK_BYTES, rows_at + bytes_of(c, e)))
         return false;
-    checksum(expected, c, e->key, rows);
+    checksum(expected, c, e, rows);
     return memcmp(check, expected, CHECK_BYTES) == 0;
 }
 
 static void make_header(uint8_t out[FILE_HEADER], const tacit_row_cache *c)
 {
-    const vision_shape *s = vision_get_shape(c->model->vision);
     memcpy(out, "TACITROW", 8);
     tacit_store_u32(out + 8, FILE_VERSION);
-    tacit_store_u32(out + 12, s->out_width);
-    tacit_store_u32(out + 16, s->rows);
-    memcpy(out + 20, c->model->base_digest, TACIT_DIGEST_BYTES);
+    tacit_store_u32(out + 12, (uint32_t)c->model->text.embedding);
+    memcpy(out + 16, c->model->base_digest, TACIT_DIGEST_BYTES);
 }
 
 /* Notes the keys of whole entries; a torn one at the end is overwritten by the next. */
 static tacit_status scan_file(tacit_row_cache *c, uint64_t size, tacit_error *err)
 {
-    uint8_t key[TACIT_DIGEST_BYTES];
-    uint64_t entry = TACIT_DIGEST_BYTES + c->row_bytes + CHECK_BYTES;
-    for (c->end = FILE_HEADER; size - c->end >= entry; c->end += entry) {
-        if (!tacit_file_read_at(c->fd, key, sizeof key, c->end))
+    uint8_t header[ENTRY_HEADER];
+    c->end = FILE_HEADER;
+    while (size - c->end >= ENTRY_HEADER) {
+        if (!tacit_file_read_at(c->fd, header, sizeof header, c->end))
             return tacit_fail(err, TACIT_IO, "%s: cannot read: %s", c->path, strerror(errno));
-        cache_entry *e = find(c, key);
-        if (!e && !(e = add(c, key)))
-            return tacit_fail(err, TACIT_NO_MEMORY, "%s: too many pictures", c->path);
-        e->at = c->end;
+        uint32_t n_rows = tacit_load_u32(header + TACIT_DIGEST_BYTES);
+        if (n_rows == 0 || n_rows > MAX_ROWS)
+            break;
+        uint64_t bytes = ENTRY_HEADER + n_rows * (uint64_t)c->row_bytes + CHECK_BYTES;
+        if (bytes > size - c->end)
+            break;
+        cache_entry *e = find(c, header);
+        if (!e && !(e = add(c, header, n_rows)))
+            return tacit_fail(err, TACIT_NO_MEMORY, "%s: too many media", c->path);
+        if (e->n_rows == n_rows)
+            e->at = c->end;
+        c->end += bytes;
     }
     return TACIT_OK;
 }
@@ -239,19 +257,16 @@ tacit_status tacit_row_cache_new(tacit_row_cache **out, const tacit_model *model
     *out = NULL;
     if (!c)
         return tacit_fail(err, TACIT_NO_MEMORY, "no memory for a row cache");
-    *c = (tacit_row_cache){.model = model, .max_bytes = max_bytes, .buckets = 1024, .fd = -1};
+    *c = (tacit_row_cache){.model = model, .pool = pool, .max_bytes = max_bytes, .fd = -1};
+    c->row_bytes = model->text.embedding * sizeof(float);
+    c->buckets = 1024;
     c->bucket = calloc(c->buckets, sizeof *c->bucket);
     if (!c->bucket) {
         status = tacit_fail(err, TACIT_NO_MEMORY, "no memory for a row cache");
         goto fail;
     }
-    if (model->vision) {
-        const vision_shape *s = vision_get_shape(model->vision);
-        c->row_bytes = (size_t)s->rows * s->out_width * sizeof(float);
-        TACIT_TRY(vision_pass_new(&c->pass, model->vision, 1, false, pool, err), fail);
-        if (path)
-            TACIT_TRY(open_file(c, path, err), fail);
-    }
+    if (model->n_encoders > 0 && path)
+        TACIT_TRY(open_file(c, path, err), fail);
     *out = c;
     return TACIT_OK;
 fail:
@@ -271,7 +286,9 @@ void tacit_row_cache_free(tacit_row_cache *c)
         }
     if (c->fd >= 0)
         close(c->fd);
-    vision_pass_free(c->pass);
+    for (size_t k = 0; k < c->model->n_encoders; k++)
+        if (c->pass[k])
+            c->model->encoder[k].kind->pass_free(c->pass[k]);
     free(c->bucket);
     free(c->path);
     free(c);
@@ -285,16 +302,35 @@ static void key_of(uint8_t key[TACIT_DIGEST_BYTES], const tacit_row_cache *c,
     tacit_digest_parts(key, "tacit-row-key-1", parts, 2);
 }
 
-/* Rows of one frame into `rows`, from memory, the file or the encoder. */
+static tacit_status encode(tacit_row_cache *c, const tacit_media *media, float *rows,
+                           tacit_error *err)
+{
+    const model_encoder *e = model_encoder_of(c->model, media->modality);
+    void **pass = &c->pass[e - c->model->encoder];
+    tacit_status status = TACIT_OK;
+    if (!media->values)
+        return tacit_fail(err, TACIT_USAGE, "an %s has neither values nor rows", e->kind->word);
+    if (!*pass)
+        status = e->kind->pass_new(pass, e->self, 1, false, c->pool, err);
+    if (status != TACIT_OK)
+        return status;
+    e->kind->forward(*pass, NULL, &media, 1, &rows);
+    c->stats.encoded++;
+    return TACIT_OK;
+}
+
+/* Rows of one medium into `rows`, from memory, the file or the encoder. */
 static tacit_status obtain(tacit_row_cache *c, const tacit_media *media, float *rows,
                            tacit_error *err)
 {
     uint8_t key[TACIT_DIGEST_BYTES];
-    const float *pixels = media->pixels;
+    size_t bytes = media->n_rows * c->row_bytes;
     key_of(key, c, media);
     cache_entry *e = find(c, key);
+    if (e && e->n_rows != media->n_rows)
+        return encode(c, media, rows, err); /* a stranger under this key */
     if (e && e->rows) {
-        memcpy(rows, e->rows, c->row_bytes);
+        memcpy(rows, e->rows, bytes);
         unlink_rows(c, e);
         link_rows(c, e);
         c->stats.hits++;
@@ -302,22 +338,30 @@ static tacit_status obtain(tacit_row_cache *c, const tacit_media *media, float *
     }
     bool stored = e && load(c, e, rows);
     c->stats.hits += stored;
-    if (!stored && !pixels)
-        return tacit_fail(err, TACIT_USAGE, "a picture has neither pixels nor rows");
-    if (!stored) {
-        vision_forward(c->pass, NULL, &pixels, 1, rows);
-        c->stats.encoded++;
-    }
-    if (!e && !(e = add(c, key)))
+    tacit_status status = stored ? TACIT_OK : encode(c, media, rows, err);
+    if (status != TACIT_OK)
+        return status;
+    if (!e && !(e = add(c, key, (uint32_t)media->n_rows)))
         return TACIT_OK; /* full: not remembered */
     if (!stored)
         store(c, e, rows);
-    float *copy = c->row_bytes <= c->max_bytes ? malloc(c->row_bytes) : NULL;
+    float *copy = bytes <= c->max_bytes ? malloc(bytes) : NULL;
     if (copy)
-        hold(c, e, memcpy(copy, rows, c->row_bytes));
+        hold(c, e, memcpy(copy, rows, bytes));
     else if (e->at == 0)
         remove_entry(c, e);
     return TACIT_OK;
+}
+
+static tacit_status check(const tacit_row_cache *c, const tacit_media *media, tacit_error *err)
+{
+    const model_encoder *e = model_encoder_of(c->model, media->modality);
+    if (!e)
+        return model_encoder_missing(media->modality, "a medium", err);
+    if (media->n_rows > MAX_ROWS)
+        return tacit_fail(err, TACIT_BAD_INPUT, "%zu rows of a medium: expected at most %u",
+                          media->n_rows, MAX_ROWS);
+    return e->kind->check(e->self, media, err);
 }
 
 tacit_status tacit_row_cache_fill(tacit_row_cache *c, tacit_input *input, tacit_error *err)
@@ -326,19 +370,20 @@ tacit_status tacit_row_cache_fill(tacit_row_cache *c, tacit_input *input, tacit_
         tacit_media *media = &input->media[i];
         if (media->rows)
             continue;
-        if (!c->pass || media->n_rows != vision_get_shape(c->model->vision)->rows)
-            return tacit_fail(err, TACIT_USAGE, "picture %zu does not fit the model's tower", i);
-        media->rows = malloc(c->row_bytes);
+        tacit_status status = check(c, media, err);
+        if (status != TACIT_OK)
+            return status;
+        media->rows = malloc(media->n_rows * c->row_bytes);
         if (!media->rows)
-            return tacit_fail(err, TACIT_NO_MEMORY, "no memory for the rows of a picture");
-        tacit_status status = obtain(c, media, media->rows, err);
+            return tacit_fail(err, TACIT_NO_MEMORY, "no memory for the rows of a medium");
+        status = obtain(c, media, media->rows, err);
         if (status != TACIT_OK) {
             tacit_wipe_free(media->rows);
             media->rows = NULL;
             return status;
         }
-        tacit_wipe_free(media->pixels);
-        media->pixels = NULL;
+        tacit_wipe_free(media->values);
+        media->values = NULL;
     }
     return TACIT_OK;
 }

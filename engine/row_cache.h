@@ -1,6 +1,6 @@
 /* Encoder rows by the digest of (media, encoder, preprocessing): a frozen tower runs once per
- * picture. Bounded in memory (the least recently used entry goes first) and, where a file is given,
- * kept there too: rows tell about pictures as pictures do, so that file belongs beside the data.
+ * medium. Bounded in memory (the least recently used entry goes first) and, where a file is given,
+ * kept there too: rows tell about media as media do, so that file belongs beside the data.
  * One thread at a time. */
 #ifndef TACIT_ENGINE_ROW_CACHE_H
 #define TACIT_ENGINE_ROW_CACHE_H
@@ -24,7 +24,7 @@ tacit_status tacit_row_cache_new(tacit_row_cache **out, const tacit_model *model
 void tacit_row_cache_free(tacit_row_cache *c);
 
 /* Gives every media of `input` without rows its rows (malloc'ed, the input's), from the cache or
- * the encoder, and frees its pixels. */
+ * its encoder, and frees its values. TACIT_BAD_INPUT: it does not fit the model's encoder. */
 tacit_status tacit_row_cache_fill(tacit_row_cache *c, tacit_input *input,
                                   tacit_error *err) TACIT_MUST_CHECK;
 

@@ -1,9 +1,9 @@
 #include "engine/support.h"
 
 #include "engine/chat.h"
+#include "engine/encoder_kind.h"
 #include "engine/text_model.h"
 #include "engine/tokenizer.h"
-#include "engine/vision.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@ const char *support_kind(const gguf_file *file)
 {
     if (is_string(file, "general.type", "adapter"))
         return "adapter";
-    if (is_string(file, "general.architecture", "clip"))
+    if (encoder_kind_is_encoder_file(file))
         return "mmproj";
     return gguf_has_key(file, "tokenizer.ggml.model") ? "text" : "other";
 }
@@ -46,12 +46,15 @@ static tacit_status check_text(const gguf_file *file, tacit_error *err)
     return status;
 }
 
-static tacit_status check_vision(const gguf_file *file, tacit_error *err)
+static tacit_status check_encoder(const gguf_file *file, tacit_error *err)
 {
-    tacit_vision *vision;
-    tacit_status status = vision_load(&vision, file, err);
+    const encoder_kind *kind;
+    void *encoder;
+    tacit_status status = encoder_kind_of_file(&kind, file, err);
     if (status == TACIT_OK)
-        vision_free(vision);
+        status = kind->load(&encoder, file, err);
+    if (status == TACIT_OK)
+        kind->free(encoder);
     return status;
 }
 
@@ -88,7 +91,7 @@ static const struct check {
     {"text", "text model", check_text},
     {"text", "tokenizer", check_tokenizer},
     {"text", "chat template", check_chat},
-    {"mmproj", "image encoder", check_vision},
+    {"mmproj", "encoder", check_encoder},
 };
 
 static tacit_status add_gap(support_gaps *g, const char *what, const char *why)

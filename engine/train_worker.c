@@ -17,10 +17,10 @@ struct train_worker {
     text_train_rows rows[TRAIN_JOBS_MAX]; /* of the jobs at hand that train something */
     double *loss[TRAIN_JOBS_MAX];
     size_t n_jobs, n_rows, n_predicted;
-    encoder_train *encoder; /* for at most max_media pictures; made when one comes */
+    encoder_train *encoder;
     size_t max_media;
-    float **media_row; /* [max_media]: into `media`, or the input's cached rows */
-    float *media;      /* computed rows of the pictures, then their gradients */
+    float **media_row; /* [max_media]: into `media` */
+    float *media;      /* rows of the example's media, then their gradients */
     size_t media_floats;
 };
 
@@ -41,6 +41,9 @@ tacit_status train_worker_new(train_worker **out, const train_setup *setup, taci
             tacit_fail(err, TACIT_NO_MEMORY, "trainer: no memory for %zu rows", setup->max_rows);
         goto fail;
     }
+    TACIT_TRY(encoder_train_new(&w->encoder, setup->model, setup->tower, setup->encoder,
+                                setup->n_encoder, err),
+              fail);
     TACIT_TRY(text_train_new(&w->text, setup->plan, &options, pool, err), fail);
     *out = w;
     return TACIT_OK;
@@ -59,16 +62,11 @@ void train_worker_free(train_worker *w)
     free(w->predictor);
     tacit_wipe_free(w->target);
     free(w->media_row);
-    free(w->media);
+    tacit_wipe_free(w->media);
     free(w);
 }
 
 /* ---- checks ---- */
-
-static bool needs_pixels(const train_worker *w, const tacit_media *media)
-{
-    return w->setup->n_encoder > 0 || !media->rows;
-}
 
 static tacit_status check_row(const train_worker *w, const tacit_input *in, size_t i,
                               tacit_error *err)
@@ -101,10 +99,11 @@ tacit_status train_worker_check(train_worker *w, const tacit_input *in, tacit_er
         return tacit_fail(err, TACIT_BAD_INPUT,
                           "%zu rows; at most %zu were planned for: shorten the example", in->count,
                           w->setup->max_rows);
-    for (size_t i = 0; i < in->n_media; i++)
-        if (needs_pixels(w, &in->media[i]) && (!in->media[i].pixels || !w->setup->model->vision))
-            return tacit_fail(err, TACIT_BAD_INPUT, "picture %zu has no %s", i,
-                              w->setup->model->vision ? "pixels" : "encoder: name its file");
+    for (size_t i = 0; i < in->n_media; i++) {
+        tacit_status status = encoder_train_check(w->encoder, &in->media[i], err);
+        if (status != TACIT_OK)
+            return err ? tacit_fail_context(err, "medium %zu of the example", i) : status;
+    }
     for (size_t i = 0; i < in->count; i++) {
         tacit_status status = check_row(w, in, i, err);
         if (status != TACIT_OK)
@@ -113,44 +112,35 @@ tacit_status train_worker_check(train_worker *w, const tacit_input *in, tacit_er
     return TACIT_OK;
 }
 
-/* ---- pictures ---- */
+/* ---- media ---- */
 
-static tacit_status grow_encoder(train_worker *w, size_t n_media, tacit_error *err)
+static tacit_status grow_places(train_worker *w, size_t n_media, tacit_error *err)
 {
-    const train_setup *s = w->setup;
     if (n_media <= w->max_media)
         return TACIT_OK;
-    encoder_train_free(w->encoder);
-    w->encoder = NULL;
-    w->max_media = 0;
-    free(w->media_row);
-    w->media_row = calloc(n_media, sizeof *w->media_row);
-    if (!w->media_row)
-        return tacit_fail(err, TACIT_NO_MEMORY, "trainer: no memory for %zu pictures", n_media);
-    if (s->model->vision) {
-        tacit_status status = encoder_train_new(&w->encoder, s->model, s->tower, s->encoder,
-                                                s->n_encoder, n_media, err);
-        if (status != TACIT_OK)
-            return status;
-    }
+    float **grown = realloc(w->media_row, n_media * sizeof *grown);
+    if (!grown)
+        return tacit_fail(err, TACIT_NO_MEMORY, "trainer: no memory for %zu media", n_media);
+    w->media_row = grown;
     w->max_media = n_media;
     return TACIT_OK;
 }
 
-/* Places for the rows of all pictures, one after the other. */
+/* Places for the rows of all media, one after the other. */
 static tacit_status place_media(train_worker *w, const tacit_input *in, tacit_error *err)
 {
     size_t width = w->setup->plan->model->embedding, rows = 0, floats;
     for (size_t i = 0; i < in->n_media; i++)
         if (!tacit_add_size(rows, in->media[i].n_rows, &rows))
-            return tacit_fail(err, TACIT_BAD_INPUT, "pictures: too many rows");
+            return tacit_fail(err, TACIT_BAD_INPUT, "media: too many rows");
     if (!tacit_mul_size(rows, width, &floats) || floats > SIZE_MAX / sizeof(float))
-        return tacit_fail(err, TACIT_BAD_INPUT, "pictures: %zu rows are too many", rows);
+        return tacit_fail(err, TACIT_BAD_INPUT, "media: %zu rows are too many", rows);
     if (floats > w->media_floats) {
-        float *grown = realloc(w->media, floats * sizeof *grown);
+        float *grown = malloc(floats * sizeof *grown);
         if (!grown)
-            return tacit_fail(err, TACIT_NO_MEMORY, "trainer: no memory for %zu rows of pictures",
+            return tacit_fail(err, TACIT_NO_MEMORY, "trainer: no memory for %zu rows of media",
                               rows);
+        tacit_wipe_free(w->media);
         w->media = grown;
         w->media_floats = floats;
     }
@@ -162,25 +152,17 @@ static tacit_status place_media(train_worker *w, const tacit_input *in, tacit_er
     return TACIT_OK;
 }
 
-/* Fills w->media_row: by the encoder, or from the example where it is frozen and has cached rows.
- */
+/* Fills w->media_row: by the encoders, or from the example where they are frozen and it has cached
+ * rows. */
 static tacit_status encode_media(train_worker *w, const tacit_input *in, tacit_error *err)
 {
-    size_t width = w->setup->plan->model->embedding;
-    bool compute = false;
-    for (size_t i = 0; i < in->n_media; i++)
-        compute = compute || needs_pixels(w, &in->media[i]);
-    tacit_status status = grow_encoder(w, in->n_media, err);
+    tacit_status status = grow_places(w, in->n_media, err);
     if (status == TACIT_OK)
         status = place_media(w, in, err);
-    if (status != TACIT_OK)
-        return status;
-    if (compute)
-        return encoder_train_forward(w->encoder, w->setup->values, in->media, in->n_media,
-                                     w->media_row, err);
-    for (size_t i = 0; i < in->n_media; i++)
-        memcpy(w->media_row[i], in->media[i].rows, in->media[i].n_rows * width * sizeof(float));
-    return TACIT_OK;
+    if (status == TACIT_OK)
+        status = encoder_train_forward(w->encoder, w->setup->values, in->media, in->n_media,
+                                       w->media_row, err);
+    return status;
 }
 
 /* ---- jobs ---- */
@@ -263,7 +245,7 @@ static void spread_input_gradient(train_worker *w, const tacit_input *in, float 
             ops_add(grad + plan->embedding + (size_t)row->token * width, dx, width);
     }
     if (in->n_media > 0 && w->setup->n_encoder > 0)
-        encoder_train_backward(w->encoder, (const float *const *)w->media_row, in->n_media, grad);
+        encoder_train_backward(w->encoder, w->media_row, grad);
 }
 
 tacit_status train_worker_run(train_worker *w, const train_job *job, size_t n, size_t *failed,

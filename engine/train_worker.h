@@ -1,5 +1,4 @@
-/* One thread's means to compute an example: the text model's workspace and, where pictures have to
- * be computed, an encoder's. */
+/* One thread's means to compute an example: the text model's workspace and the encoders'. */
 #ifndef TACIT_ENGINE_TRAIN_WORKER_H
 #define TACIT_ENGINE_TRAIN_WORKER_H
 
@@ -12,9 +11,9 @@ typedef struct train_setup {
     const tacit_model *model;
     const train_plan *plan;
     const float *values;                  /* the flat vector */
-    const tacit_trainable_entry *encoder; /* the encoder's entries, NULL when it is frozen */
+    const tacit_trainable_entry *encoder; /* the encoders' entries, NULL when they are frozen */
     size_t n_encoder;
-    bool tower; /* the encoder's tower is trained, not the projector alone */
+    bool tower; /* the towers are trained, not the projectors alone */
     size_t max_rows;
 } train_setup;
 

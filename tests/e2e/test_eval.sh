@@ -42,7 +42,7 @@ expect 3 'give its file with --mmproj' eval -m "$dir/text.gguf" --data "$dir/goo
 head -c 2000 "$dir/mmproj.gguf" >"$dir/cut.gguf"
 expect 3 'cut.gguf' eval -m "$dir/text.gguf" --mmproj "$dir/cut.gguf" --data "$dir/good.jsonl"
 expect 3 'architecture' eval -m "$dir/mmproj.gguf" --data "$dir/good.jsonl"
-expect 3 'expected .clip.; a text model goes to -m' eval -m "$dir/text.gguf" --mmproj "$dir/text.gguf" --data "$dir/good.jsonl"
+expect 3 'expected .clip. or .tacit.sensor.; a text model goes to -m' eval -m "$dir/text.gguf" --mmproj "$dir/text.gguf" --data "$dir/good.jsonl"
 expect 3 'mmproj-nano.gguf: .*rows of [0-9]+ values, the text model takes 32; the files belong to different models' \
     eval -m "$dir/text.gguf" --mmproj "$TACIT_SOURCE/tests/nano/mmproj-nano.gguf" --data "$dir/good.jsonl"
 expect 3 'nowhere.gguf' eval -m "$dir/nowhere.gguf" --data "$dir/good.jsonl"

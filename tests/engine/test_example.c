@@ -176,9 +176,9 @@ static void expect_picture(const tiny_model *t, const char *name, media_form for
     assert_string_equal(text, expected);
     assert_int_equal(in.n_media, n_media);
     for (size_t i = 0; i < in.n_media; i++) {
-        assert_int_equal(in.media[i].width, 24);
+        assert_int_equal(in.media[i].dim[2], 24);
         assert_int_equal(in.media[i].n_rows, 9);
-        assert_non_null(in.media[i].pixels);
+        assert_non_null(in.media[i].values);
     }
     tacit_input_free(&in);
     tacit_record_free(&r);
@@ -212,7 +212,7 @@ static void test_pixels(void **state)
                      TACIT_OK);
     for (size_t c = 0; c < 3; c++)
         for (size_t i = 0; i < 24 * 24; i++)
-            assert_true(fabs(in.media[0].pixels[c * 576 + i] -
+            assert_true(fabs(in.media[0].values[c * 576 + i] -
                              (frame.rgb[i * 3 + c] / 255.0 - 0.5) / 0.5) < 1e-6);
     tacit_image_free(&picture);
     tacit_image_free(&frame);

@@ -14,17 +14,18 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-enum { ROWS = 9, WIDTH = 32, VALUES = ROWS * WIDTH, ENTRY = 32 + VALUES * 4 + 8 };
+enum { ROWS = 9, WIDTH = 32, VALUES = ROWS * WIDTH, HEADER = 48, ENTRY = 36 + VALUES * 4 + 8 };
 
 /* An input whose one picture is number `i`. */
 static tacit_input input_of(uint32_t i)
 {
     tacit_input in = {.media = calloc(1, sizeof *in.media), .n_media = 1};
-    in.media->width = in.media->height = 24;
+    in.media->modality = TACIT_MODALITY_IMAGE;
+    in.media->dim[0] = 3, in.media->dim[1] = in.media->dim[2] = 24;
     in.media->n_rows = ROWS;
-    in.media->pixels = malloc(3 * 24 * 24 * sizeof(float));
+    in.media->values = malloc(3 * 24 * 24 * sizeof(float));
     for (uint32_t p = 0; p < 3 * 24 * 24; p++)
-        in.media->pixels[p] = reference_uniform(2000 + i, p);
+        in.media->values[p] = reference_uniform(2000 + i, p);
     memset(in.media->digest, (int)i + 1, sizeof in.media->digest);
     return in;
 }
@@ -33,8 +34,8 @@ static void encode(const tacit_model *model, uint32_t i, float *rows)
 {
     vision_pass *pass;
     tacit_input in = input_of(i);
-    const float *pixels = in.media->pixels;
-    assert_int_equal(vision_pass_new(&pass, model->vision, 1, false, NULL, NULL), TACIT_OK);
+    const float *pixels = in.media->values;
+    assert_int_equal(vision_pass_new(&pass, model_vision(model), 1, false, NULL, NULL), TACIT_OK);
     vision_forward(pass, NULL, &pixels, 1, rows);
     vision_pass_free(pass);
     tacit_input_free(&in);
@@ -48,7 +49,7 @@ static void expect_rows(tacit_row_cache *c, const tacit_model *model, uint32_t i
     encode(model, i, expected);
     if (tacit_row_cache_fill(c, &in, &err) != TACIT_OK)
         fail_msg("%s", err.message);
-    assert_null(in.media->pixels);
+    assert_null(in.media->values);
     assert_memory_equal(in.media->rows, expected, sizeof expected);
     tacit_input_free(&in);
 }
@@ -138,9 +139,9 @@ static void test_file_survives(void **state)
     assert_int_equal(encoded_anew(t, path, 5, 10), 0);
     /* Memory for one picture: the file still holds all of them, once. */
     assert_int_equal(encoded_anew(t, path, 5, 1), 0);
-    assert_int_equal(size_of(path), 52 + 5 * ENTRY);
+    assert_int_equal(size_of(path), HEADER + 5 * ENTRY);
     /* A damaged entry is computed again, the others stay. */
-    flip_byte(path, 52 + ENTRY + 40);
+    flip_byte(path, HEADER + ENTRY + 44);
     assert_int_equal(encoded_anew(t, path, 5, 10), 1);
     assert_int_equal(encoded_anew(t, path, 5, 10), 0);
     /* A torn end is overwritten. */
@@ -174,10 +175,10 @@ static void test_misuse(void **state)
     tacit_row_cache *c = open_cache(t->model, 2, NULL);
     tacit_input in = input_of(0);
     in.media->n_rows = 8;
-    assert_int_equal(tacit_row_cache_fill(c, &in, NULL), TACIT_USAGE);
+    assert_int_equal(tacit_row_cache_fill(c, &in, NULL), TACIT_BAD_INPUT);
     in.media->n_rows = ROWS;
-    free(in.media->pixels);
-    in.media->pixels = NULL;
+    free(in.media->values);
+    in.media->values = NULL;
     assert_int_equal(tacit_row_cache_fill(c, &in, NULL), TACIT_USAGE);
     assert_null(in.media->rows);
     tacit_input_free(&in);

@@ -37,12 +37,13 @@ static void add_tower(scene *s)
 {
     size_t size;
     tacit_error err = {0};
+    gguf_file *file;
     gguf_writer *w = gguf_writer_new();
     reference_keys(w, &tower_spec);
     reference_tensors(w, &tower_spec);
     if (gguf_write_memory(w, &s->bytes, &size, &err) != TACIT_OK ||
-        gguf_open_memory(&s->model->vision_file, s->bytes, size, "tower", &err) != TACIT_OK ||
-        vision_load(&s->model->vision, s->model->vision_file, &err) != TACIT_OK)
+        gguf_open_memory(&file, s->bytes, size, "tower", &err) != TACIT_OK ||
+        model_add_encoder(s->model, file, &err) != TACIT_OK)
         fail_msg("%s", err.message);
     gguf_writer_free(w);
 }
@@ -50,15 +51,15 @@ static void add_tower(scene *s)
 /* A question of a few tokens after the rows of `n` pictures, answered by four tokens. */
 static void make_example(scene *s, tacit_input *in, size_t n, size_t turn)
 {
-    size_t rows = vision_get_shape(s->model->vision)->rows;
+    size_t rows = vision_get_shape(model_vision(s->model))->rows;
     in->n_media = n;
     in->media = calloc(n, sizeof *in->media);
     in->count = n * rows + 7 + turn;
     in->row = calloc(in->count, sizeof *in->row);
     for (size_t i = 0; i < n; i++)
-        in->media[i] = (tacit_media){.width = tower_spec.image,
-                                     .height = tower_spec.image,
-                                     .pixels = s->pixels[(turn + i) % PICTURES],
+        in->media[i] = (tacit_media){.modality = TACIT_MODALITY_IMAGE,
+                                     .dim = {3, tower_spec.image, tower_spec.image},
+                                     .values = s->pixels[(turn + i) % PICTURES],
                                      .n_rows = rows};
     for (size_t i = 0; i < in->count; i++) {
         tacit_row *row = &in->row[i];
@@ -96,8 +97,7 @@ static void free_scene(scene *s)
     }
     for (size_t i = 0; i < PICTURES; i++)
         free(s->pixels[i]);
-    vision_free(s->model->vision);
-    gguf_close(s->model->vision_file);
+    model_remove_encoders(s->model);
     free(s->bytes);
     fixture_model_free(s->model);
 }
@@ -112,14 +112,14 @@ static void link_examples(scene *s)
 /* Mean loss of all examples in double, rows of pictures by the naive tower. */
 static double naive_loss(ref_model *text, double *const *tower, const scene *s)
 {
-    const vision_shape *shape = vision_get_shape(s->model->vision);
+    const vision_shape *shape = vision_get_shape(model_vision(s->model));
     double *rows[2], sum = 0;
     for (size_t i = 0; i < 2; i++)
         rows[i] = calloc((size_t)shape->rows * shape->out_width, sizeof(double));
     text->media = rows;
     for (size_t e = 0; e < EXAMPLES; e++) {
         for (size_t i = 0; i < s->input[e].n_media; i++)
-            reference_tower(shape, tower, s->input[e].media[i].pixels, rows[i]);
+            reference_tower(shape, tower, s->input[e].media[i].values, rows[i]);
         sum += ref_loss(text, &s->input[e]);
     }
     free(rows[0]), free(rows[1]);
@@ -151,7 +151,7 @@ static double *reference_of(ref_model *text, double *const *tower, const tacit_v
 static void check_kind(tacit_trainable_kind kind, size_t samples)
 {
     scene s = make_scene();
-    const tacit_vision *v = s.model->vision;
+    const tacit_vision *v = model_vision(s.model);
     tacit_trainable_spec spec = {.kind = kind};
     tacit_trainer *t = fixture_trainer(s.model, &spec, 32, NULL);
     const tacit_layout *l = tacit_trainer_layout(t);
@@ -208,7 +208,7 @@ static void cached_rows_equal_computed_ones(void **state)
 {
     (void)state;
     scene s = make_scene();
-    const vision_shape *shape = vision_get_shape(s.model->vision);
+    const vision_shape *shape = vision_get_shape(model_vision(s.model));
     size_t floats = (size_t)shape->rows * shape->out_width;
     tacit_trainable_spec spec = fixture_spec(TACIT_TRAIN_LORA_FFA);
     tacit_trainer *t = fixture_trainer(s.model, &spec, 32, NULL);
@@ -218,14 +218,14 @@ static void cached_rows_equal_computed_ones(void **state)
     for (size_t e = 0; e < EXAMPLES; e++)
         for (size_t i = 0; i < s.input[e].n_media; i++) {
             tacit_media *m = &s.input[e].media[i];
-            const float *pixels = m->pixels;
+            const float *pixels = m->values;
             vision_pass *pass;
             m->rows = malloc(floats * sizeof(float));
-            assert_int_equal(vision_pass_new(&pass, s.model->vision, 1, false, NULL, NULL),
+            assert_int_equal(vision_pass_new(&pass, model_vision(s.model), 1, false, NULL, NULL),
                              TACIT_OK);
             vision_forward(pass, NULL, &pixels, 1, m->rows);
             vision_pass_free(pass);
-            m->pixels = NULL;
+            m->values = NULL;
         }
     fixture_sink cached = fixture_gradients(t, &unit, 1);
     assert_memory_equal(computed.grad, cached.grad, computed.values * sizeof(float));
@@ -275,10 +275,10 @@ static void a_picture_of_another_size_is_refused(void **state)
     tacit_trainer *t = fixture_trainer(s.model, &spec, 32, NULL);
     double loss;
     tacit_error err = {0};
-    s.input[1].media[0].width = 9;
+    s.input[1].media[0].dim[2] = 9;
     assert_int_equal(tacit_trainer_loss(t, &s.input[1], &loss, &err), TACIT_BAD_INPUT);
     assert_non_null(strstr(err.message, "8x8"));
-    s.input[1].media[0].width = 8;
+    s.input[1].media[0].dim[2] = 8;
     assert_int_equal(tacit_trainer_loss(t, &s.input[1], &loss, &err), TACIT_OK);
     tacit_trainer_free(t);
     free_scene(&s);

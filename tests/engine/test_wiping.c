@@ -73,10 +73,10 @@ static void test_records_and_inputs(void **state)
     tacit_record r = picture_record(t);
     if (tacit_example_build(&in, t->model, &r, NULL, &err) != TACIT_OK)
         fail_msg("%s", err.message);
-    uintptr_t row = (uintptr_t)in.row, pixels = (uintptr_t)in.media[0].pixels;
+    uintptr_t row = (uintptr_t)in.row, pixels = (uintptr_t)in.media[0].values;
     uintptr_t question = (uintptr_t)r.message[0].content[1].text;
     size_t rows = in.count * sizeof *in.row;
-    size_t planes = (size_t)3 * in.media[0].width * in.media[0].height * sizeof(float);
+    size_t planes = (size_t)3 * in.media[0].dim[1] * in.media[0].dim[2] * sizeof(float);
     n_wiped = 0;
     tacit_input_free(&in);
     tacit_record_free(&r);
@@ -108,8 +108,8 @@ static void test_row_cache(void **state)
     tacit_record r = picture_record(t);
     assert_int_equal(tacit_example_build(&in, t->model, &r, NULL, &err), TACIT_OK);
     assert_int_equal(tacit_row_cache_new(&cache, t->model, 1 << 20, NULL, NULL, &err), TACIT_OK);
-    uintptr_t pixels = (uintptr_t)in.media[0].pixels;
-    size_t planes = (size_t)3 * in.media[0].width * in.media[0].height * sizeof(float);
+    uintptr_t pixels = (uintptr_t)in.media[0].values;
+    size_t planes = (size_t)3 * in.media[0].dim[1] * in.media[0].dim[2] * sizeof(float);
     n_wiped = 0;
     assert_int_equal(tacit_row_cache_fill(cache, &in, &err), TACIT_OK);
     assert_wiped(pixels, planes);

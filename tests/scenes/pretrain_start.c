@@ -214,21 +214,30 @@ out:
     return status;
 }
 
-tacit_status pretrain_write_start(const char *text_path, const char *mmproj_path, uint64_t seed,
-                                  tacit_error *err)
+static tacit_status write_image(const char *path, uint64_t seed, tacit_error *err)
 {
-    tacit_status status = write_text(text_path, seed, err);
-    if (status != TACIT_OK)
-        return status;
+    tacit_status status;
     gguf_writer *w = gguf_writer_new();
     if (!w)
-        return tacit_fail(err, TACIT_NO_MEMORY, "%s: no memory", mmproj_path);
+        return tacit_fail(err, TACIT_NO_MEMORY, "%s: no memory", path);
     put_tower_keys(w);
     TACIT_TRY(put_tensors(w, tower_ends, COUNT_OF(tower_ends), tower_block, COUNT_OF(tower_block),
                           seed, err),
               out);
-    status = gguf_write(w, mmproj_path, err);
+    status = gguf_write(w, path, err);
 out:
     gguf_writer_free(w);
+    return status;
+}
+
+tacit_status pretrain_write_start(const pretrain_files *files, uint64_t seed, tacit_error *err)
+{
+    tacit_status status = write_text(files->path[PRETRAIN_TEXT], seed, err);
+    if (status == TACIT_OK)
+        status = write_image(files->path[PRETRAIN_IMAGE], seed, err);
+    if (status == TACIT_OK)
+        status = pretrain_write_audio(files->path[PRETRAIN_AUDIO], WIDTH, seed, err);
+    if (status == TACIT_OK)
+        status = pretrain_write_sensor(files->path[PRETRAIN_SENSOR], WIDTH, seed, err);
     return status;
 }

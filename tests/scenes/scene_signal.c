@@ -66,6 +66,7 @@ static size_t draw_beats(const scene_signal *s, double beat[BEATS_MAX])
 {
     scene_prng prng = scene_prng_make(s->detail, "beats", 0);
     double mean = 60.0 / s->rate, at = -mean * scene_prng_unit(&prng);
+    bool early = scene_prng_chance(&prng, 0.5);
     size_t n = 0;
     if (s->rhythm == SCENE_RHYTHM_ABSENT)
         return 0;
@@ -73,9 +74,10 @@ static size_t draw_beats(const scene_signal *s, double beat[BEATS_MAX])
     while (at < SCENE_SIGNAL_SECONDS + 2 * mean && n < BEATS_MAX) {
         beat[n++] = at;
         double share = scene_prng_between(&prng, 0.98, 1.02);
+        early = early != scene_prng_chance(&prng, 0.8); /* no long run of one kind */
         if (s->rhythm == SCENE_RHYTHM_IRREGULAR)
-            share = scene_prng_chance(&prng, 0.5) ? scene_prng_between(&prng, 0.55, 0.8)
-                                                  : scene_prng_between(&prng, 1.2, 1.45);
+            share =
+                early ? scene_prng_between(&prng, 0.55, 0.8) : scene_prng_between(&prng, 1.2, 1.45);
         at += mean * share;
     }
     return n;

@@ -5,6 +5,7 @@
 
 static const encoder_kind *const kinds[] = {
     &encoder_image,
+    &encoder_sensor,
 };
 
 #define KINDS (sizeof kinds / sizeof kinds[0])

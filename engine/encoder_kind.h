@@ -43,8 +43,8 @@ typedef struct media_sink {
 typedef struct encoder_kind {
     tacit_modality modality;
     tacit_content_kind content;
-    const char *word;        /* "image": of content types, options and messages */
-    const char *claim;       /* the key that says a clip file is of this kind, or NULL */
+    const char *word;  /* "image": of content types, options and messages */
+    const char *claim; /* the key by which a clip file is of this kind; NULL: "tacit.WORD" is */
     const char *begin, *end; /* markers around a medium where the file names none; or NULL */
     size_t max_file;         /* largest file of the medium */
 
@@ -76,6 +76,7 @@ typedef struct encoder_kind {
 #define ENCODER_KINDS_MAX 3 /* rows of the table at most: a model has one encoder of a kind */
 
 extern const encoder_kind encoder_image;
+extern const encoder_kind encoder_sensor;
 
 size_t encoder_kind_count(void);
 const encoder_kind *encoder_kind_at(size_t i);

@@ -200,7 +200,7 @@ static void add_noise(const scene_signal *s, int channel, double *out, size_t n)
 
 size_t scene_signal_render(const scene_signal *s, int channel, double out[SCENE_SIGNAL_MAX])
 {
-    size_t n = (size_t)(SCENE_SIGNAL_SECONDS * s->probe.hertz) + 1;
+    size_t n = (size_t)(SCENE_SIGNAL_SECONDS * s->probe.hertz);
     drive d = draw_drive(s);
     if (scene_channels[channel].kind != s->kind || channel == s->probe.silent)
         return 0;

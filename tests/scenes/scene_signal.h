@@ -8,7 +8,7 @@
 #include "scenes/scene.h"
 
 #define SCENE_SIGNAL_SECONDS 8
-#define SCENE_SIGNAL_MAX (SCENE_SIGNAL_SECONDS * 50 + 2) /* samples of a channel */
+#define SCENE_SIGNAL_MAX (SCENE_SIGNAL_SECONDS * 50) /* samples of a channel */
 #define SCENE_CHANNELS 8
 
 /* Columns of both kinds, a cart's before a vehicle's. Their mean and deviation are round numbers

@@ -22,9 +22,7 @@ typedef struct pretrain_files {
 /* Writes all files with random values (F32) drawn from `seed`. */
 tacit_status pretrain_write_start(const pretrain_files *files, uint64_t seed,
                                   tacit_error *err) TACIT_MUST_CHECK;
-/* One encoder each, of rows `width` wide. */
-tacit_status pretrain_write_audio(const char *path, uint32_t width, uint64_t seed,
-                                  tacit_error *err) TACIT_MUST_CHECK;
+/* The sensor encoder alone, of rows `width` wide. */
 tacit_status pretrain_write_sensor(const char *path, uint32_t width, uint64_t seed,
                                    tacit_error *err) TACIT_MUST_CHECK;
 

@@ -19,7 +19,17 @@ enum {
     CONTEXT = 2048,
     PATCH = 8,
     GRID = SCENE_SIZE / PATCH,
-    SHUFFLE = 3
+    SHUFFLE = 3,
+    /* the audio tower: Whisper's shape, small */
+    MELS = 64,
+    A_WIDTH = 64,
+    A_LAYERS = 2,
+    A_HEADS = 4,
+    A_FF = 256,
+    A_STACK = 8,
+    A_MIDDLE = 128,
+    A_FRAMES = 4 * 100, /* 4 s, the longest sound of a scene */
+    A_POSITIONS = A_FRAMES / 2
 };
 
 #define STD 0.05                     /* of matrices that read the residual stream */
@@ -80,6 +90,38 @@ static const tensor_row tower_block[] = {
     {"v.blk.%d.ffn_down.bias", 1, {WIDTH}, 0},
 };
 
+static const tensor_row audio_ends[] = {
+    {"a.conv1d.1.weight", 3, {3, MELS, A_WIDTH}, STD},
+    {"a.conv1d.1.bias", 2, {1, A_WIDTH}, 0},
+    {"a.conv1d.2.weight", 3, {3, A_WIDTH, A_WIDTH}, 2 * STD},
+    {"a.conv1d.2.bias", 2, {1, A_WIDTH}, 0},
+    {"a.position_embd.weight", 2, {A_WIDTH, A_POSITIONS}, STD},
+    {"a.post_ln.weight", 1, {A_WIDTH}, ONES},
+    {"a.post_ln.bias", 1, {A_WIDTH}, 0},
+    {"mm.a.norm_pre.weight", 1, {A_WIDTH * A_STACK}, ONES},
+    {"mm.a.mlp.1.weight", 2, {A_WIDTH * A_STACK, 2 * A_MIDDLE}, STD},
+    {"mm.a.norm_mid.weight", 1, {A_MIDDLE}, ONES},
+    {"mm.a.mlp.2.weight", 2, {A_MIDDLE, WIDTH}, 0.018},
+};
+
+static const tensor_row audio_block[] = {
+    {"a.blk.%d.ln1.weight", 1, {A_WIDTH}, ONES},
+    {"a.blk.%d.ln1.bias", 1, {A_WIDTH}, 0},
+    {"a.blk.%d.attn_q.weight", 2, {A_WIDTH, A_WIDTH}, 2 * STD},
+    {"a.blk.%d.attn_q.bias", 1, {A_WIDTH}, 0},
+    {"a.blk.%d.attn_k.weight", 2, {A_WIDTH, A_WIDTH}, 2 * STD},
+    {"a.blk.%d.attn_v.weight", 2, {A_WIDTH, A_WIDTH}, 2 * STD},
+    {"a.blk.%d.attn_v.bias", 1, {A_WIDTH}, 0},
+    {"a.blk.%d.attn_out.weight", 2, {A_WIDTH, A_WIDTH}, STD},
+    {"a.blk.%d.attn_out.bias", 1, {A_WIDTH}, 0},
+    {"a.blk.%d.ln2.weight", 1, {A_WIDTH}, ONES},
+    {"a.blk.%d.ln2.bias", 1, {A_WIDTH}, 0},
+    {"a.blk.%d.ffn_up.weight", 2, {A_WIDTH, A_FF}, 2 * STD},
+    {"a.blk.%d.ffn_up.bias", 1, {A_FF}, 0},
+    {"a.blk.%d.ffn_down.weight", 2, {A_FF, A_WIDTH}, STD},
+    {"a.blk.%d.ffn_down.bias", 1, {A_WIDTH}, 0},
+};
+
 #define COUNT_OF(list) (sizeof(list) / sizeof((list)[0]))
 
 /* Nearly normal without libm, so that the bytes are the same everywhere: twelve uniforms. */
@@ -105,6 +147,18 @@ static void add_waves(float *values)
     }
 }
 
+/* The same along time: lengths from 4 to A_POSITIONS positions (80 ms to 4 s). */
+static void add_time_waves(float *values)
+{
+    enum { LENGTHS = A_WIDTH / 2 };
+    for (size_t i = 0; i < (size_t)A_POSITIONS * A_WIDTH; i++) {
+        size_t at = i / A_WIDTH, channel = i % A_WIDTH;
+        double power = (double)(channel / 2) / (LENGTHS - 1);
+        double turn = (double)at / (4 * pow(A_POSITIONS / 4.0, power)) + (channel % 2 ? 0.25 : 0);
+        values[i] += (float)(POSITION * cos(2 * M_PI * turn));
+    }
+}
+
 static tacit_status put_row(gguf_writer *w, const tensor_row *row, int block, uint64_t seed,
                             tacit_error *err)
 {
@@ -125,21 +179,38 @@ static tacit_status put_row(gguf_writer *w, const tensor_row *row, int block, ui
         values[i] = row->deviation < 0 ? 1 : (float)row->deviation * draw_normal(&prng);
     if (strcmp(name, "v.position_embd.weight") == 0)
         add_waves(values);
+    if (strcmp(name, "a.position_embd.weight") == 0)
+        add_time_waves(values);
     gguf_put_tensor(w, name, row->n_dims, row->ne, TACIT_TYPE_F32, values);
     free(values);
     return TACIT_OK;
 }
 
-static tacit_status put_tensors(gguf_writer *w, const tensor_row *ends, size_t n_ends,
-                                const tensor_row *block, size_t n_block, uint64_t seed,
+/* Tensors of which a file has one each, and of which it has one a block. */
+typedef struct tensor_set {
+    const tensor_row *ends;
+    size_t n_ends;
+    const tensor_row *block;
+    size_t n_block;
+    int blocks;
+} tensor_set;
+
+static const tensor_set text_set = {text_ends, COUNT_OF(text_ends), text_block,
+                                    COUNT_OF(text_block), LAYERS};
+static const tensor_set tower_set = {tower_ends, COUNT_OF(tower_ends), tower_block,
+                                     COUNT_OF(tower_block), LAYERS};
+static const tensor_set audio_set = {audio_ends, COUNT_OF(audio_ends), audio_block,
+                                     COUNT_OF(audio_block), A_LAYERS};
+
+static tacit_status put_tensors(gguf_writer *w, const tensor_set *set, uint64_t seed,
                                 tacit_error *err)
 {
     tacit_status status = TACIT_OK;
-    for (size_t i = 0; i < n_ends && status == TACIT_OK; i++)
-        status = put_row(w, &ends[i], 0, seed, err);
-    for (int b = 0; b < LAYERS; b++)
-        for (size_t i = 0; i < n_block && status == TACIT_OK; i++)
-            status = put_row(w, &block[i], b, seed, err);
+    for (size_t i = 0; i < set->n_ends && status == TACIT_OK; i++)
+        status = put_row(w, &set->ends[i], 0, seed, err);
+    for (int b = 0; b < set->blocks; b++)
+        for (size_t i = 0; i < set->n_block && status == TACIT_OK; i++)
+            status = put_row(w, &set->block[i], b, seed, err);
     return status;
 }
 
@@ -194,36 +265,55 @@ static void put_tower_keys(gguf_writer *w)
     gguf_put_array(w, "clip.vision.image_std", GGUF_F32, half, 3);
 }
 
-static tacit_status write_text(const char *path, uint64_t seed, tacit_error *err)
+static void put_audio_keys(gguf_writer *w)
+{
+    put_text(w, "general.architecture", "clip");
+    put_text(w, "general.type", "mmproj");
+    put_text(w, "general.name", "nano");
+    put_text(w, "general.description", "audio encoder of nano");
+    gguf_put_u32(w, "general.file_type", 0);
+    gguf_put_u32(w, "general.quantization_version", 2);
+    gguf_put_bool(w, "clip.has_audio_encoder", true);
+    put_text(w, "clip.projector_type", "ultravox");
+    gguf_put_u32(w, "clip.audio.num_mel_bins", MELS);
+    gguf_put_u32(w, "clip.audio.embedding_length", A_WIDTH);
+    gguf_put_u32(w, "clip.audio.feed_forward_length", A_FF);
+    gguf_put_u32(w, "clip.audio.block_count", A_LAYERS);
+    gguf_put_u32(w, "clip.audio.projection_dim", WIDTH);
+    gguf_put_u32(w, "clip.audio.attention.head_count", A_HEADS);
+    gguf_put_f32(w, "clip.audio.attention.layer_norm_epsilon", 1e-5f);
+    gguf_put_u32(w, "clip.audio.projector.stack_factor", A_STACK);
+    gguf_put_bool(w, "tacit.audio.unpadded", true);
+    gguf_put_u32(w, "tacit.audio.max_frames", A_FRAMES);
+    put_text(w, "tacit.media_begin", "<audio>");
+    put_text(w, "tacit.media_end", "</audio>");
+}
+
+static tacit_status put_text_file(gguf_writer *w, tacit_error *err)
 {
     scene_vocabulary v = {0};
+    tacit_status status = scene_vocabulary_make(&v, err);
+    if (status != TACIT_OK)
+        return status;
+    put_text_keys(w);
+    scene_vocabulary_put(&v, w);
+    scene_vocabulary_free(&v);
+    return TACIT_OK;
+}
+
+/* One file; `put_keys` NULL: the text model's, whose vocabulary may fail. */
+static tacit_status write_file(const char *path, void (*put_keys)(gguf_writer *w),
+                               const tensor_set *set, uint64_t seed, tacit_error *err)
+{
     gguf_writer *w = gguf_writer_new();
     tacit_status status = TACIT_OK;
     if (!w)
         return tacit_fail(err, TACIT_NO_MEMORY, "%s: no memory", path);
-    TACIT_TRY(scene_vocabulary_make(&v, err), out);
-    put_text_keys(w);
-    scene_vocabulary_put(&v, w);
-    TACIT_TRY(
-        put_tensors(w, text_ends, COUNT_OF(text_ends), text_block, COUNT_OF(text_block), seed, err),
-        out);
-    status = gguf_write(w, path, err);
-out:
-    scene_vocabulary_free(&v);
-    gguf_writer_free(w);
-    return status;
-}
-
-static tacit_status write_image(const char *path, uint64_t seed, tacit_error *err)
-{
-    tacit_status status;
-    gguf_writer *w = gguf_writer_new();
-    if (!w)
-        return tacit_fail(err, TACIT_NO_MEMORY, "%s: no memory", path);
-    put_tower_keys(w);
-    TACIT_TRY(put_tensors(w, tower_ends, COUNT_OF(tower_ends), tower_block, COUNT_OF(tower_block),
-                          seed, err),
-              out);
+    if (put_keys)
+        put_keys(w);
+    else
+        TACIT_TRY(put_text_file(w, err), out);
+    TACIT_TRY(put_tensors(w, set, seed, err), out);
     status = gguf_write(w, path, err);
 out:
     gguf_writer_free(w);
@@ -232,12 +322,12 @@ out:
 
 tacit_status pretrain_write_start(const pretrain_files *files, uint64_t seed, tacit_error *err)
 {
-    tacit_status status = write_text(files->path[PRETRAIN_TEXT], seed, err);
-    if (status == TACIT_OK)
-        status = write_image(files->path[PRETRAIN_IMAGE], seed, err);
-    if (status == TACIT_OK)
-        status = pretrain_write_audio(files->path[PRETRAIN_AUDIO], WIDTH, seed, err);
-    if (status == TACIT_OK)
-        status = pretrain_write_sensor(files->path[PRETRAIN_SENSOR], WIDTH, seed, err);
+    const char *const *path = files->path;
+    tacit_status status;
+    TACIT_TRY(write_file(path[PRETRAIN_TEXT], NULL, &text_set, seed, err), out);
+    TACIT_TRY(write_file(path[PRETRAIN_IMAGE], put_tower_keys, &tower_set, seed, err), out);
+    TACIT_TRY(write_file(path[PRETRAIN_AUDIO], put_audio_keys, &audio_set, seed, err), out);
+    status = pretrain_write_sensor(path[PRETRAIN_SENSOR], WIDTH, seed, err);
+out:
     return status;
 }

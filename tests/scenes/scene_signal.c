@@ -35,7 +35,7 @@ static const probe_range ranges[] = {
 /* A device lacks at most what its other channels tell as well. */
 static const int spare[SCENE_KINDS][3] = {
     [SCENE_CLUSTER] = {RPM, BRAKE, ACCEL},
-    [SCENE_MONITOR] = {ECG, ECG, PLETH},
+    [SCENE_MONITOR] = {ECG, ECG, ECG},
 };
 
 void scene_draw_probe(scene_probe *probe, scene_kind kind, scene_split split, scene_prng *prng)
@@ -102,19 +102,21 @@ static double pleth_of(double t, double distance, double sharp)
     return bump(f, 0.28, 0.1 * sharp) + 0.3 * bump(f, 0.58, 0.09 * sharp);
 }
 
+/* The heart fills between two beats: the sooner a pulse follows, the weaker it is. */
 static void add_beats(const scene_signal *s, int channel, double *out, size_t n)
 {
     double beat[BEATS_MAX];
     size_t beats = draw_beats(s, beat);
     for (size_t b = 0; b + 1 < beats; b++) {
         double distance = beat[b + 1] - beat[b];
+        double filled = b ? (beat[b] - beat[b - 1]) * s->rate / 60.0 : 1;
         for (size_t i = 0; i < n; i++) {
             double t = (double)i / s->probe.hertz - beat[b];
             if (t < -0.2 || t > 1.2 * distance + 0.2)
                 continue;
             double h = channel == ECG ? ecg_of(t, distance, s->probe.sharp)
                                       : pleth_of(t, distance, s->probe.sharp);
-            out[i] += s->probe.gain * h;
+            out[i] += s->probe.gain * h * (channel == PLETH ? filled : 1);
         }
     }
 }

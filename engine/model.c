@@ -60,7 +60,7 @@ tacit_status model_add_encoder(tacit_model *m, gguf_file *file, tacit_error *err
     const model_encoder *other = model_encoder_of(m, kind->modality);
     if (other) {
         status = tacit_fail(err, TACIT_BAD_INPUT,
-                            "%s: the model has an %s encoder already, %s; give one file of a kind",
+                            "%s: there is an encoder for %s already, %s; give one file of a kind",
                             gguf_name(file), kind->word, gguf_name(other->file));
         goto failed;
     }

@@ -42,6 +42,31 @@ static void test_record_of_the_design(void **state)
     assert_null(r.message);
 }
 
+static void test_every_content_type(void **state)
+{
+    (void)state;
+    const char line[] =
+        "{\"id\":\"r1\",\"messages\":[{\"role\":\"user\",\"content\":["
+        "{\"type\":\"sensor\",\"sensor\":\"can/1.csv\"},{\"type\":\"audio\",\"audio\":\"a.wav\"},"
+        "{\"type\":\"image\",\"image\":\"i.png\"},{\"type\":\"text\",\"text\":\"?\"}]}," ANSWER
+        "]}";
+    static const struct {
+        tacit_content_kind kind;
+        const char *text;
+    } expected[] = {{TACIT_CONTENT_SENSOR, "/d/can/1.csv"},
+                    {TACIT_CONTENT_AUDIO, "/d/a.wav"},
+                    {TACIT_CONTENT_IMAGE, "/d/i.png"},
+                    {TACIT_CONTENT_TEXT, "?"}};
+    tacit_record r;
+    assert_int_equal(tacit_record_parse(&r, line, strlen(line), "/d", NULL), TACIT_OK);
+    assert_int_equal(r.message[0].n_content, 4);
+    for (size_t i = 0; i < 4; i++) {
+        assert_int_equal(r.message[0].content[i].kind, expected[i].kind);
+        assert_string_equal(r.message[0].content[i].text, expected[i].text);
+    }
+    tacit_record_free(&r);
+}
+
 static void test_plain_content_and_system(void **state)
 {
     (void)state;
@@ -107,6 +132,15 @@ static const struct {
     {"{\"id\":\"a\",\"messages\":[" USER ",{\"role\":\"assistant\",\"content\":[{\"type\":"
      "\"image\",\"image\":\"x.jpg\"}]}]}",
      "text only"},
+    {"{\"id\":\"a\",\"messages\":[" USER ",{\"role\":\"assistant\",\"content\":[{\"type\":"
+     "\"sensor\",\"sensor\":\"x.csv\"}]}]}",
+     "text only, found sensor"},
+    {"{\"id\":\"a\",\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"audio\","
+     "\"image\":\"v\"}]}," ANSWER "]}",
+     "unknown key 'image'"},
+    {"{\"id\":\"a\",\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"sensor\","
+     "\"sensor\":\"../x.csv\"}]}," ANSWER "]}",
+     "stay inside"},
 };
 
 static void test_bad_lines_are_refused_by_name(void **state)
@@ -200,6 +234,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_record_of_the_design),
+        cmocka_unit_test(test_every_content_type),
         cmocka_unit_test(test_plain_content_and_system),
         cmocka_unit_test(test_bad_lines_are_refused_by_name),
         cmocka_unit_test(test_hostile_lines),

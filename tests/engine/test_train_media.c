@@ -1,11 +1,13 @@
-/* Training through pictures: a tiny tower before a tiny llama. Oracle: central differences of both
- * naive models in double; cached rows against computed ones; each unit alone. */
+/* Training through media: a tiny vision tower and a tiny sensor encoder before a tiny llama.
+ * Oracle: central differences of the naive models in double; cached rows against computed ones;
+ * each unit alone. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 
 #include <cmocka.h>
 
+#include "reference_sensor.h"
 #include "reference_train.h"
 #include "reference_vision.h"
 #include "train_fixture.h"
@@ -13,6 +15,8 @@
 #include <math.h>
 
 #define PICTURES 3
+#define MOST_MEDIA 4 /* of an example */
+#define PATCHES 3    /* of a window */
 #define EXAMPLES 4
 
 static const reference_spec tower_spec = {.image = 8,
@@ -25,67 +29,97 @@ static const reference_spec tower_spec = {.image = 8,
                                           .out = 32,
                                           .linears = TACIT_TYPE_F32};
 
+enum { VISION, SENSOR, ENCODERS }; /* in the order of their files */
+
 typedef struct scene {
     tacit_model *model;
-    uint8_t *bytes;
+    uint8_t *bytes[ENCODERS];
     float *pixels[PICTURES];
+    float *window[PICTURES];
     tacit_input input[EXAMPLES];
     const tacit_input *example[EXAMPLES];
 } scene;
 
-static void add_tower(scene *s)
+static void add_encoder(scene *s, int which)
 {
     size_t size;
     tacit_error err = {0};
     gguf_file *file;
     gguf_writer *w = gguf_writer_new();
-    reference_keys(w, &tower_spec);
-    reference_tensors(w, &tower_spec);
-    if (gguf_write_memory(w, &s->bytes, &size, &err) != TACIT_OK ||
-        gguf_open_memory(&file, s->bytes, size, "tower", &err) != TACIT_OK ||
+    if (which == VISION) {
+        reference_keys(w, &tower_spec);
+        reference_tensors(w, &tower_spec);
+    } else {
+        sensor_spec spec = reference_sensor_spec(TACIT_TYPE_F32, 32);
+        reference_put_sensor(w, &spec);
+    }
+    if (gguf_write_memory(w, &s->bytes[which], &size, &err) != TACIT_OK ||
+        gguf_open_memory(&file, s->bytes[which], size, "encoder", &err) != TACIT_OK ||
         model_add_encoder(s->model, file, &err) != TACIT_OK)
         fail_msg("%s", err.message);
     gguf_writer_free(w);
 }
 
-/* A question of a few tokens after the rows of `n` pictures, answered by four tokens. */
+static const sensor_shape *window_shape(const scene *s)
+{
+    return sensor_get_shape(s->model->encoder[SENSOR].self);
+}
+
+static tacit_media medium_of(const scene *s, bool picture, size_t number)
+{
+    if (picture)
+        return (tacit_media){.modality = TACIT_MODALITY_IMAGE,
+                             .dim = {3, tower_spec.image, tower_spec.image},
+                             .values = s->pixels[number % PICTURES],
+                             .n_rows = vision_get_shape(model_vision(s->model))->rows};
+    return (tacit_media){.modality = TACIT_MODALITY_SENSOR,
+                         .dim = {1, PATCHES, window_shape(s)->patch_values},
+                         .values = s->window[number % PICTURES],
+                         .n_rows = PATCHES};
+}
+
+/* A question of a few tokens after the rows of `n` media, pictures and windows in turn, answered by
+ * four tokens. */
 static void make_example(scene *s, tacit_input *in, size_t n, size_t turn)
 {
-    size_t rows = vision_get_shape(model_vision(s->model))->rows;
+    size_t rows = 0, at = 1;
     in->n_media = n;
     in->media = calloc(n, sizeof *in->media);
-    in->count = n * rows + 7 + turn;
-    in->row = calloc(in->count, sizeof *in->row);
-    for (size_t i = 0; i < n; i++)
-        in->media[i] = (tacit_media){.modality = TACIT_MODALITY_IMAGE,
-                                     .dim = {3, tower_spec.image, tower_spec.image},
-                                     .values = s->pixels[(turn + i) % PICTURES],
-                                     .n_rows = rows};
-    for (size_t i = 0; i < in->count; i++) {
-        tacit_row *row = &in->row[i];
-        row->position = (uint32_t)i;
-        row->token = (int32_t)((7 * i + 11 * turn) % 48);
-        row->trained = i + 4 >= in->count;
-        if (i < 1 || i > n * rows)
-            continue;
-        row->modality = TACIT_MODALITY_IMAGE;
-        row->media = (uint16_t)((i - 1) / rows);
-        row->token = (int32_t)((i - 1) % rows);
+    for (size_t i = 0; i < n; i++) {
+        in->media[i] = medium_of(s, (turn + i) % 2 == 0, turn + i);
+        rows += in->media[i].n_rows;
     }
+    in->count = rows + 7 + turn;
+    in->row = calloc(in->count, sizeof *in->row);
+    for (size_t i = 0; i < in->count; i++) {
+        in->row[i].position = (uint32_t)i;
+        in->row[i].token = (int32_t)((7 * i + 11 * turn) % 48);
+        in->row[i].trained = i + 4 >= in->count;
+    }
+    for (size_t m = 0; m < n; m++)
+        for (size_t i = 0; i < in->media[m].n_rows; i++, at++) {
+            in->row[at].modality = in->media[m].modality;
+            in->row[at].media = (uint16_t)m;
+            in->row[at].token = (int32_t)i;
+        }
 }
 
 static scene make_scene(void)
 {
     scene s = {.model = fixture_model("tied", true)};
     size_t planes = (size_t)3 * tower_spec.image * tower_spec.image;
-    add_tower(&s);
+    add_encoder(&s, VISION);
+    add_encoder(&s, SENSOR);
     for (uint32_t i = 0; i < PICTURES; i++) {
         s.pixels[i] = malloc(planes * sizeof(float));
         for (uint32_t k = 0; k < planes; k++)
             s.pixels[i][k] = 2 * reference_uniform(500 + i, k);
+        s.window[i] = malloc(PATCHES * window_shape(&s)->patch_values * sizeof(float));
+        for (uint32_t k = 0; k < PATCHES * window_shape(&s)->patch_values; k++)
+            s.window[i][k] = 2 * reference_uniform(600 + i, k);
     }
     for (size_t i = 0; i < EXAMPLES; i++)
-        make_example(&s, &s.input[i], i % 3, i);
+        make_example(&s, &s.input[i], i == 3 ? MOST_MEDIA : i, i);
     return s;
 }
 
@@ -96,9 +130,9 @@ static void free_scene(scene *s)
         free(s->input[i].media);
     }
     for (size_t i = 0; i < PICTURES; i++)
-        free(s->pixels[i]);
+        free(s->pixels[i]), free(s->window[i]);
     model_remove_encoders(s->model);
-    free(s->bytes);
+    free(s->bytes[VISION]), free(s->bytes[SENSOR]);
     fixture_model_free(s->model);
 }
 
@@ -109,132 +143,210 @@ static void link_examples(scene *s)
         s->example[i] = &s->input[i];
 }
 
-/* Mean loss of all examples in double, rows of pictures by the naive tower. */
-static double naive_loss(ref_model *text, double *const *tower, const scene *s)
+/* The encoders' tensors as doubles, each in its layout order. */
+typedef struct naive_encoders {
+    double **tensor[ENCODERS];
+} naive_encoders;
+
+static naive_encoders load_naive(const tacit_model *m)
 {
-    const vision_shape *shape = vision_get_shape(model_vision(s->model));
-    double *rows[2], sum = 0;
-    for (size_t i = 0; i < 2; i++)
-        rows[i] = calloc((size_t)shape->rows * shape->out_width, sizeof(double));
+    naive_encoders n;
+    for (size_t k = 0; k < ENCODERS; k++) {
+        const model_encoder *e = &m->encoder[k];
+        n.tensor[k] = calloc(e->kind->tensor_count(e->self), sizeof *n.tensor[k]);
+        for (size_t i = 0; i < e->kind->tensor_count(e->self); i++) {
+            encoder_tensor t = e->kind->tensor_at(e->self, i);
+            n.tensor[k][i] = calloc(t.rows * t.cols, sizeof(double));
+            for (size_t v = 0; v < t.rows * t.cols; v++)
+                n.tensor[k][i][v] = (double)((const float *)(const void *)t.data->data)[v];
+        }
+    }
+    return n;
+}
+
+static void free_naive(naive_encoders *n, const tacit_model *m)
+{
+    for (size_t k = 0; k < ENCODERS; k++) {
+        for (size_t i = 0; i < m->encoder[k].kind->tensor_count(m->encoder[k].self); i++)
+            free(n->tensor[k][i]);
+        free(n->tensor[k]);
+    }
+}
+
+static void naive_rows(const naive_encoders *n, const scene *s, const tacit_media *m, double *rows)
+{
+    if (m->modality == TACIT_MODALITY_IMAGE)
+        reference_tower(vision_get_shape(model_vision(s->model)), n->tensor[VISION], m->values,
+                        rows);
+    else
+        reference_sensor(window_shape(s), n->tensor[SENSOR], m->values, PATCHES, rows);
+}
+
+/* Mean loss of all examples in double, rows of media by the naive encoders. */
+static double naive_loss(ref_model *text, const naive_encoders *n, const scene *s)
+{
+    double *rows[MOST_MEDIA], sum = 0;
+    for (size_t i = 0; i < MOST_MEDIA; i++)
+        rows[i] = calloc(8 * 32, sizeof(double));
     text->media = rows;
     for (size_t e = 0; e < EXAMPLES; e++) {
         for (size_t i = 0; i < s->input[e].n_media; i++)
-            reference_tower(shape, tower, s->input[e].media[i].values, rows[i]);
+            naive_rows(n, s, &s->input[e].media[i], rows[i]);
         sum += ref_loss(text, &s->input[e]);
     }
-    free(rows[0]), free(rows[1]);
+    for (size_t i = 0; i < MOST_MEDIA; i++)
+        free(rows[i]);
     return sum / EXAMPLES;
 }
 
-static double difference_at(ref_model *text, double *const *tower, const scene *s, double *at)
+static double difference_at(ref_model *text, const naive_encoders *n, const scene *s, double *at)
 {
     double start = *at, h = 1e-5 * (1 + fabs(start));
     *at = start + h;
-    double above = naive_loss(text, tower, s);
+    double above = naive_loss(text, n, s);
     *at = start - h;
-    double below = naive_loss(text, tower, s);
+    double below = naive_loss(text, n, s);
     *at = start;
     return (above - below) / (2 * h);
 }
 
-/* The double behind an entry of the layout: in the text model or in the tower. */
-static double *reference_of(ref_model *text, double *const *tower, const tacit_vision *v,
+/* The double behind an entry of the layout: in the text model or in an encoder. */
+static double *reference_of(ref_model *text, const naive_encoders *n, const tacit_model *m,
                             const char *name)
 {
     ref_tensor *t = ref_named(text, name);
-    for (size_t i = 0; !t && i < vision_tensor_count(v); i++)
-        if (strcmp(vision_tensor_at(v, i)->name, name) == 0)
-            return tower[i];
+    for (size_t k = 0; !t && k < ENCODERS; k++) {
+        const model_encoder *e = &m->encoder[k];
+        for (size_t i = 0; i < e->kind->tensor_count(e->self); i++)
+            if (strcmp(e->kind->tensor_at(e->self, i).name, name) == 0)
+                return n->tensor[k][i];
+    }
     return t ? t->value : NULL;
 }
 
-static void check_kind(tacit_trainable_kind kind, size_t samples)
+static void check_entry(const tacit_trainable_entry *e, size_t number, const float *grad,
+                        ref_model *text, const naive_encoders *n, const scene *s, size_t samples)
+{
+    double *from = reference_of(text, n, s->model, e->name), off = 0, norm = 0;
+    size_t size = e->rows * e->cols, count = size < samples ? size : samples;
+    assert_non_null(from);
+    for (size_t k = 0; k < count; k++) {
+        size_t at = (k * 7919 + 13 * number) % size;
+        double expected = difference_at(text, n, s, &from[at]);
+        double d = (double)grad[e->offset + at] - expected;
+        off += d * d;
+        norm += expected * expected;
+    }
+    if (!(sqrt(off) <= 1e-4 * (sqrt(norm) + 1e-3)))
+        fail_msg("%s: differs by %.3g of %.3g", e->name, sqrt(off), sqrt(norm));
+}
+
+static void check_kind(tacit_trainable_kind kind, size_t entries, size_t samples)
 {
     scene s = make_scene();
-    const tacit_vision *v = model_vision(s.model);
     tacit_trainable_spec spec = {.kind = kind};
-    tacit_trainer *t = fixture_trainer(s.model, &spec, 32, NULL);
+    tacit_trainer *t = fixture_trainer(s.model, &spec, 40, NULL);
     const tacit_layout *l = tacit_trainer_layout(t);
     ref_model text = {32, 2, 4, 2, 8, 64, 48, (double)1e-5f, 10000, 0, NULL, NULL, 0};
-    double **tower = calloc(vision_tensor_count(v), sizeof *tower);
+    naive_encoders n = load_naive(s.model);
     link_examples(&s);
     tacit_unit unit = {s.example, EXAMPLES};
     ref_load(&text, s.model->text_file);
-    for (size_t i = 0; i < vision_tensor_count(v); i++) {
-        const vision_tensor *x = vision_tensor_at(v, i);
-        tower[i] = calloc(x->rows * x->cols, sizeof(double));
-        for (size_t k = 0; k < x->rows * x->cols; k++)
-            tower[i][k] = (double)((const float *)(const void *)x->data->data)[k];
-    }
     fixture_sink g = fixture_gradients(t, &unit, 1);
-    assert_float_equal(g.loss[0], naive_loss(&text, tower, &s), 1e-5);
-    for (size_t i = 0; i < l->count; i++) {
-        const tacit_trainable_entry *e = &l->entry[i];
-        double *from = reference_of(&text, tower, v, e->name), off = 0, norm = 0;
-        size_t size = e->rows * e->cols, n = size < samples ? size : samples;
-        for (size_t k = 0; k < n; k++) {
-            size_t at = (k * 7919 + 13 * i) % size;
-            double expected = difference_at(&text, tower, &s, &from[at]);
-            double d = (double)g.grad[e->offset + at] - expected;
-            off += d * d;
-            norm += expected * expected;
-        }
-        if (!(sqrt(off) <= 1e-4 * (sqrt(norm) + 1e-3)))
-            fail_msg("%s: differs by %.3g of %.3g", e->name, sqrt(off), sqrt(norm));
-    }
-    for (size_t i = 0; i < vision_tensor_count(v); i++)
-        free(tower[i]);
-    free(tower);
+    assert_float_equal(g.loss[0], naive_loss(&text, &n, &s), 1e-5);
+    if (entries)
+        assert_int_equal(l->count, entries);
+    for (size_t i = 0; i < l->count; i++)
+        check_entry(&l->entry[i], i, g.grad, &text, &n, &s, samples);
+    free_naive(&n, s.model);
     ref_free(&text);
     fixture_sink_free(&g);
     tacit_trainer_free(t);
     free_scene(&s);
 }
 
-static void gradients_reach_the_projector(void **state)
+static void gradients_reach_every_projector(void **state)
 {
     (void)state;
-    check_kind(TACIT_TRAIN_PROJECTOR, 24);
+    check_kind(TACIT_TRAIN_PROJECTOR, 3, 24); /* mm.model.fc, mm.s.fc and its bias */
 }
 
 static void gradients_reach_everything(void **state)
 {
     (void)state;
-    check_kind(TACIT_TRAIN_ALL, 4);
+    check_kind(TACIT_TRAIN_ALL, 0, 4);
 }
 
-/* A frozen tower: computing the rows in the trainer and giving them cached is the same. */
+/* malloc'ed rows of a medium by its encoder, in the place of its values. */
+static void cache_rows(const tacit_model *model, tacit_media *m)
+{
+    const model_encoder *e = model_encoder_of(model, m->modality);
+    const tacit_media *of = m;
+    void *pass;
+    m->rows = malloc(m->n_rows * 32 * sizeof(float));
+    assert_int_equal(e->kind->pass_new(&pass, e->self, 1, false, NULL, NULL), TACIT_OK);
+    e->kind->forward(pass, NULL, &of, 1, &m->rows);
+    e->kind->pass_free(pass);
+    m->values = NULL;
+}
+
+/* Frozen towers: computing the rows in the trainer and giving them cached is the same, whether all
+ * are cached or one after the other. */
 static void cached_rows_equal_computed_ones(void **state)
 {
     (void)state;
     scene s = make_scene();
-    const vision_shape *shape = vision_get_shape(model_vision(s.model));
-    size_t floats = (size_t)shape->rows * shape->out_width;
     tacit_trainable_spec spec = fixture_spec(TACIT_TRAIN_LORA_FFA);
-    tacit_trainer *t = fixture_trainer(s.model, &spec, 32, NULL);
+    tacit_trainer *t = fixture_trainer(s.model, &spec, 40, NULL);
     link_examples(&s);
     tacit_unit unit = {s.example, EXAMPLES};
     fixture_sink computed = fixture_gradients(t, &unit, 1);
-    for (size_t e = 0; e < EXAMPLES; e++)
-        for (size_t i = 0; i < s.input[e].n_media; i++) {
-            tacit_media *m = &s.input[e].media[i];
-            const float *pixels = m->values;
-            vision_pass *pass;
-            m->rows = malloc(floats * sizeof(float));
-            assert_int_equal(vision_pass_new(&pass, model_vision(s.model), 1, false, NULL, NULL),
-                             TACIT_OK);
-            vision_forward(pass, NULL, &pixels, 1, m->rows);
-            vision_pass_free(pass);
-            m->values = NULL;
-        }
-    fixture_sink cached = fixture_gradients(t, &unit, 1);
-    assert_memory_equal(computed.grad, cached.grad, computed.values * sizeof(float));
-    assert_true(computed.loss[0] == cached.loss[0]);
+    for (size_t i = 0; i < MOST_MEDIA; i++) {
+        for (size_t e = 0; e < EXAMPLES; e++)
+            if (i < s.input[e].n_media)
+                cache_rows(s.model, &s.input[e].media[i]);
+        fixture_sink cached = fixture_gradients(t, &unit, 1);
+        assert_memory_equal(computed.grad, cached.grad, computed.values * sizeof(float));
+        assert_true(computed.loss[0] == cached.loss[0]);
+        fixture_sink_free(&cached);
+    }
     for (size_t e = 0; e < EXAMPLES; e++)
         for (size_t i = 0; i < s.input[e].n_media; i++)
             free(s.input[e].media[i].rows);
     fixture_sink_free(&computed);
-    fixture_sink_free(&cached);
+    tacit_trainer_free(t);
+    free_scene(&s);
+}
+
+/* The layout is the text model's, then each encoder's in the order of the files; one that an
+ * example does not use gets no gradient. */
+static void the_order_is_that_of_the_files(void **state)
+{
+    (void)state;
+    scene s = make_scene();
+    tacit_trainable_spec spec = {.kind = TACIT_TRAIN_ALL};
+    tacit_trainer *t = fixture_trainer(s.model, &spec, 40, NULL);
+    const tacit_layout *l = tacit_trainer_layout(t);
+    size_t first[2] = {0}, i = 0;
+    while (i < l->count && strncmp(l->entry[i].name, "v.", 2) != 0)
+        i++;
+    first[0] = i;
+    while (i < l->count && strncmp(l->entry[i].name, "s.", 2) != 0)
+        i++;
+    first[1] = i;
+    assert_string_equal(l->entry[first[1] - 1].name, "mm.model.fc.weight");
+    assert_int_equal(l->count - first[1], 5);
+    assert_string_equal(l->entry[l->count - 1].name, "mm.s.fc.bias");
+    link_examples(&s);
+    const tacit_unit window_alone = {&s.example[1], 1}; /* its one medium is a window */
+    fixture_sink g = fixture_gradients(t, &window_alone, 1);
+    for (size_t v = l->entry[first[0]].offset; v < l->entry[first[1]].offset; v++)
+        assert_true(g.grad[v] == 0);
+    double norm = 0;
+    for (size_t v = l->entry[first[1]].offset; v < l->values; v++)
+        norm += (double)g.grad[v] * (double)g.grad[v];
+    assert_true(norm > 0);
+    fixture_sink_free(&g);
     tacit_trainer_free(t);
     free_scene(&s);
 }
@@ -244,7 +356,7 @@ static void bits_depend_on_the_unit_alone(void **state)
     (void)state;
     scene s = make_scene();
     tacit_trainable_spec spec = {.kind = TACIT_TRAIN_ALL};
-    tacit_trainer *one = fixture_trainer(s.model, &spec, 32, NULL);
+    tacit_trainer *one = fixture_trainer(s.model, &spec, 40, NULL);
     link_examples(&s);
     tacit_unit units[EXAMPLES];
     for (size_t i = 0; i < EXAMPLES; i++)
@@ -267,19 +379,37 @@ static void bits_depend_on_the_unit_alone(void **state)
     free_scene(&s);
 }
 
-static void a_picture_of_another_size_is_refused(void **state)
+static void expect_refusal(tacit_trainer *t, const tacit_input *in, const char *about)
+{
+    double loss;
+    tacit_error err = {0};
+    assert_int_equal(tacit_trainer_loss(t, in, &loss, &err), TACIT_BAD_INPUT);
+    if (!strstr(err.message, about))
+        fail_msg("'%s' does not say '%s'", err.message, about);
+}
+
+static void media_that_do_not_fit_are_refused(void **state)
 {
     (void)state;
     scene s = make_scene();
     tacit_trainable_spec spec = {.kind = TACIT_TRAIN_PROJECTOR};
-    tacit_trainer *t = fixture_trainer(s.model, &spec, 32, NULL);
+    tacit_trainer *t = fixture_trainer(s.model, &spec, 40, NULL);
     double loss;
-    tacit_error err = {0};
-    s.input[1].media[0].dim[2] = 9;
-    assert_int_equal(tacit_trainer_loss(t, &s.input[1], &loss, &err), TACIT_BAD_INPUT);
-    assert_non_null(strstr(err.message, "8x8"));
-    s.input[1].media[0].dim[2] = 8;
-    assert_int_equal(tacit_trainer_loss(t, &s.input[1], &loss, &err), TACIT_OK);
+    tacit_media *picture = &s.input[2].media[0], *window = &s.input[2].media[1];
+    float *values = window->values;
+    picture->dim[2] = 9;
+    expect_refusal(t, &s.input[2], "8x8");
+    picture->dim[2] = 8;
+    window->dim[1] = 6;
+    expect_refusal(t, &s.input[2], "1 to 5 patches");
+    window->dim[1] = PATCHES;
+    window->values = NULL;
+    expect_refusal(t, &s.input[2], "medium 1 of the example: sensor without values");
+    window->values = values;
+    window->modality = TACIT_MODALITY_AUDIO;
+    expect_refusal(t, &s.input[2], "encoder");
+    window->modality = TACIT_MODALITY_SENSOR;
+    assert_int_equal(tacit_trainer_loss(t, &s.input[2], &loss, NULL), TACIT_OK);
     tacit_trainer_free(t);
     free_scene(&s);
 }
@@ -287,11 +417,12 @@ static void a_picture_of_another_size_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gradients_reach_the_projector),
+        cmocka_unit_test(gradients_reach_every_projector),
         cmocka_unit_test(gradients_reach_everything),
         cmocka_unit_test(cached_rows_equal_computed_ones),
         cmocka_unit_test(bits_depend_on_the_unit_alone),
-        cmocka_unit_test(a_picture_of_another_size_is_refused),
+        cmocka_unit_test(the_order_is_that_of_the_files),
+        cmocka_unit_test(media_that_do_not_fit_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,7 +17,9 @@ enum {
     TINY_AROUND,
     TINY_GLOBAL,
     TINY_TILES, /* <row_1_col_1> and on, four a row */
-    TINY_VOCAB = TINY_TILES + 16
+    TINY_SENSOR = TINY_TILES + 16,
+    TINY_SENSOR_END,
+    TINY_VOCAB
 };
 
 static const char tiny_template[] =
@@ -59,6 +61,8 @@ static inline void tiny_put_vocabulary_with(gguf_writer *w, bool adds_bos)
         snprintf(text[TINY_START + i], sizeof text[0], "%s", special[i]);
     for (unsigned i = 0; i < 16; i++)
         snprintf(text[TINY_TILES + i], sizeof text[0], "<row_%u_col_%u>", i / 4 + 1, i % 4 + 1);
+    snprintf(text[TINY_SENSOR], sizeof text[0], "<sensor>");
+    snprintf(text[TINY_SENSOR_END], sizeof text[0], "</sensor>");
     for (int i = 0; i < TINY_VOCAB; i++) {
         token[i] = (gguf_string){text[i], strlen(text[i])};
         type[i] = i >= TINY_START ? 3 : 1;

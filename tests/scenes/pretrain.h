@@ -9,7 +9,7 @@
 #include "scenes/scene_senses.h"
 
 #define PRETRAIN_BATCH 16     /* examples a step */
-#define PRETRAIN_MAX_ROWS 384 /* of one example */
+#define PRETRAIN_MAX_ROWS 320 /* of one example */
 
 /* The files of nano: the text model and an encoder of each modality, in the order in which the base
  * digest takes them. */

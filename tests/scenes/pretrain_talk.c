@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#define SENSES_ASKED 6   /* at most in a conversation: more scenes teach more than more turns */
 #define FIELDS_BESIDES 2 /* asked of a picture that comes with other senses */
 
 void talk_ask_field(pretrain_talk *t, const scene *s, scene_field field, scene_prng *prng)
@@ -62,7 +63,7 @@ void talk_about_senses(pretrain_talk *t, const scene_senses *s, unsigned given, 
     bool two_first = scene_prng_chance(prng, 0.5);
     shuffle(order, n, prng);
     for (int pass = 0; pass < 2; pass++) {
-        for (size_t i = 0; i < n && t->turns < TALK_TURNS - FIELDS_BESIDES; i++) {
+        for (size_t i = 0; i < n && t->turns < SENSES_ASKED; i++) {
             const scene_ask *ask = scene_ask_at(order[i]);
             bool now = two_first ? needs_two(ask) == (pass == 0) : pass == 0;
             if (now && (ask->needs & ~given) == 0 && scene_ask_applies(ask, s))

@@ -5,7 +5,7 @@
 #include "engine/tokenizer.h"
 #include "scenes/scene_senses.h"
 
-#define TALK_TURNS 12
+#define TALK_TURNS 9
 
 /* Questions point to tables or to `spoken`, so a talk is not copied. */
 typedef struct pretrain_talk {
@@ -22,7 +22,7 @@ void talk_ask(pretrain_talk *t, const scene_ask *ask, const scene_senses *s, sce
 /* A transcript in half of the conversations, then the shown fields in random order. */
 void talk_about_picture(pretrain_talk *t, const scene *s, scene_prng *prng);
 
-/* Every question that applies and needs nothing but `given` (SCENE_SENSE_*), and two fields of a
+/* Up to six questions that apply and need nothing but `given` (SCENE_SENSE_*), and two fields of a
  * given picture. In half of the conversations what needs two senses comes first, so that it is
  * also answered before anything was said about either. */
 void talk_about_senses(pretrain_talk *t, const scene_senses *s, unsigned given, scene_prng *prng);

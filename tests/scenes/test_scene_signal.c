@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "engine/sensor_csv.h"
 #include "scenes/scene_signal.h"
 
 #include <math.h>
@@ -182,6 +183,37 @@ static void csv_holds_what_is_rendered(void **state)
     }
 }
 
+/* The engine's reader takes it: times and values are what a window is made from. */
+static void csv_is_what_the_engine_reads(void **state)
+{
+    sensor_channel channel[SCENE_CHANNELS] = {0};
+    (void)state;
+    for (int c = 0; c < SCENE_CHANNELS; c++)
+        snprintf(channel[c].name, sizeof channel[c].name, "%s", scene_channels[c].name);
+    for (uint64_t seed = 0; seed < 20; seed++) {
+        scene_signal s = any_signal(seed % 2 ? SCENE_MONITOR : SCENE_CLUSTER, seed);
+        tacit_buffer b = {0};
+        sensor_series series;
+        tacit_error err;
+        assert_int_equal(scene_signal_csv(&s, &b, &err), TACIT_OK);
+        if (sensor_csv_read(&series, channel, SCENE_CHANNELS, b.data, b.size, "scene.csv", &err) !=
+            TACIT_OK)
+            fail_msg("%s", err.message);
+        for (int c = 0; c < SCENE_CHANNELS; c++) {
+            size_t n = scene_signal_render(&s, c, value), column = series.column[c];
+            assert_int_equal(column != SENSOR_CSV_ABSENT, n > 0);
+            for (size_t i = 0; i < n; i++)
+                assert_true(fabs(series.value[i * series.columns + column] - value[i]) < 6e-4);
+            if (n)
+                assert_int_equal(series.count, n);
+        }
+        double step = (series.time[series.count - 1] - series.time[0]) / (double)(series.count - 1);
+        assert_true(fabs(step * s.probe.hertz - 1) < 1e-3);
+        sensor_series_free(&series);
+        tacit_buffer_free(&b);
+    }
+}
+
 static void splits_share_no_probe(void **state)
 {
     (void)state;
@@ -198,9 +230,13 @@ static void splits_share_no_probe(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pulse_has_its_rate_and_rhythm), cmocka_unit_test(breathing_has_its_rate),
-        cmocka_unit_test(motion_obeys_kinematics),       cmocka_unit_test(steering_has_its_side),
-        cmocka_unit_test(csv_holds_what_is_rendered),    cmocka_unit_test(splits_share_no_probe),
+        cmocka_unit_test(pulse_has_its_rate_and_rhythm),
+        cmocka_unit_test(breathing_has_its_rate),
+        cmocka_unit_test(motion_obeys_kinematics),
+        cmocka_unit_test(steering_has_its_side),
+        cmocka_unit_test(csv_holds_what_is_rendered),
+        cmocka_unit_test(csv_is_what_the_engine_reads),
+        cmocka_unit_test(splits_share_no_probe),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,7 +24,7 @@
 #define AVERAGE_KEEP 0.999
 #define LOG_STEPS 100
 #define CHECK_SCENES 200
-#define CHECK_SENSES 180
+#define CHECK_SENSES 90
 #define LAST_CHECK_SCENES 1000
 #define LAST_CHECK_SENSES 1800
 
@@ -245,12 +245,13 @@ static void log_report(const pretrain_report *report, const char *split)
         log_senses(report, split, names[i], needs[i]);
 }
 
-static tacit_status check_models(pretrain_run *r, size_t n, size_t n_senses,
+/* Splits P to `last`; the report is that of P. */
+static tacit_status check_models(pretrain_run *r, scene_split last, size_t n, size_t n_senses,
                                  pretrain_report *report, tacit_error *err)
 {
     static const char *const names[] = {"P", "H", "F"};
     const pretrain_files files = files_of(r->paths.file);
-    for (int split = SCENE_PRETRAIN; split <= SCENE_FLEET; split++) {
+    for (int split = SCENE_PRETRAIN; split <= (int)last; split++) {
         pretrain_report found;
         tacit_status status =
             pretrain_check(&found, &files, (scene_split)split, n, n_senses, r->pool, err);
@@ -269,7 +270,7 @@ static tacit_status checkpoint(pretrain_run *r, tacit_error *err)
     tacit_status status = pretrain_state_save(&r->state, r->paths.checkpoint, err);
     if (status != TACIT_OK || (status = save_models(r, err)) != TACIT_OK)
         return status;
-    return check_models(r, CHECK_SCENES, CHECK_SENSES, &report, err);
+    return check_models(r, SCENE_PRETRAIN, CHECK_SCENES, CHECK_SENSES, &report, err);
 }
 
 /* ---- the run ---- */
@@ -402,7 +403,8 @@ static tacit_status pretrain(const run_options *options, tacit_error *err)
     TACIT_TRY(train(&r, err), out);
     TACIT_TRY(pretrain_state_save(&r.state, r.paths.checkpoint, err), out);
     TACIT_TRY(save_models(&r, err), out);
-    TACIT_TRY(check_models(&r, LAST_CHECK_SCENES, LAST_CHECK_SENSES, &report, err), out);
+    TACIT_TRY(check_models(&r, SCENE_FLEET, LAST_CHECK_SCENES, LAST_CHECK_SENSES, &report, err),
+              out);
     printf("{\"pictures\":%llu,\"seconds\":%.0f,\"accuracy\":%.4f}\n",
            (unsigned long long)(r.state.step * PRETRAIN_BATCH), r.state.seconds, report.accuracy);
 out:
@@ -412,15 +414,15 @@ out:
 
 int main(int argc, char **argv)
 {
-    run_options o = {.pictures = 64000, .seed = 1, .checkpoint_minutes = 5, .rate = 4e-4};
+    run_options o = {.pictures = 160000, .seed = 1, .checkpoint_minutes = 5, .rate = 4e-4};
     bool help = false;
     tacit_error err = {0};
     const tacit_option table[] = {
         {"out", 'o', TACIT_OPTION_TEXT, &o.dir, true, "DIR", "folder of files and checkpoint", 0,
          0},
-        {"pictures", 0, TACIT_OPTION_U64, &o.pictures, false, "N", "planned length of the run",
-         PRETRAIN_BATCH, 1e9},
-        {"seed", 0, TACIT_OPTION_U64, &o.seed, false, "S", "of values and pictures", 0, 0},
+        {"pictures", 0, TACIT_OPTION_U64, &o.pictures, false, "N",
+         "scenes: the planned length of the run", PRETRAIN_BATCH, 1e9},
+        {"seed", 0, TACIT_OPTION_U64, &o.seed, false, "S", "of values and scenes", 0, 0},
         {"threads", 't', TACIT_OPTION_U64, &o.threads, false, "N", "0: all processors", 0, 256},
         {"learning-rate", 0, TACIT_OPTION_REAL, &o.rate, false, "X", "largest one", 1e-6, 1},
         {"checkpoint-minutes", 0, TACIT_OPTION_U64, &o.checkpoint_minutes, false, "M",

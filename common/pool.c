@@ -275,6 +275,6 @@ static size_t affinity_count(void)
 size_t tacit_pool_available(void)
 {
     size_t mask = affinity_count();
-    size_t quota = cpu_quota_limit("/proc/self/cgroup", "/sys/fs/cgroup");
+    size_t quota = cpu_quota_limit(&cgroup_of_this_process);
     return quota > 0 && quota < mask ? quota : mask;
 }

@@ -63,7 +63,7 @@ static tacit_status generate(run *r, tacit_error *err)
 {
     const tacit_tokenizer *tokenizer = tacit_model_tokenizer(r->session.model);
     tacit_context *c = r->session.context;
-    size_t room = tacit_model_context_length(r->session.model) - tacit_context_rows(c);
+    size_t room = tacit_context_max_rows(c) - tacit_context_rows(c);
     double start = tacit_clock_seconds();
     tacit_status status = TACIT_OK;
     for (uint64_t i = 0; i < r->n; i++) {

@@ -2,6 +2,7 @@
 
 #include "engine/example.h"
 #include "engine/kernels.h"
+#include "engine/kv_page.h"
 #include "engine/row_cache.h"
 
 #include <stdio.h>
@@ -10,13 +11,24 @@
 
 #define ROW_CACHE_BYTES ((size_t)64 << 20)
 
+static tacit_status read_kv(const cmd_session_options *o, tacit_context_spec *spec,
+                            tacit_error *err)
+{
+    const kv_form *form = o->kv ? kv_form_by_name(o->kv) : kv_form_of(spec->kv);
+    if (!form)
+        return tacit_fail(err, TACIT_USAGE, "--kv '%s': expected f32, f16 or int8", o->kv);
+    spec->kv = form->type;
+    return TACIT_OK;
+}
+
 tacit_status cmd_session_open(cmd_session *s, const cmd_session_options *o, size_t max_rows,
                               tacit_error *err)
 {
-    const tacit_context_spec spec = {.precision = o->exact ? TACIT_EXACT : TACIT_FAST,
-                                     .max_rows = max_rows};
+    tacit_context_spec spec = {.precision = o->exact ? TACIT_EXACT : TACIT_FAST,
+                               .max_rows = o->context > 0 ? (size_t)o->context : max_rows};
     tacit_status status;
     TACIT_TRY(kernels_check(err), done);
+    TACIT_TRY(read_kv(o, &spec, err), done);
     TACIT_TRY(
         tacit_status_of_input(
             tacit_model_load(&s->model, o->model, o->mmproj.item, o->mmproj.count, NULL, err), err),

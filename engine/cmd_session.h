@@ -9,7 +9,8 @@
 typedef struct cmd_session_options {
     const char *model, *adapter;
     tacit_option_list mmproj, image, audio, sensor;
-    uint64_t threads;
+    const char *kv;
+    uint64_t threads, context;
     bool exact;
 } cmd_session_options;
 
@@ -27,6 +28,17 @@ typedef struct cmd_session_options {
          "threads; 0: what this process may use",                                                    \
          0,                                                                                          \
          1024},                                                                                      \
+        {"context",                                                                                  \
+         'c',                                                                                        \
+         TACIT_OPTION_U64,                                                                           \
+         &(o)->context,                                                                              \
+         false,                                                                                      \
+         "ROWS",                                                                                     \
+         "longest sequence; 0: the model's",                                                         \
+         0,                                                                                          \
+         1 << 24},                                                                                   \
+        {"kv", 0, TACIT_OPTION_TEXT, &(o)->kv, false, "TYPE", "keys and values: f32, f16 or int8",   \
+         0,    0},                                                                                   \
     {                                                                                                \
         "exact", 0, TACIT_OPTION_FLAG, &(o)->exact, false, NULL,                                     \
             "fp32 activations on dequantized weights", 0, 0                                          \

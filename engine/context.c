@@ -1,7 +1,9 @@
 #include "engine/context.h"
 
+#include "common/memory_limit.h"
 #include "common/secret.h"
 #include "engine/adapter_parts.h"
+#include "engine/context_plan.h"
 #include "engine/model_parts.h"
 #include "engine/text_forward.h"
 
@@ -9,8 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DEFAULT_CHUNK 128
-#define LOGIT_ROWS 8 /* of feed_all, computed at a time */
+#define LOGIT_ROWS CONTEXT_LOGIT_ROWS /* of feed_all, computed at a time */
 
 struct tacit_context {
     const tacit_model *model;
@@ -29,17 +30,13 @@ struct tacit_context {
 static tacit_status check_spec(tacit_context *c, const tacit_context_spec *spec, tacit_error *err)
 {
     size_t most = c->model->text.context_length;
-    c->spec = spec ? *spec : (tacit_context_spec){0};
+    c->spec = context_plan_complete(c->model, spec);
     if (c->spec.max_rows > most)
         return tacit_fail(err, TACIT_USAGE, "a context of %zu rows: the model has at most %zu",
                           c->spec.max_rows, most);
-    if (c->spec.max_rows == 0)
-        c->spec.max_rows = most;
-    if (c->spec.chunk == 0)
-        c->spec.chunk = DEFAULT_CHUNK;
-    if (c->spec.chunk > c->spec.max_rows)
-        c->spec.chunk = c->spec.max_rows;
-    return TACIT_OK;
+    size_t asked = spec ? spec->max_rows : 0;
+    return context_plan_check(c->model, &c->spec, asked > 0 ? asked : 1, c->pool,
+                              tacit_memory_available(), err);
 }
 
 tacit_status tacit_context_new(tacit_context **out, const tacit_model *model,
@@ -54,7 +51,8 @@ tacit_status tacit_context_new(tacit_context **out, const tacit_model *model,
     c->pool = pool;
     tacit_status status;
     TACIT_TRY(check_spec(c, spec, err), failed);
-    TACIT_TRY(kv_cache_init(&c->cache, m, c->spec.max_rows, err), failed);
+    TACIT_TRY(kv_cache_init(&c->cache, m, c->spec.kv, c->spec.max_rows, c->spec.chunk, err),
+              failed);
     c->position = malloc(c->spec.max_rows * sizeof *c->position);
     c->x = malloc(c->spec.chunk * m->embedding * sizeof *c->x);
     c->logits = calloc(LOGIT_ROWS * m->vocab, sizeof *c->logits);
@@ -248,8 +246,15 @@ size_t tacit_context_rows(const tacit_context *c)
     return c->rows;
 }
 
+size_t tacit_context_max_rows(const tacit_context *c)
+{
+    return c->spec.max_rows;
+}
+
 void tacit_context_truncate(tacit_context *c, size_t rows)
 {
-    if (rows < c->rows)
-        c->rows = rows;
+    if (rows >= c->rows)
+        return;
+    kv_cache_truncate(&c->cache, rows);
+    c->rows = rows;
 }

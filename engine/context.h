@@ -16,14 +16,28 @@ typedef struct tacit_context tacit_context;
 
 typedef enum tacit_precision { TACIT_EXACT, TACIT_FAST } tacit_precision;
 
+/* How rows of full pages of keys and values are kept (kv_page.h): INT8 takes a quarter of F32. */
+typedef enum tacit_kv_type { TACIT_KV_F32, TACIT_KV_F16, TACIT_KV_INT8 } tacit_kv_type;
+
 typedef struct tacit_context_spec {
     tacit_precision precision;
+    tacit_kv_type kv;
     size_t max_rows; /* longest sequence; 0: the model's context length. Pages come as needed */
     size_t chunk;    /* rows computed together; 0: 128 */
 } tacit_context_spec;
 
+/* What a context takes, in bytes: the weights' files (which it reads through and through), keys and
+ * values of all its rows, and its working memory. Saturates. `spec` and `pool` may be NULL. */
+typedef struct tacit_context_plan {
+    uint64_t weights, keys_values, working, total;
+} tacit_context_plan;
+tacit_context_plan tacit_context_plan_of(const tacit_model *model, const tacit_context_spec *spec,
+                                         tacit_pool *pool);
+
 /* `spec` and `pool` may be NULL; model and pool outlive the context. TACIT_USAGE when max_rows is
- * above the model's context length. */
+ * above the model's context length. TACIT_NO_MEMORY when the plan is more than is available
+ * (common/memory_limit.h): the message says what it comes to and what would fit. Where max_rows is
+ * 0 only the first page of keys and values is counted; later ones are judged as they come. */
 tacit_status tacit_context_new(tacit_context **out, const tacit_model *model,
                                const tacit_context_spec *spec, tacit_pool *pool,
                                tacit_error *err) TACIT_MUST_CHECK;
@@ -58,7 +72,9 @@ tacit_status tacit_context_feed_token(tacit_context *c, int32_t token,
 const float *tacit_context_logits(const tacit_context *c);
 
 size_t tacit_context_rows(const tacit_context *c);
-/* Forgets all rows but the first `rows`, so that several continuations share a prefix. */
+size_t tacit_context_max_rows(const tacit_context *c);
+/* Forgets all rows but the first `rows`, so that several continuations share a prefix. Within a
+ * full page that is kept in less than F32, what continues sees its rows as they were kept. */
 void tacit_context_truncate(tacit_context *c, size_t rows);
 
 #endif

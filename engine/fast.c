@@ -34,6 +34,12 @@ bool fast_input_init(fast_input *in, size_t max_rows, size_t max_n_in)
     return init_values(&in->value, blocks) && init_values(&in->remainder, blocks);
 }
 
+size_t fast_input_bytes(size_t max_rows, size_t max_n_in)
+{
+    size_t blocks = max_rows * ((max_n_in + FAST_BLOCK - 1) / FAST_BLOCK);
+    return 2 * blocks * (FAST_BLOCK + 2 * sizeof(float) + sizeof(int32_t));
+}
+
 void fast_input_fini(fast_input *in)
 {
     fini_values(&in->value);

@@ -32,6 +32,7 @@ typedef struct fast_input {
 /* False when there is no memory. */
 bool fast_input_init(fast_input *in, size_t max_rows, size_t max_n_in);
 void fast_input_fini(fast_input *in);
+size_t fast_input_bytes(size_t max_rows, size_t max_n_in);
 
 /* Quantizes x [rows, n_in], with `refined` also the remainder; where n_in is no multiple of 32
  * nothing is quantized and linears of that width take the exact path. */

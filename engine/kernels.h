@@ -27,6 +27,7 @@ typedef struct tacit_kernels {
     float (*max)(const float *x, size_t n); /* -inf when n is 0 */
     /* y = exp(x - shift), at most 2 ulp off; the sum is returned. exp(-inf) is 0. */
     float (*exp_sum)(float *y, const float *x, float shift, size_t n);
+    void (*widen)(float *y, float a, const int8_t *q, size_t n); /* y = a q */
     void (*swiglu)(float *y, const float *gate, const float *up, size_t n);
     void (*swiglu_backward)(float *dgate, float *dup, const float *dy, const float *gate,
                             const float *up, size_t n);

@@ -163,6 +163,20 @@ static void axpy(float *y, float a, const float *x, size_t n)
 #undef STEP
 }
 
+typedef int8_t bytes_of_vec __attribute__((vector_size(W)));
+
+static void widen(float *y, float a, const int8_t *q, size_t n)
+{
+    size_t i = 0;
+    for (; i + W <= n; i += W) {
+        bytes_of_vec b;
+        memcpy(&b, q + i, sizeof b);
+        store(y + i, __builtin_convertvector(b, vec) * a);
+    }
+    for (; i < n; i++)
+        y[i] = a * (float)q[i];
+}
+
 static void scale_by(float *y, float a, const float *x, const float *w, size_t n)
 {
 #define STEP(get, put, i, size)                                                                    \

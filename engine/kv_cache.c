@@ -1,200 +1,213 @@
 #include "engine/kv_cache.h"
 
+#include "common/memory_limit.h"
 #include "common/secret.h"
-#include "engine/kernels.h"
 
-#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Query rows of one task: they share the reading of a page. */
-#define QUERY_ROWS 16
-
-tacit_status kv_cache_init(kv_cache *c, const tacit_text_model *m, size_t max_rows,
-                           tacit_error *err)
+/* fp32 values of a layer in a page. */
+static size_t layer_floats(const tacit_text_model *m, size_t layer)
 {
-    *c = (kv_cache){.m = m, .max_rows = max_rows};
-    size_t pages = (max_rows + KV_PAGE_ROWS - 1) / KV_PAGE_ROWS;
+    return 2 * m->layer[layer].n_kv_heads * m->head_dim * KV_PAGE_ROWS;
+}
+
+static size_t largest_layer(const tacit_text_model *m)
+{
+    return 2 * m->max_kv_heads * m->head_dim * KV_PAGE_ROWS;
+}
+
+static size_t page_count(size_t rows)
+{
+    return rows / KV_PAGE_ROWS + (rows % KV_PAGE_ROWS > 0);
+}
+
+static tacit_status place_layers(kv_cache *c, tacit_error *err)
+{
+    const tacit_text_model *m = c->m;
     c->layer_at = calloc(m->n_layers, sizeof *c->layer_at);
-    c->page = calloc(pages, sizeof *c->page);
-    if (!c->layer_at || !c->page) {
-        kv_cache_fini(c);
-        return tacit_fail(err, TACIT_NO_MEMORY, "no memory for a cache of %zu rows", max_rows);
-    }
+    c->layer_open_at = calloc(m->n_layers, sizeof *c->layer_open_at);
+    c->open_page = calloc(m->n_layers, sizeof *c->open_page);
+    c->page = calloc(page_count(c->max_rows), sizeof *c->page);
+    if (!c->layer_at || !c->layer_open_at || !c->open_page || !c->page)
+        return tacit_fail(err, TACIT_NO_MEMORY, "no memory for a cache of %zu rows", c->max_rows);
+    size_t floats = 0;
     for (size_t i = 0; i < m->n_layers; i++) {
-        c->layer_at[i] = c->page_floats;
-        c->page_floats += 2 * m->layer[i].n_kv_heads * m->head_dim * KV_PAGE_ROWS;
+        c->layer_at[i] = c->page_bytes;
+        c->layer_open_at[i] = floats;
+        c->page_bytes += m->layer[i].n_kv_heads * c->form->bytes(m->head_dim);
+        floats += layer_floats(m, i);
     }
+    if (c->form->type == TACIT_KV_F32)
+        return TACIT_OK;
+    c->open = calloc(floats, sizeof *c->open);
+    c->stage = calloc(c->max_stage_pages * largest_layer(m), sizeof *c->stage);
+    if (!c->open || !c->stage)
+        return tacit_fail(err, TACIT_NO_MEMORY, "no memory for the open page of a cache");
     return TACIT_OK;
+}
+
+tacit_status kv_cache_init(kv_cache *c, const tacit_text_model *m, tacit_kv_type type,
+                           size_t max_rows, size_t max_chunk, tacit_error *err)
+{
+    *c = (kv_cache){.m = m, .form = kv_form_of(type), .max_rows = max_rows};
+    c->max_stage_pages = max_chunk / KV_PAGE_ROWS + 1;
+    tacit_status status = place_layers(c, err);
+    if (status != TACIT_OK)
+        kv_cache_fini(c);
+    return status;
 }
 
 void kv_cache_fini(kv_cache *c)
 {
-    size_t pages = (c->max_rows + KV_PAGE_ROWS - 1) / KV_PAGE_ROWS;
-    for (size_t i = 0; c->page && i < pages; i++)
+    for (size_t i = 0; c->page && i < page_count(c->max_rows); i++)
         tacit_wipe_free(c->page[i]);
     free(c->page);
+    tacit_wipe_free(c->open);
+    tacit_wipe_free(c->stage);
+    free(c->open_page);
+    free(c->layer_open_at);
     free(c->layer_at);
     memset(c, 0, sizeof *c);
 }
 
-tacit_status kv_cache_reserve(kv_cache *c, size_t rows, tacit_error *err)
+size_t kv_cache_bytes(const tacit_text_model *m, tacit_kv_type type, size_t rows, size_t max_chunk)
 {
-    for (size_t i = 0; i * KV_PAGE_ROWS < rows; i++) {
-        if (!c->page[i])
-            c->page[i] = calloc(c->page_floats, sizeof **c->page);
-        if (!c->page[i])
-            return tacit_fail(err, TACIT_NO_MEMORY,
-                              "no memory for row %zu of the sequence; use a shorter one", rows);
+    const kv_form *form = kv_form_of(type);
+    size_t page = 0, floats = 0, bytes;
+    for (size_t i = 0; i < m->n_layers; i++) {
+        page += m->layer[i].n_kv_heads * form->bytes(m->head_dim);
+        floats += layer_floats(m, i);
     }
-    return TACIT_OK;
+    if (__builtin_mul_overflow(page, page_count(rows), &bytes))
+        return SIZE_MAX;
+    if (type != TACIT_KV_F32)
+        floats += (max_chunk / KV_PAGE_ROWS + 1) * largest_layer(m);
+    if (type != TACIT_KV_F32 && __builtin_add_overflow(bytes, floats * sizeof(float), &bytes))
+        return SIZE_MAX;
+    return bytes;
 }
 
-/* K of one head in a page, [head_dim, 64]; its V, [64, head_dim], follows. */
-static float *head_at(const kv_cache *c, size_t page, size_t layer, size_t head)
+/* Bytes of the pages that rows 0 .. rows - 1 need and are not there. */
+static uint64_t missing_bytes(const kv_cache *c, size_t rows)
 {
-    return c->page[page] + c->layer_at[layer] + 2 * head * c->m->head_dim * KV_PAGE_ROWS;
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < page_count(rows); i++)
+        bytes += c->page[i] ? 0 : c->page_bytes;
+    return bytes;
+}
+
+tacit_status kv_cache_reserve(kv_cache *c, size_t rows, tacit_error *err)
+{
+    static const char advice[] = "use a shorter one, or keep keys and values in int8";
+    uint64_t bytes = missing_bytes(c, rows);
+    char what[64];
+    snprintf(what, sizeof what, "a sequence of %zu rows", rows);
+    tacit_status status = bytes > 0 ? tacit_memory_require(bytes, what, advice, err) : TACIT_OK;
+    for (size_t i = 0; i < page_count(rows) && status == TACIT_OK; i++) {
+        if (!c->page[i])
+            c->page[i] = calloc(c->page_bytes, 1);
+        if (!c->page[i])
+            status = tacit_fail(err, TACIT_NO_MEMORY, "no memory for %s; %s", what, advice);
+    }
+    return status;
+}
+
+static uint8_t *head_bytes(const kv_cache *c, size_t page, size_t layer, size_t head)
+{
+    return c->page[page] + c->layer_at[layer] + head * c->form->bytes(c->m->head_dim);
+}
+
+/* A layer of a page as fp32, heads one after the other: keys, then values. Pages of a sequence that
+ * its last rows fill are staged; the last one is open. */
+static float *layer_values(const kv_cache *c, size_t layer, size_t page)
+{
+    if (c->form->type == TACIT_KV_F32)
+        return (float *)(void *)head_bytes(c, page, layer, 0);
+    if (page == c->open_page[layer])
+        return c->open + c->layer_open_at[layer];
+    return c->stage + (page - c->stage_first) * largest_layer(c->m);
+}
+
+static float *head_values(const kv_cache *c, size_t layer, size_t page, size_t head)
+{
+    return layer_values(c, layer, page) + 2 * head * c->m->head_dim * KV_PAGE_ROWS;
+}
+
+static void store_row(kv_cache *c, size_t layer, size_t row, const float *k, const float *v)
+{
+    size_t dim = c->m->head_dim, slot = row % KV_PAGE_ROWS;
+    for (size_t h = 0; h < c->m->layer[layer].n_kv_heads; h++) {
+        float *keys = head_values(c, layer, row / KV_PAGE_ROWS, h);
+        float *values = keys + dim * KV_PAGE_ROWS;
+        for (size_t i = 0; i < dim; i++)
+            keys[i * KV_PAGE_ROWS + slot] = k[h * dim + i];
+        memcpy(values + slot * dim, v + h * dim, dim * sizeof *values);
+    }
+}
+
+static void encode_layer(kv_cache *c, size_t layer, size_t page)
+{
+    size_t dim = c->m->head_dim;
+    for (size_t h = 0; h < c->m->layer[layer].n_kv_heads; h++) {
+        const float *keys = head_values(c, layer, page, h);
+        c->form->encode(head_bytes(c, page, layer, h), keys, keys + dim * KV_PAGE_ROWS, dim);
+    }
+}
+
+/* The page that rows from `first` on continue moves to the stage where they also begin another. */
+static void open_last(kv_cache *c, size_t layer, size_t first, size_t n)
+{
+    size_t page = first / KV_PAGE_ROWS, last = (first + n - 1) / KV_PAGE_ROWS;
+    c->stage_first = page;
+    if (first % KV_PAGE_ROWS > 0 && last > page)
+        memcpy(c->stage, c->open + c->layer_open_at[layer],
+               layer_floats(c->m, layer) * sizeof *c->stage);
+    c->open_page[layer] = last;
 }
 
 void kv_cache_store(kv_cache *c, size_t layer, size_t first, size_t n, const float *k,
                     const float *v)
 {
-    size_t heads = c->m->layer[layer].n_kv_heads, dim = c->m->head_dim;
+    size_t width = c->m->layer[layer].n_kv_heads * c->m->head_dim;
+    bool kept = c->form->type == TACIT_KV_F32;
+    if (!kept)
+        open_last(c, layer, first, n);
     for (size_t r = 0; r < n; r++) {
-        size_t page = (first + r) / KV_PAGE_ROWS, slot = (first + r) % KV_PAGE_ROWS;
-        for (size_t h = 0; h < heads; h++) {
-            float *keys = head_at(c, page, layer, h), *values = keys + dim * KV_PAGE_ROWS;
-            const float *key = k + (r * heads + h) * dim;
-            for (size_t i = 0; i < dim; i++)
-                keys[i * KV_PAGE_ROWS + slot] = key[i];
-            memcpy(values + slot * dim, v + (r * heads + h) * dim, dim * sizeof *values);
-        }
+        store_row(c, layer, first + r, k + r * width, v + r * width);
+        if (!kept && (first + r) % KV_PAGE_ROWS == KV_PAGE_ROWS - 1)
+            encode_layer(c, layer, (first + r) / KV_PAGE_ROWS);
     }
 }
 
-typedef struct attend_job {
-    const kv_cache *c;
-    size_t layer, first, n;
-    float *out;
-    const float *q;
-    float *scratch;
-    size_t scratch_floats; /* of one thread */
-    size_t blocks;         /* of query rows */
-} attend_job;
-
-/* The state of one block: all query heads that share a key-value head, for a few rows. */
-typedef struct attend_block {
-    size_t rows, group, dim; /* rows * group queries */
-    size_t first;            /* row of the sequence of the first query */
-    float *query;            /* [rows * group, dim], scaled */
-    float *sum;              /* [rows * group, dim], of weights times values */
-    float *score;            /* [rows * group, 64] */
-    float *max, *total;      /* [rows * group] */
-} attend_block;
-
-static size_t block_floats(const tacit_text_model *m)
+static void reopen(kv_cache *c, size_t layer, size_t page)
 {
-    size_t group = 1;
-    for (size_t i = 0; i < m->n_layers; i++) {
-        size_t g = m->layer[i].n_heads / m->layer[i].n_kv_heads;
-        group = g > group ? g : group;
-    }
-    return QUERY_ROWS * group * (2 * m->head_dim + KV_PAGE_ROWS + 2);
-}
-
-size_t kv_cache_scratch(const tacit_text_model *m, size_t threads)
-{
-    return threads * block_floats(m);
-}
-
-static void place_block(attend_block *b, float *memory)
-{
-    size_t queries = b->rows * b->group;
-    b->query = memory;
-    b->sum = b->query + queries * b->dim;
-    b->score = b->sum + queries * b->dim;
-    b->max = b->score + queries * KV_PAGE_ROWS;
-    b->total = b->max + queries;
-    memset(b->sum, 0, queries * b->dim * sizeof *b->sum);
-    for (size_t i = 0; i < queries; i++) {
-        b->max[i] = -INFINITY;
-        b->total[i] = 0;
+    size_t dim = c->m->head_dim;
+    c->open_page[layer] = page;
+    for (size_t h = 0; h < c->m->layer[layer].n_kv_heads; h++) {
+        float *keys = head_values(c, layer, page, h);
+        c->form->decode(keys, keys + dim * KV_PAGE_ROWS, head_bytes(c, page, layer, h), dim);
     }
 }
 
-/* Turns the scores of one query into weights relative to the new maximum. */
-static void weigh(attend_block *b, const tacit_kernels *k, size_t i, size_t seen)
+void kv_cache_truncate(kv_cache *c, size_t rows)
 {
-    float *score = b->score + i * KV_PAGE_ROWS;
-    if (seen > 0) {
-        float most = k->max(score, seen);
-        if (most > b->max[i]) {
-            float shrink = expf(b->max[i] - most);
-            for (size_t j = 0; j < b->dim; j++)
-                b->sum[i * b->dim + j] *= shrink;
-            b->total[i] *= shrink;
-            b->max[i] = most;
-        }
-        b->total[i] += k->exp_sum(score, score, b->max[i], seen);
-    }
-    memset(score + seen, 0, (KV_PAGE_ROWS - seen) * sizeof *score);
+    size_t page = rows / KV_PAGE_ROWS;
+    bool open = c->form->type == TACIT_KV_F32 || rows % KV_PAGE_ROWS == 0;
+    for (size_t i = 0; !open && i < c->m->n_layers; i++)
+        if (c->open_page[i] != page)
+            reopen(c, i, page);
 }
 
-static void attend_page(attend_block *b, const float *keys, const float *values, size_t page)
+void kv_cache_read(const kv_cache *c, size_t layer, size_t head, size_t page, size_t seen_from,
+                   float *buffer, const float **keys, const float **values)
 {
-    const tacit_kernels *k = kernels();
-    size_t queries = b->rows * b->group, start = page * KV_PAGE_ROWS;
-    size_t last = b->first + b->rows - start; /* keys of this page that the last row sees */
-    size_t filled = last < KV_PAGE_ROWS ? last : KV_PAGE_ROWS;
-    k->multiply(b->score, KV_PAGE_ROWS, b->query, b->dim, 1, keys, KV_PAGE_ROWS, false, queries,
-                KV_PAGE_ROWS, b->dim, false);
-    for (size_t i = 0; i < queries; i++) {
-        size_t visible = b->first + i / b->group + 1;
-        size_t seen = visible > start ? visible - start : 0;
-        weigh(b, k, i, seen < KV_PAGE_ROWS ? seen : KV_PAGE_ROWS);
-    }
-    k->multiply(b->sum, b->dim, b->score, KV_PAGE_ROWS, 1, values, b->dim, false, queries, b->dim,
-                filled, true);
-}
-
-static void attend_task(void *ctx, size_t i, size_t thread)
-{
-    const attend_job *job = ctx;
-    const kv_cache *c = job->c;
-    const tacit_text_layer *layer = &c->m->layer[job->layer];
-    size_t head = i / job->blocks, row = i % job->blocks * QUERY_ROWS;
-    size_t left = job->n - row, dim = c->m->head_dim;
-    attend_block b = {.rows = left < QUERY_ROWS ? left : QUERY_ROWS,
-                      .group = layer->n_heads / layer->n_kv_heads,
-                      .dim = dim,
-                      .first = job->first + row};
-    place_block(&b, job->scratch + thread * job->scratch_floats);
-    size_t width = layer->n_heads * dim, part = b.group * dim;
-    float scale = 1.0f / sqrtf((float)dim);
-    for (size_t r = 0; r < b.rows; r++)
-        for (size_t j = 0; j < part; j++)
-            b.query[r * part + j] = job->q[(row + r) * width + head * part + j] * scale;
-    for (size_t page = 0; page * KV_PAGE_ROWS < b.first + b.rows; page++) {
-        const float *keys = head_at(c, page, job->layer, head);
-        attend_page(&b, keys, keys + dim * KV_PAGE_ROWS, page);
-    }
-    for (size_t r = 0; r < b.rows; r++)
-        for (size_t j = 0; j < part; j++)
-            job->out[(row + r) * width + head * part + j] =
-                b.sum[r * part + j] / b.total[r * b.group + j / dim];
-}
-
-void kv_cache_attend(tacit_pool *pool, const kv_cache *c, size_t layer, size_t first, size_t n,
-                     float *out, const float *q, float *scratch)
-{
-    attend_job job = {.c = c,
-                      .layer = layer,
-                      .first = first,
-                      .n = n,
-                      .out = out,
-                      .q = q,
-                      .scratch = scratch,
-                      .scratch_floats = block_floats(c->m),
-                      .blocks = (n + QUERY_ROWS - 1) / QUERY_ROWS};
-    tacit_pool_run(pool, c->m->layer[layer].n_kv_heads * job.blocks, attend_task, &job);
+    size_t floats = c->m->head_dim * KV_PAGE_ROWS;
+    bool plain = c->form->type == TACIT_KV_F32 || page == seen_from;
+    *keys = plain ? head_values(c, layer, page, head) : buffer;
+    *values = *keys + floats;
+    if (!plain)
+        c->form->decode(buffer, buffer + floats, head_bytes(c, page, layer, head), c->m->head_dim);
 }

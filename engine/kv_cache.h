@@ -1,39 +1,59 @@
-/* Keys and values of a sequence in pages of 64 rows, and attention that reads them page by page.
+/* Keys and values of a sequence in pages of 64 rows.
  *
- * A page holds all layers and heads: K as [head_dim, 64] (ready to be multiplied by queries) and V
- * as [64, head_dim] for each key-value head, fp32. Scores exist for one page at a time: maximum and
- * sum are carried along (Milakov and Gimelshein 2018, arXiv 1805.02867). Pages are cut at fixed
- * rows, so a query's result depends on neither chunks nor threads. */
+ * A page holds all layers and heads in one of the forms of kv_page.h. The page that a row belongs
+ * to is fp32 for that row whatever the form: rows become F16 or INT8 when their page is full, and
+ * what a row sees of earlier pages is that. So a row's result depends neither on how the sequence
+ * was cut into chunks nor on threads. */
 #ifndef TACIT_ENGINE_KV_CACHE_H
 #define TACIT_ENGINE_KV_CACHE_H
 
+#include "engine/kv_page.h"
 #include "engine/text_model.h"
-
-#define KV_PAGE_ROWS 64
 
 typedef struct kv_cache {
     const tacit_text_model *m;
+    const kv_form *form;
     size_t max_rows;
-    size_t page_floats;
-    size_t *layer_at; /* [n_layers]: where a layer begins in a page, in floats */
-    float **page;     /* [max_rows / 64, rounded up], NULL where not needed yet */
+    size_t page_bytes;
+    size_t *layer_at;       /* [n_layers]: where a layer begins in a page, in bytes */
+    uint8_t **page;         /* [max_rows / 64, rounded up], NULL where not needed yet */
+    size_t *layer_open_at;  /* [n_layers]: where a layer begins in `open`, in floats */
+    float *open;            /* the last page of every layer as fp32; NULL where the form is fp32 */
+    size_t *open_page;      /* [n_layers]: which page that is */
+    float *stage;           /* pages that the layer stored last has filled since, as fp32 */
+    size_t stage_first;     /* number of the first of them */
+    size_t max_stage_pages; /* that a chunk can fill */
 } kv_cache;
 
-/* The model outlives the cache. */
-tacit_status kv_cache_init(kv_cache *c, const tacit_text_model *m, size_t max_rows,
-                           tacit_error *err) TACIT_MUST_CHECK;
+/* The model outlives the cache. Calls of kv_cache_store have at most max_chunk rows. */
+tacit_status kv_cache_init(kv_cache *c, const tacit_text_model *m, tacit_kv_type type,
+                           size_t max_rows, size_t max_chunk, tacit_error *err) TACIT_MUST_CHECK;
 void kv_cache_fini(kv_cache *c);
+
+/* Bytes that a cache of `rows` rows comes to; saturates at SIZE_MAX. */
+size_t kv_cache_bytes(const tacit_text_model *m, tacit_kv_type type, size_t rows, size_t max_chunk);
 
 /* Makes room for rows 0 .. rows - 1; rows <= max_rows. Nothing is lost on failure. */
 tacit_status kv_cache_reserve(kv_cache *c, size_t rows, tacit_error *err) TACIT_MUST_CHECK;
 
 /* Stores k and v [n, n_kv_heads * head_dim] of one layer as rows first .. first + n - 1, which are
- * reserved. */
+ * reserved and follow what the layer holds. */
 void kv_cache_store(kv_cache *c, size_t layer, size_t first, size_t n, const float *k,
                     const float *v);
 
+/* Only the first `rows` rows remain. Where that reopens a full page its rows are what its form
+ * kept of them. */
+void kv_cache_truncate(kv_cache *c, size_t rows);
+
+/* Keys [head_dim, 64] and values [64, head_dim] of a page as a row of page `seen_from` sees them,
+ * of the layer stored last; in `buffer` [2 * 64 * head_dim] where the form is not fp32. */
+void kv_cache_read(const kv_cache *c, size_t layer, size_t head, size_t page, size_t seen_from,
+                   float *buffer, const float **keys, const float **values);
+
 /* out[n, n_heads * head_dim]: the attention of q [n, n_heads * head_dim], rows first .. of the
- * sequence, each over the rows up to itself. scratch: kv_cache_scratch floats. */
+ * sequence, each over the rows up to itself, right after their kv_cache_store. Scores exist for one
+ * page at a time: maximum and sum are carried along (Milakov and Gimelshein 2018, arXiv
+ * 1805.02867). scratch: kv_cache_scratch floats. */
 void kv_cache_attend(tacit_pool *pool, const kv_cache *c, size_t layer, size_t first, size_t n,
                      float *out, const float *q, float *scratch);
 size_t kv_cache_scratch(const tacit_text_model *m, size_t threads);

@@ -48,15 +48,27 @@ static size_t place(text_forward *f, size_t max_rank)
     return at;
 }
 
+static size_t widest(const tacit_text_model *m)
+{
+    return most(most(m->embedding, m->max_ff), m->max_heads * m->head_dim);
+}
+
+size_t text_forward_bytes(const tacit_text_model *m, tacit_pool *pool, tacit_precision precision,
+                          size_t max_rows, size_t max_rank)
+{
+    text_forward f = {.m = m, .pool = pool, .max_rows = max_rows};
+    size_t fast = precision == TACIT_FAST ? fast_input_bytes(max_rows, widest(m)) : 0;
+    return place(&f, max_rank) * sizeof(float) + fast;
+}
+
 tacit_status text_forward_init(text_forward *f, const tacit_text_model *m, tacit_pool *pool,
                                tacit_precision precision, size_t max_rows, size_t max_rank,
                                tacit_error *err)
 {
     *f = (text_forward){.m = m, .pool = pool, .precision = precision, .max_rows = max_rows};
-    size_t widest = most(most(m->embedding, m->max_ff), m->max_heads * m->head_dim);
     size_t floats = place(f, max_rank);
     f->memory = malloc(floats * sizeof *f->memory);
-    if (!f->memory || (precision == TACIT_FAST && !fast_input_init(&f->fast, max_rows, widest))) {
+    if (!f->memory || (precision == TACIT_FAST && !fast_input_init(&f->fast, max_rows, widest(m)))) {
         text_forward_fini(f);
         return tacit_fail(err, TACIT_NO_MEMORY, "no memory to compute %zu rows at a time",
                           max_rows);

@@ -25,6 +25,9 @@ tacit_status text_forward_init(text_forward *f, const tacit_text_model *m, tacit
                                tacit_precision precision, size_t max_rows, size_t max_rank,
                                tacit_error *err) TACIT_MUST_CHECK;
 void text_forward_fini(text_forward *f);
+/* Bytes that text_forward_init would take. */
+size_t text_forward_bytes(const tacit_text_model *m, tacit_pool *pool, tacit_precision precision,
+                          size_t max_rows, size_t max_rank);
 
 /* Runs layers [from, to) on x in place. Its rows are rows first .. of the sequence in `cache`,
  * which has room for them and holds the ones before; position[rows] are their positions. */

@@ -154,7 +154,7 @@ static size_t limit_with(const char *root, const char *self)
     snprintf(path, sizeof path, "%s/proc/cgroup", root);
     char mount[512];
     snprintf(mount, sizeof mount, "%s/sys", root);
-    return cpu_quota_limit(path, mount);
+    return cpu_quota_limit(&(cgroup_files){path, mount});
 }
 
 /* The expected numbers are those of the kernel's documentation: quota / period, rounded up. */
@@ -181,7 +181,7 @@ static void test_cgroup_quota(void **state)
     assert_int_equal(limit_with(root, "4:cpu,cpuacct:/free\n"), 0);
     assert_int_equal(limit_with(root, "4:cpuset:/d\n"), 0);
     assert_int_equal(limit_with(root, "nonsense\n"), 0);
-    assert_int_equal(cpu_quota_limit("/nonexistent/cgroup", "/nonexistent"), 0);
+    assert_int_equal(cpu_quota_limit(&(cgroup_files){"/nonexistent/cgroup", "/nonexistent"}), 0);
     char remove[600];
     snprintf(remove, sizeof remove, "rm -rf %s", root);
     assert_int_equal(system(remove), 0);

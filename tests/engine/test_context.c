@@ -288,6 +288,37 @@ static void test_truncate(void **state)
     random_file_close(&f);
 }
 
+/* Keys and values in less than fp32: near what fp32 gives, and bit for bit alike whatever the
+ * chunks of one precision. */
+static void test_small_keys_and_values(void **state)
+{
+    (void)state;
+    static const double most[] = {0, 1e-3, 2e-2};
+    random_llama m = random_llama_usual();
+    random_file f = random_llama_open(random_llama_writer(&m));
+    tacit_model *model = random_model(&f, true);
+    sequence s = new_sequence(&m, 150);
+    tacit_error err = {0};
+    float *plain = logits_of(model, &s, TACIT_EXACT, 0, 1);
+    for (int kv = TACIT_KV_F16; kv <= TACIT_KV_INT8; kv++) {
+        const tacit_context_spec spec = {.kv = (tacit_kv_type)kv};
+        tacit_context *c;
+        check(tacit_context_new(&c, model, &spec, NULL, &err), &err);
+        check(tacit_context_feed(c, s.row, 64, &s.media, 1, &err), &err);
+        assert_true(numbers_distance(tacit_context_logits(c), plain + 63 * m.vocab, m.vocab) <
+                    1e-6);
+        check(tacit_context_feed(c, s.row + 64, 86, &s.media, 1, &err), &err);
+        double d = numbers_distance(tacit_context_logits(c), plain + 149 * m.vocab, m.vocab);
+        if (!(d > 1e-7 && d < most[kv]))
+            fail_msg("keys and values of type %d: off by %g", kv, d);
+        tacit_context_free(c);
+    }
+    free(plain);
+    free_sequence(&s);
+    random_model_free(model);
+    random_file_close(&f);
+}
+
 static const tacit_trainable_spec small_lora = {.kind = TACIT_TRAIN_LORA,
                                                 .target = {"attn_output", "ffn_down"},
                                                 .n_targets = 2,
@@ -501,6 +532,7 @@ int main(void)
         cmocka_unit_test(test_threads_change_no_bit),
         cmocka_unit_test(test_chunks),
         cmocka_unit_test(test_truncate),
+        cmocka_unit_test(test_small_keys_and_values),
         cmocka_unit_test(test_adapter),
         cmocka_unit_test(test_adapter_replaced_under_its_name),
         cmocka_unit_test(test_bad_rows),

@@ -6,6 +6,8 @@
 
 #include <cmocka.h>
 
+#include "common/secret.h"
+#include "engine/audio_file.h"
 #include "scenes/scene_sound.h"
 
 #include <math.h>
@@ -228,6 +230,30 @@ static void same_sound_same_bytes(void **state)
     }
 }
 
+/* The engine's reader decodes the file to the samples that were rendered, rounded to 16 bits. */
+static void wav_is_what_the_engine_reads(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 12; seed++) {
+        scene_sound s = plain(seed % 2 ? SCENE_MONITOR : SCENE_CLUSTER, seed);
+        tacit_buffer b = {0};
+        float *read = NULL;
+        size_t count = 0;
+        tacit_error err;
+        s.priority = SCENE_PRIORITY_MEDIUM;
+        s.tone = SCENE_TONE_GONG;
+        assert_int_equal(scene_sound_wav(&s, &b, &err), TACIT_OK);
+        if (audio_file_decode(&read, &count, b.data, b.size, "scene.wav", SCENE_SOUND_MAX, &err) !=
+            TACIT_OK)
+            fail_msg("%s", err.message);
+        assert_int_equal(count, scene_sound_render(&s, samples));
+        for (size_t i = 0; i < count; i++)
+            assert_true(fabs(read[i] - samples[i]) < 1.5 / 32768);
+        tacit_wipe_free(read);
+        tacit_buffer_free(&b);
+    }
+}
+
 /* Every sound of every split ends within its clip, and no clip is longer than 4 s. */
 static void clips_hold_their_notes(void **state)
 {
@@ -270,6 +296,7 @@ int main(void)
         cmocka_unit_test(vehicles_sound_as_named),
         cmocka_unit_test(silence_is_the_rooms),
         cmocka_unit_test(same_sound_same_bytes),
+        cmocka_unit_test(wav_is_what_the_engine_reads),
         cmocka_unit_test(clips_hold_their_notes),
         cmocka_unit_test(splits_share_no_timbre),
     };

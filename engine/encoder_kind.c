@@ -5,6 +5,7 @@
 
 static const encoder_kind *const kinds[] = {
     &encoder_image,
+    &encoder_audio,
     &encoder_sensor,
 };
 

@@ -76,6 +76,7 @@ typedef struct encoder_kind {
 #define ENCODER_KINDS_MAX 3 /* rows of the table at most: a model has one encoder of a kind */
 
 extern const encoder_kind encoder_image;
+extern const encoder_kind encoder_audio;
 extern const encoder_kind encoder_sensor;
 
 size_t encoder_kind_count(void);

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Several encoders in one model as a person types them: pictures and sensors together through run,
+# Several encoders in one model as a person types them: pictures, sound and sensors together through run,
 # logits, embed, eval and train; media without an encoder, files of one kind twice.
 set -euo pipefail
 # shellcheck source=tests/e2e/expect.sh
@@ -30,11 +30,21 @@ rows=$("$tacit" embed "${both[@]}" --sensor "$dir/a.csv" --json)
 expect 2 'name a file by --image, --audio or --sensor' embed "${both[@]}"
 expect 3 "bad.csv: column 2 is 'volts': expected time or a channel of the model: speed, rpm, temp" \
     embed "${both[@]}" --sensor "$dir/bad.csv"
+truncate -s 1G "$dir/big.csv"
+expect 3 'big.csv: .*bytes' embed "${both[@]}" --sensor "$dir/big.csv"
+
+# Sound: 50 frames are 25 positions, eight a row.
+three=("${both[@]}" --mmproj "$dir/audio.gguf")
+rows=$("$tacit" embed "${three[@]}" --audio "$dir/low.wav" --json)
+[[ $rows =~ \"seconds\":\[0.0,0.16,0.32,0.48\] ]] || fail "embed: expected 4 rows of 0.16 s: $rows"
+expect 3 'a.csv' embed "${three[@]}" --audio "$dir/a.csv"
 
 # What the model is asked matters; the order of the files names another base, not other answers.
 logits() { "$tacit" logits "$@" -p "braking?" --json --exact; }
 [ "$(logits "${both[@]}" --sensor "$dir/a.csv")" != "$(logits "${both[@]}" --sensor "$dir/b.csv")" ] ||
     fail "readings change nothing"
+[ "$(logits "${three[@]}" --audio "$dir/low.wav")" != "$(logits "${three[@]}" --audio "$dir/high.wav")" ] ||
+    fail "sound changes nothing"
 [ "$(logits "${both[@]}" --image "$dir/a.jpg" --sensor "$dir/a.csv")" = "$(logits "${turned[@]}" --sensor "$dir/a.csv" --image "$dir/a.jpg")" ] ||
     fail "the order of files or options changes logits"
 expect 0 '"prompt_rows":' run "${both[@]}" --image "$dir/a.jpg" --sensor "$dir/a.csv" -p "braking?" -n 3 --json
@@ -43,8 +53,10 @@ expect 2 'need the chat template' run "${both[@]}" --sensor "$dir/a.csv" -p x --
 # Media without their encoder, encoders that are too many or somebody else's.
 expect 3 'a.csv: the model has no sensor encoder; give its file with --mmproj' run "${text[@]}" --mmproj "$dir/mmproj.gguf" --sensor "$dir/a.csv" -p x
 expect 3 'a.jpg: the model has no image encoder' run "${text[@]}" --mmproj "$dir/sensor.gguf" --image "$dir/a.jpg" -p x
+expect 3 'low.wav: the model has no audio encoder' run "${both[@]}" --audio "$dir/low.wav" -p x
 expect 3 'an encoder for sensor already' run "${both[@]}" --mmproj "$dir/sensor.gguf" -p x
 expect 0 'mmproj' inspect "$dir/sensor.gguf"
+expect 0 '"prompt_rows":' run "${three[@]}" --image "$dir/a.jpg" --audio "$dir/low.wav" --sensor "$dir/a.csv" -p "?" -n 3 --json
 
 expect 0 '"examples":2,"records":2,"skipped":0' eval "${both[@]}" --data "$dir/data.jsonl" --json -n 2
 expect 0 '"records":1,"skipped":1' eval "${both[@]}" --data "$dir/bad.jsonl" --json -n 2

@@ -1,12 +1,15 @@
-/* write_tiny_model DIR: text.gguf, mmproj.gguf and sensor.gguf, random, for tests of the programs;
- * bos.gguf is text.gguf with a BOS to add. */
+/* write_tiny_model DIR: text.gguf, mmproj.gguf, audio.gguf and sensor.gguf, random, for tests of
+ * the programs; bos.gguf is text.gguf with a BOS to add. low.wav and high.wav are tones of half a
+ * second. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 
 #include <cmocka.h>
 
+#include "../engine/reference_audio_apart.h"
 #include "../engine/reference_sensor.h"
+#include "../engine/sound_bytes.h"
 #include "../engine/tiny_model.h"
 
 static int write_file(gguf_writer *w, const char *folder, const char *name)
@@ -19,6 +22,41 @@ static int write_file(gguf_writer *w, const char *folder, const char *name)
     if (status != TACIT_OK)
         fprintf(stderr, "write_tiny_model: %s\n", err.message);
     return status != TACIT_OK;
+}
+
+static int write_tone(const char *folder, const char *name, double hertz)
+{
+    enum { RATE = 16000, SAMPLES = RATE / 2 };
+    int16_t samples[SAMPLES];
+    char path[512];
+    for (size_t i = 0; i < SAMPLES; i++)
+        samples[i] = (int16_t)(8000 * sin(2 * M_PI * hertz * (double)i / RATE));
+    sound_bytes wav = sound_wav16(samples, SAMPLES, RATE);
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = fopen(path, "wb");
+    bool whole = f && fwrite(wav.data, 1, wav.size, f) == wav.size;
+    whole = f && fclose(f) == 0 && whole;
+    free(wav.data);
+    return !whole;
+}
+
+static gguf_writer *audio_file(void)
+{
+    const audio_spec spec = {.n_mel = 16,
+                             .width = 16,
+                             .ff = 32,
+                             .heads = 2,
+                             .layers = 1,
+                             .positions = 64,
+                             .stack = 8,
+                             .middle = 16,
+                             .out = 32,
+                             .linears = TACIT_TYPE_F32,
+                             .kernels = TACIT_TYPE_F16};
+    gguf_writer *w = gguf_writer_new();
+    audio_keys(w, &spec);
+    audio_tensors(w, &spec);
+    return w;
 }
 
 int main(int argc, char **argv)
@@ -37,6 +75,8 @@ int main(int argc, char **argv)
     reference_keys(tower, &spec);
     reference_tensors(tower, &spec);
     reference_put_sensor(sensor, &readings);
-    return write_file(sensor, argv[1], "sensor.gguf") | write_file(text, argv[1], "text.gguf") |
+    return write_tone(argv[1], "low.wav", 300) | write_tone(argv[1], "high.wav", 2000) |
+           write_file(audio_file(), argv[1], "audio.gguf") |
+           write_file(sensor, argv[1], "sensor.gguf") | write_file(text, argv[1], "text.gguf") |
            write_file(tower, argv[1], "mmproj.gguf") | write_file(bos, argv[1], "bos.gguf");
 }

@@ -214,7 +214,7 @@ static inline void reference_put(gguf_writer *w, uint32_t t, const char *name, u
     size_t n = 1;
     for (uint32_t i = 0; i < n_dims; i++)
         n *= ne[i];
-    float *values = malloc(n * sizeof *values);
+    float *values = calloc(n, sizeof *values);
     for (size_t i = 0; i < n; i++)
         values[i] = reference_uniform(t, (uint32_t)i) * scale + shift;
     gguf_put_tensor(w, name, n_dims, ne, type, values);

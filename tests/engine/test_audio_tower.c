@@ -5,13 +5,16 @@
 #include <cmocka.h>
 
 #include "common/pool.h"
+#include "common/secret.h"
 #include "engine/audio.h"
+#include "engine/audio_mel.h"
 #include "engine/gelu_erf.h"
 
 #include <stdint.h>
 
 #include "../golden/audio_torch.h"
 #include "reference_audio.h"
+#include "sound_bytes.h"
 
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])
 #define MOST_CLIPS 4
@@ -568,6 +571,65 @@ static void test_passes_have_a_size(void **state)
     free_tower(&t);
 }
 
+/* From a file's bytes to frames, clips that keep their length and padded ones; frames are those of
+ * the same samples. The longest clip passes, a sample more does not. */
+static void test_preparing(void **state)
+{
+    (void)state;
+    int16_t samples[14 * AUDIO_HOP * 2 + 1];
+    float plain[COUNT(samples)], *frames, *expected;
+    size_t n_frames;
+    tacit_error err = {0};
+    for (size_t i = 0; i < COUNT(samples); i++) {
+        samples[i] = (int16_t)(reference_uniform(9, (uint32_t)i) * 20000);
+        plain[i] = (float)samples[i] / 32768;
+    }
+    for (int padded = 0; padded < 2; padded++) {
+        reference_spec spec = small;
+        spec.padded = padded, spec.max_frames = 28;
+        tower t = make_tower(&spec);
+        assert_int_equal(audio_get_shape(t.a)->max_frames, 28);
+        for (size_t n = 1; n <= COUNT(samples) - 1; n += 14 * AUDIO_HOP - 1) {
+            sound_bytes wav = sound_wav16(samples, n, AUDIO_RATE);
+            size_t multiple = padded ? 14 : 1;
+            assert_int_equal(
+                audio_prepare(&frames, &n_frames, t.a, wav.data, wav.size, "clip", &err), TACIT_OK);
+            assert_int_equal(n_frames, audio_mel_frames(n, multiple));
+            assert_true(!padded || n_frames % 14 == 0);
+            assert_int_equal(audio_mel(&expected, plain, n, multiple, 6, &err), TACIT_OK);
+            assert_memory_equal(frames, expected, n_frames * 6 * sizeof *frames);
+            tacit_wipe_free(frames);
+            tacit_wipe_free(expected);
+            free(wav.data);
+        }
+        sound_bytes wav = sound_wav16(samples, COUNT(samples), AUDIO_RATE);
+        assert_int_equal(audio_prepare(&frames, &n_frames, t.a, wav.data, wav.size, "clip", &err),
+                         TACIT_BAD_INPUT);
+        assert_non_null(strstr(err.message, "clip: 0.28 s of sound: at most 0.28 s"));
+        assert_null(frames);
+        free(wav.data);
+        free_tower(&t);
+    }
+}
+
+/* A padded file that allows less than one chunk could take no clip at all. */
+static void test_padding_needs_room(void **state)
+{
+    (void)state;
+    reference_spec spec = small;
+    gguf_writer *w = gguf_writer_new();
+    tower t;
+    tacit_error err = {0};
+    spec.padded = true, spec.max_frames = 13;
+    reference_keys(w, &spec);
+    reference_tensors(w, &spec);
+    expect_refusal(&t, load(&t, w, &err), &err, "one padded chunk");
+    spec.max_frames = 30;
+    t = make_tower(&spec);
+    assert_int_equal(audio_get_shape(t.a)->max_frames, 28);
+    free_tower(&t);
+}
+
 /* erf of libm in double; both ends, where the value is 0 and x, and everything between. */
 static void test_gelu(void **state)
 {
@@ -612,6 +674,8 @@ int main(void)
         cmocka_unit_test(test_other_tensors_are_refused),
         cmocka_unit_test(test_other_kinds_are_named),
         cmocka_unit_test(test_passes_have_a_size),
+        cmocka_unit_test(test_preparing),
+        cmocka_unit_test(test_padding_needs_room),
         cmocka_unit_test(test_gelu),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

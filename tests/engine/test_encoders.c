@@ -158,6 +158,10 @@ static void a_file_says_what_it_is(void **state)
     expect_refusal(f, f->other, NULL, "expected one of clip.has_vision_encoder");
     write_clip(f->other, claims, 1);
     expect_refusal(f, f->other, NULL, "projector");
+    write_clip(f->other, claims, 2);
+    expect_refusal(f, f->other, NULL, "an encoder for image and one for audio");
+    write_clip(f->other, claims + 1, 1);
+    expect_refusal(f, f->other, NULL, "projector");
     unlink(f->other);
 }
 
@@ -276,6 +280,7 @@ static void a_medium_needs_its_encoder(void **state)
     assert_non_null(strstr(err.message, "w.csv: the model has no sensor encoder"));
     assert_non_null(strstr(err.message, "--mmproj"));
     assert_int_equal(build(f->tiny.model, &sound, 1, NULL, &in, &err), TACIT_BAD_INPUT);
+    assert_non_null(strstr(err.message, "the model has no audio encoder"));
     tacit_model *m = load(f, f->sensor, NULL);
     assert_int_equal(build(m, &picture, 1, NULL, &in, &err), TACIT_BAD_INPUT);
     assert_non_null(strstr(err.message, "no image encoder"));

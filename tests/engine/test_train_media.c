@@ -1,4 +1,5 @@
-/* Training through media: a tiny vision tower and a tiny sensor encoder before a tiny llama.
+/* Training through media: tiny vision and audio towers and a tiny sensor encoder before a
+ * tiny llama.
  * Oracle: central differences of the naive models in double; cached rows against computed ones;
  * each unit alone. */
 #include <setjmp.h>
@@ -7,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "reference_audio_apart.h"
 #include "reference_sensor.h"
 #include "reference_train.h"
 #include "reference_vision.h"
@@ -17,6 +19,7 @@
 #define PICTURES 3
 #define MOST_MEDIA 4 /* of an example */
 #define PATCHES 3    /* of a window */
+#define FRAMES 11    /* of a clip */
 #define EXAMPLES 4
 
 static const reference_spec tower_spec = {.image = 8,
@@ -29,13 +32,26 @@ static const reference_spec tower_spec = {.image = 8,
                                           .out = 32,
                                           .linears = TACIT_TYPE_F32};
 
-enum { VISION, SENSOR, ENCODERS }; /* in the order of their files */
+enum { VISION, SENSOR, AUDIO, ENCODERS }; /* in the order of their files */
+
+static const audio_spec clip_spec = {.n_mel = 4,
+                                     .width = 8,
+                                     .ff = 12,
+                                     .heads = 2,
+                                     .layers = 1,
+                                     .positions = 8,
+                                     .stack = 2,
+                                     .middle = 6,
+                                     .out = 32,
+                                     .linears = TACIT_TYPE_F32,
+                                     .kernels = TACIT_TYPE_F32};
 
 typedef struct scene {
     tacit_model *model;
     uint8_t *bytes[ENCODERS];
     float *pixels[PICTURES];
     float *window[PICTURES];
+    float *clip[PICTURES];
     tacit_input input[EXAMPLES];
     const tacit_input *example[EXAMPLES];
 } scene;
@@ -49,6 +65,9 @@ static void add_encoder(scene *s, int which)
     if (which == VISION) {
         reference_keys(w, &tower_spec);
         reference_tensors(w, &tower_spec);
+    } else if (which == AUDIO) {
+        audio_keys(w, &clip_spec);
+        audio_tensors(w, &clip_spec);
     } else {
         sensor_spec spec = reference_sensor_spec(TACIT_TYPE_F32, 32);
         reference_put_sensor(w, &spec);
@@ -65,28 +84,38 @@ static const sensor_shape *window_shape(const scene *s)
     return sensor_get_shape(s->model->encoder[SENSOR].self);
 }
 
-static tacit_media medium_of(const scene *s, bool picture, size_t number)
+static const tacit_audio *audio_of(const scene *s)
 {
-    if (picture)
+    return s->model->encoder[AUDIO].self;
+}
+
+static tacit_media medium_of(const scene *s, int kind, size_t number)
+{
+    if (kind == VISION)
         return (tacit_media){.modality = TACIT_MODALITY_IMAGE,
                              .dim = {3, tower_spec.image, tower_spec.image},
                              .values = s->pixels[number % PICTURES],
                              .n_rows = vision_get_shape(model_vision(s->model))->rows};
+    if (kind == AUDIO)
+        return (tacit_media){.modality = TACIT_MODALITY_AUDIO,
+                             .dim = {1, FRAMES, clip_spec.n_mel},
+                             .values = s->clip[number % PICTURES],
+                             .n_rows = audio_rows(audio_of(s), FRAMES)};
     return (tacit_media){.modality = TACIT_MODALITY_SENSOR,
                          .dim = {1, PATCHES, window_shape(s)->patch_values},
                          .values = s->window[number % PICTURES],
                          .n_rows = PATCHES};
 }
 
-/* A question of a few tokens after the rows of `n` media, pictures and windows in turn, answered by
- * four tokens. */
+/* A question of a few tokens after the rows of `n` media, pictures, windows and clips in turn,
+ * answered by four tokens. */
 static void make_example(scene *s, tacit_input *in, size_t n, size_t turn)
 {
     size_t rows = 0, at = 1;
     in->n_media = n;
     in->media = calloc(n, sizeof *in->media);
     for (size_t i = 0; i < n; i++) {
-        in->media[i] = medium_of(s, (turn + i) % 2 == 0, turn + i);
+        in->media[i] = medium_of(s, (int)((i + (turn == 1)) % ENCODERS), turn + i);
         rows += in->media[i].n_rows;
     }
     in->count = rows + 7 + turn;
@@ -110,6 +139,7 @@ static scene make_scene(void)
     size_t planes = (size_t)3 * tower_spec.image * tower_spec.image;
     add_encoder(&s, VISION);
     add_encoder(&s, SENSOR);
+    add_encoder(&s, AUDIO);
     for (uint32_t i = 0; i < PICTURES; i++) {
         s.pixels[i] = malloc(planes * sizeof(float));
         for (uint32_t k = 0; k < planes; k++)
@@ -117,6 +147,9 @@ static scene make_scene(void)
         s.window[i] = malloc(PATCHES * window_shape(&s)->patch_values * sizeof(float));
         for (uint32_t k = 0; k < PATCHES * window_shape(&s)->patch_values; k++)
             s.window[i][k] = 2 * reference_uniform(600 + i, k);
+        s.clip[i] = malloc(FRAMES * clip_spec.n_mel * sizeof(float));
+        for (uint32_t k = 0; k < FRAMES * clip_spec.n_mel; k++)
+            s.clip[i][k] = 2 * reference_uniform(650 + i, k);
     }
     for (size_t i = 0; i < EXAMPLES; i++)
         make_example(&s, &s.input[i], i == 3 ? MOST_MEDIA : i, i);
@@ -130,9 +163,10 @@ static void free_scene(scene *s)
         free(s->input[i].media);
     }
     for (size_t i = 0; i < PICTURES; i++)
-        free(s->pixels[i]), free(s->window[i]);
+        free(s->pixels[i]), free(s->window[i]), free(s->clip[i]);
     model_remove_encoders(s->model);
-    free(s->bytes[VISION]), free(s->bytes[SENSOR]);
+    for (size_t i = 0; i < ENCODERS; i++)
+        free(s->bytes[i]);
     fixture_model_free(s->model);
 }
 
@@ -178,6 +212,8 @@ static void naive_rows(const naive_encoders *n, const scene *s, const tacit_medi
     if (m->modality == TACIT_MODALITY_IMAGE)
         reference_tower(vision_get_shape(model_vision(s->model)), n->tensor[VISION], m->values,
                         rows);
+    else if (m->modality == TACIT_MODALITY_AUDIO)
+        reference_clip(audio_get_shape(audio_of(s)), n->tensor[AUDIO], m->values, FRAMES, rows);
     else
         reference_sensor(window_shape(s), n->tensor[SENSOR], m->values, PATCHES, rows);
 }
@@ -247,7 +283,15 @@ static void check_kind(tacit_trainable_kind kind, size_t entries, size_t samples
     tacit_trainable_spec spec = {.kind = kind};
     tacit_trainer *t = fixture_trainer(s.model, &spec, 40, NULL);
     const tacit_layout *l = tacit_trainer_layout(t);
-    ref_model text = {32, 2, 4, 2, 8, 64, 48, (double)1e-5f, 10000, 0, NULL, NULL, 0};
+    ref_model text = {.width = 32,
+                      .layers = 2,
+                      .heads = 4,
+                      .kv_heads = 2,
+                      .head = 8,
+                      .ff = 64,
+                      .vocab = 48,
+                      .eps = (double)1e-5f,
+                      .base = 10000};
     naive_encoders n = load_naive(s.model);
     link_examples(&s);
     tacit_unit unit = {s.example, EXAMPLES};
@@ -268,7 +312,7 @@ static void check_kind(tacit_trainable_kind kind, size_t entries, size_t samples
 static void gradients_reach_every_projector(void **state)
 {
     (void)state;
-    check_kind(TACIT_TRAIN_PROJECTOR, 3, 24); /* mm.model.fc, mm.s.fc and its bias */
+    check_kind(TACIT_TRAIN_PROJECTOR, 7, 24); /* mm.model.fc, mm.s.fc and its bias, four mm.a */
 }
 
 static void gradients_reach_everything(void **state)
@@ -327,24 +371,25 @@ static void the_order_is_that_of_the_files(void **state)
     tacit_trainable_spec spec = {.kind = TACIT_TRAIN_ALL};
     tacit_trainer *t = fixture_trainer(s.model, &spec, 40, NULL);
     const tacit_layout *l = tacit_trainer_layout(t);
-    size_t first[2] = {0}, i = 0;
-    while (i < l->count && strncmp(l->entry[i].name, "v.", 2) != 0)
-        i++;
-    first[0] = i;
-    while (i < l->count && strncmp(l->entry[i].name, "s.", 2) != 0)
-        i++;
-    first[1] = i;
+    static const char *const prefix[] = {"v.", "s.", "a."};
+    size_t first[ENCODERS], i = 0;
+    for (size_t k = 0; k < ENCODERS; k++) {
+        while (i < l->count && strncmp(l->entry[i].name, prefix[k], 2) != 0)
+            i++;
+        first[k] = i;
+    }
     assert_string_equal(l->entry[first[1] - 1].name, "mm.model.fc.weight");
-    assert_int_equal(l->count - first[1], 5);
-    assert_string_equal(l->entry[l->count - 1].name, "mm.s.fc.bias");
+    assert_string_equal(l->entry[first[2] - 1].name, "mm.s.fc.bias");
+    assert_string_equal(l->entry[l->count - 1].name, "mm.a.mlp.2.weight");
     link_examples(&s);
     const tacit_unit window_alone = {&s.example[1], 1}; /* its one medium is a window */
     fixture_sink g = fixture_gradients(t, &window_alone, 1);
-    for (size_t v = l->entry[first[0]].offset; v < l->entry[first[1]].offset; v++)
-        assert_true(g.grad[v] == 0);
     double norm = 0;
-    for (size_t v = l->entry[first[1]].offset; v < l->values; v++)
+    for (size_t v = l->entry[first[0]].offset; v < l->values; v++) {
+        bool of_window = v >= l->entry[first[1]].offset && v < l->entry[first[2]].offset;
+        assert_true(of_window || g.grad[v] == 0);
         norm += (double)g.grad[v] * (double)g.grad[v];
+    }
     assert_true(norm > 0);
     fixture_sink_free(&g);
     tacit_trainer_free(t);
@@ -407,6 +452,8 @@ static void media_that_do_not_fit_are_refused(void **state)
     expect_refusal(t, &s.input[2], "medium 1 of the example: sensor without values");
     window->values = values;
     window->modality = TACIT_MODALITY_AUDIO;
+    expect_refusal(t, &s.input[2], "expected a clip of");
+    window->modality = TACIT_MODALITY_PROMPT;
     expect_refusal(t, &s.input[2], "encoder");
     window->modality = TACIT_MODALITY_SENSOR;
     assert_int_equal(tacit_trainer_loss(t, &s.input[2], &loss, NULL), TACIT_OK);

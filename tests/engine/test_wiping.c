@@ -7,12 +7,14 @@
 #include <cmocka.h>
 
 #include "common/file.h"
+#include "common/secret.h"
 #include "engine/context.h"
 #include "engine/example.h"
 #include "engine/image.h"
 #include "engine/row_cache.h"
 #include "engine/trainer.h"
 
+#include "reference_sensor.h"
 #include "tiny_model.h"
 
 #include "../golden/pictures_pillow.h"
@@ -126,6 +128,51 @@ static void test_row_cache(void **state)
     tacit_record_free(&r);
 }
 
+static size_t count_wiped(size_t at_least)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < n_wiped; i++)
+        n += wiped[i].size >= at_least;
+    return n;
+}
+
+/* Times and values of a file, each in the three sizes to which they grew, and libcsv's cell; then
+ * what the encoder reads. */
+static void test_readings(void **state)
+{
+    (void)state;
+    enum { LINES = 600 };
+    char text[LINES * 24];
+    size_t used = (size_t)snprintf(text, sizeof text, "t,speed\n"), size;
+    uint8_t *bytes;
+    gguf_file *file;
+    tacit_sensor *sensor;
+    sensor_window window;
+    tacit_error err = {0};
+    sensor_spec spec = reference_sensor_spec(TACIT_TYPE_F32, 8);
+    gguf_writer *w = gguf_writer_new();
+    reference_put_sensor(w, &spec);
+    assert_int_equal(gguf_write_memory(w, &bytes, &size, &err), TACIT_OK);
+    assert_int_equal(gguf_open_memory(&file, bytes, size, "sensor", &err), TACIT_OK);
+    assert_int_equal(sensor_load(&sensor, file, &err), TACIT_OK);
+    for (int i = 0; i < LINES; i++)
+        used += (size_t)snprintf(text + used, sizeof text - used, "%.3f,%d\n", 0.003 * i, i);
+    n_wiped = 0;
+    if (sensor_prepare(&window, sensor, text, used, "w.csv", &err) != TACIT_OK)
+        fail_msg("%s", err.message);
+    assert_int_equal(count_wiped(1024 * sizeof(double)), 2);
+    assert_int_equal(count_wiped(512 * sizeof(double)), 4);
+    assert_int_equal(count_wiped(256 * sizeof(double)), 6);
+    assert_int_equal(count_wiped(128), 7);
+    uintptr_t values = (uintptr_t)window.values;
+    tacit_wipe_free(window.values);
+    assert_wiped(values, window.patches * 24 * sizeof(float));
+    sensor_free(sensor);
+    gguf_close(file);
+    gguf_writer_free(w);
+    free(bytes);
+}
+
 static tacit_status note_gradient(void *ctx, size_t unit, const float *grad, double loss)
 {
     (void)unit;
@@ -198,11 +245,9 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_records_and_inputs),
-        cmocka_unit_test(test_pictures),
-        cmocka_unit_test(test_row_cache),
-        cmocka_unit_test(test_gradients),
-        cmocka_unit_test(test_context),
+        cmocka_unit_test(test_records_and_inputs), cmocka_unit_test(test_pictures),
+        cmocka_unit_test(test_row_cache),          cmocka_unit_test(test_readings),
+        cmocka_unit_test(test_gradients),          cmocka_unit_test(test_context),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -22,8 +22,8 @@ static tacit_sensor *encoder(void)
                               .max_patches = 64,
                               .width = 4,
                               .out_width = 4};
-    static uint8_t *bytes;
-    gguf_file *file;
+    static uint8_t *bytes; /* these three for the whole run */
+    static gguf_file *file;
     size_t size;
     if (sensor)
         return sensor;

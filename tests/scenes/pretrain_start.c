@@ -1,7 +1,8 @@
-/* nano before training: shapes, hyper-parameters and random values. */
+/* nano's text model and image pair before training: shapes, hyper-parameters and random values. */
 #include "scenes/pretrain.h"
 
 #include "engine/gguf.h"
+#include "scenes/pretrain_start_audio.h"
 #include "scenes/scene_vocabulary.h"
 
 #include <math.h>
@@ -19,17 +20,7 @@ enum {
     CONTEXT = 2048,
     PATCH = 8,
     GRID = SCENE_SIZE / PATCH,
-    SHUFFLE = 3,
-    /* the audio tower: Whisper's shape, small */
-    MELS = 64,
-    A_WIDTH = 64,
-    A_LAYERS = 2,
-    A_HEADS = 4,
-    A_FF = 256,
-    A_STACK = 8,
-    A_MIDDLE = 128,
-    A_FRAMES = 4 * 100, /* 4 s, the longest sound of a scene */
-    A_POSITIONS = A_FRAMES / 2
+    SHUFFLE = 3
 };
 
 #define STD 0.05                     /* of matrices that read the residual stream */
@@ -90,38 +81,6 @@ static const tensor_row tower_block[] = {
     {"v.blk.%d.ffn_down.bias", 1, {WIDTH}, 0},
 };
 
-static const tensor_row audio_ends[] = {
-    {"a.conv1d.1.weight", 3, {3, MELS, A_WIDTH}, STD},
-    {"a.conv1d.1.bias", 2, {1, A_WIDTH}, 0},
-    {"a.conv1d.2.weight", 3, {3, A_WIDTH, A_WIDTH}, 2 * STD},
-    {"a.conv1d.2.bias", 2, {1, A_WIDTH}, 0},
-    {"a.position_embd.weight", 2, {A_WIDTH, A_POSITIONS}, STD},
-    {"a.post_ln.weight", 1, {A_WIDTH}, ONES},
-    {"a.post_ln.bias", 1, {A_WIDTH}, 0},
-    {"mm.a.norm_pre.weight", 1, {A_WIDTH * A_STACK}, ONES},
-    {"mm.a.mlp.1.weight", 2, {A_WIDTH * A_STACK, 2 * A_MIDDLE}, STD},
-    {"mm.a.norm_mid.weight", 1, {A_MIDDLE}, ONES},
-    {"mm.a.mlp.2.weight", 2, {A_MIDDLE, WIDTH}, 0.018},
-};
-
-static const tensor_row audio_block[] = {
-    {"a.blk.%d.ln1.weight", 1, {A_WIDTH}, ONES},
-    {"a.blk.%d.ln1.bias", 1, {A_WIDTH}, 0},
-    {"a.blk.%d.attn_q.weight", 2, {A_WIDTH, A_WIDTH}, 2 * STD},
-    {"a.blk.%d.attn_q.bias", 1, {A_WIDTH}, 0},
-    {"a.blk.%d.attn_k.weight", 2, {A_WIDTH, A_WIDTH}, 2 * STD},
-    {"a.blk.%d.attn_v.weight", 2, {A_WIDTH, A_WIDTH}, 2 * STD},
-    {"a.blk.%d.attn_v.bias", 1, {A_WIDTH}, 0},
-    {"a.blk.%d.attn_out.weight", 2, {A_WIDTH, A_WIDTH}, STD},
-    {"a.blk.%d.attn_out.bias", 1, {A_WIDTH}, 0},
-    {"a.blk.%d.ln2.weight", 1, {A_WIDTH}, ONES},
-    {"a.blk.%d.ln2.bias", 1, {A_WIDTH}, 0},
-    {"a.blk.%d.ffn_up.weight", 2, {A_WIDTH, A_FF}, 2 * STD},
-    {"a.blk.%d.ffn_up.bias", 1, {A_FF}, 0},
-    {"a.blk.%d.ffn_down.weight", 2, {A_FF, A_WIDTH}, STD},
-    {"a.blk.%d.ffn_down.bias", 1, {A_WIDTH}, 0},
-};
-
 #define COUNT_OF(list) (sizeof(list) / sizeof((list)[0]))
 
 /* Nearly normal without libm, so that the bytes are the same everywhere: twelve uniforms. */
@@ -147,18 +106,6 @@ static void add_waves(float *values)
     }
 }
 
-/* The same along time: lengths from 4 to A_POSITIONS positions (80 ms to 4 s). */
-static void add_time_waves(float *values)
-{
-    enum { LENGTHS = A_WIDTH / 2 };
-    for (size_t i = 0; i < (size_t)A_POSITIONS * A_WIDTH; i++) {
-        size_t at = i / A_WIDTH, channel = i % A_WIDTH;
-        double power = (double)(channel / 2) / (LENGTHS - 1);
-        double turn = (double)at / (4 * pow(A_POSITIONS / 4.0, power)) + (channel % 2 ? 0.25 : 0);
-        values[i] += (float)(POSITION * cos(2 * M_PI * turn));
-    }
-}
-
 static tacit_status put_row(gguf_writer *w, const tensor_row *row, int block, uint64_t seed,
                             tacit_error *err)
 {
@@ -179,8 +126,6 @@ static tacit_status put_row(gguf_writer *w, const tensor_row *row, int block, ui
         values[i] = row->deviation < 0 ? 1 : (float)row->deviation * draw_normal(&prng);
     if (strcmp(name, "v.position_embd.weight") == 0)
         add_waves(values);
-    if (strcmp(name, "a.position_embd.weight") == 0)
-        add_time_waves(values);
     gguf_put_tensor(w, name, row->n_dims, row->ne, TACIT_TYPE_F32, values);
     free(values);
     return TACIT_OK;
@@ -192,15 +137,12 @@ typedef struct tensor_set {
     size_t n_ends;
     const tensor_row *block;
     size_t n_block;
-    int blocks;
 } tensor_set;
 
 static const tensor_set text_set = {text_ends, COUNT_OF(text_ends), text_block,
-                                    COUNT_OF(text_block), LAYERS};
+                                    COUNT_OF(text_block)};
 static const tensor_set tower_set = {tower_ends, COUNT_OF(tower_ends), tower_block,
-                                     COUNT_OF(tower_block), LAYERS};
-static const tensor_set audio_set = {audio_ends, COUNT_OF(audio_ends), audio_block,
-                                     COUNT_OF(audio_block), A_LAYERS};
+                                     COUNT_OF(tower_block)};
 
 static tacit_status put_tensors(gguf_writer *w, const tensor_set *set, uint64_t seed,
                                 tacit_error *err)
@@ -208,7 +150,7 @@ static tacit_status put_tensors(gguf_writer *w, const tensor_set *set, uint64_t 
     tacit_status status = TACIT_OK;
     for (size_t i = 0; i < set->n_ends && status == TACIT_OK; i++)
         status = put_row(w, &set->ends[i], 0, seed, err);
-    for (int b = 0; b < set->blocks; b++)
+    for (int b = 0; b < LAYERS; b++)
         for (size_t i = 0; i < set->n_block && status == TACIT_OK; i++)
             status = put_row(w, &set->block[i], b, seed, err);
     return status;
@@ -265,30 +207,6 @@ static void put_tower_keys(gguf_writer *w)
     gguf_put_array(w, "clip.vision.image_std", GGUF_F32, half, 3);
 }
 
-static void put_audio_keys(gguf_writer *w)
-{
-    put_text(w, "general.architecture", "clip");
-    put_text(w, "general.type", "mmproj");
-    put_text(w, "general.name", "nano");
-    put_text(w, "general.description", "audio encoder of nano");
-    gguf_put_u32(w, "general.file_type", 0);
-    gguf_put_u32(w, "general.quantization_version", 2);
-    gguf_put_bool(w, "clip.has_audio_encoder", true);
-    put_text(w, "clip.projector_type", "ultravox");
-    gguf_put_u32(w, "clip.audio.num_mel_bins", MELS);
-    gguf_put_u32(w, "clip.audio.embedding_length", A_WIDTH);
-    gguf_put_u32(w, "clip.audio.feed_forward_length", A_FF);
-    gguf_put_u32(w, "clip.audio.block_count", A_LAYERS);
-    gguf_put_u32(w, "clip.audio.projection_dim", WIDTH);
-    gguf_put_u32(w, "clip.audio.attention.head_count", A_HEADS);
-    gguf_put_f32(w, "clip.audio.attention.layer_norm_epsilon", 1e-5f);
-    gguf_put_u32(w, "clip.audio.projector.stack_factor", A_STACK);
-    gguf_put_bool(w, "tacit.audio.unpadded", true);
-    gguf_put_u32(w, "tacit.audio.max_frames", A_FRAMES);
-    put_text(w, "tacit.media_begin", "<audio>");
-    put_text(w, "tacit.media_end", "</audio>");
-}
-
 static tacit_status put_text_file(gguf_writer *w, tacit_error *err)
 {
     scene_vocabulary v = {0};
@@ -326,7 +244,7 @@ tacit_status pretrain_write_start(const pretrain_files *files, uint64_t seed, ta
     tacit_status status;
     TACIT_TRY(write_file(path[PRETRAIN_TEXT], NULL, &text_set, seed, err), out);
     TACIT_TRY(write_file(path[PRETRAIN_IMAGE], put_tower_keys, &tower_set, seed, err), out);
-    TACIT_TRY(write_file(path[PRETRAIN_AUDIO], put_audio_keys, &audio_set, seed, err), out);
+    TACIT_TRY(pretrain_write_start_audio(path[PRETRAIN_AUDIO], TACIT_TYPE_F32, seed, err), out);
     status = pretrain_write_sensor(path[PRETRAIN_SENSOR], WIDTH, seed, err);
 out:
     return status;

@@ -18,7 +18,7 @@ enum {
     FRAMES = 400, /* 4 seconds */
     POSITIONS = FRAMES / 2,
     STACK = 8,
-    MIDDLE = 40,
+    MIDDLE = 32,
     OUT = 128 /* of nano's text model */
 };
 

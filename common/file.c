@@ -191,8 +191,9 @@ static tacit_status temporary_open(const char *path, int *fd, tacit_error *err)
     return status;
 }
 
-tacit_status tacit_file_write(const char *path, const void *data, size_t size, unsigned mode,
-                              tacit_error *err)
+tacit_status tacit_file_publish(const char *path, unsigned mode,
+                                tacit_status (*write)(void *ctx, int fd, tacit_error *err),
+                                void *ctx, tacit_error *err)
 {
     char temporary[4096];
     int fd, n = snprintf(temporary, sizeof temporary, "%s" TACIT_FILE_UNFINISHED, path);
@@ -201,14 +202,35 @@ tacit_status tacit_file_write(const char *path, const void *data, size_t size, u
     tacit_status status = temporary_open(temporary, &fd, err);
     if (status != TACIT_OK)
         return status;
-    if (!tacit_file_write_all(fd, data, size) || fchmod(fd, mode) != 0 || fsync(fd) != 0)
+    status = write(ctx, fd, err);
+    if (status == TACIT_OK && (fchmod(fd, mode) != 0 || fsync(fd) != 0))
         status = fail_named(err, path, "write");
-    else if (rename(temporary, path) != 0)
+    else if (status == TACIT_OK && rename(temporary, path) != 0)
         status = fail_named(err, path, "publish");
     if (status != TACIT_OK)
         unlink(temporary);
     close(fd);
     return status == TACIT_OK ? tacit_file_sync_parent(path, err) : status;
+}
+
+typedef struct whole_file {
+    const char *path;
+    const void *data;
+    size_t size;
+} whole_file;
+
+static tacit_status write_whole(void *ctx, int fd, tacit_error *err)
+{
+    const whole_file *f = ctx;
+    return tacit_file_write_all(fd, f->data, f->size) ? TACIT_OK
+                                                      : fail_named(err, f->path, "write");
+}
+
+tacit_status tacit_file_write(const char *path, const void *data, size_t size, unsigned mode,
+                              tacit_error *err)
+{
+    whole_file f = {path, data, size};
+    return tacit_file_publish(path, mode, write_whole, &f, err);
 }
 
 tacit_status tacit_file_make_dir(const char *path, unsigned mode, tacit_error *err)

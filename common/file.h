@@ -31,6 +31,13 @@ tacit_status tacit_file_read(const char *path, size_t cap, uint8_t **data, size_
 tacit_status tacit_file_write(const char *path, const void *data, size_t size, unsigned mode,
                               tacit_error *err) TACIT_MUST_CHECK;
 
+/* The same for content that is not in memory as a whole: write(ctx, fd, err) puts it into the open
+ * file. What it returns ends the writing: on failure nothing is published and the temporary file is
+ * removed. */
+tacit_status tacit_file_publish(const char *path, unsigned mode,
+                                tacit_status (*write)(void *ctx, int fd, tacit_error *err),
+                                void *ctx, tacit_error *err) TACIT_MUST_CHECK;
+
 /* Creates `path` and missing parents with `mode`, each name durably; an existing folder is fine. */
 tacit_status tacit_file_make_dir(const char *path, unsigned mode,
                                  tacit_error *err) TACIT_MUST_CHECK;

@@ -5,12 +5,14 @@
 #include "engine/ops.h"
 
 #include "common/bytes.h"
+#include "common/memory_limit.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define KEEP_BYTES ((size_t)32 << 20)
+#define JUDGED_BYTES ((size_t)16 << 20) /* less is not asked for */
 #define MAX_CLIPS ((size_t)65536)
 #define PIECE_ROWS ((size_t)32) /* rows of an element-wise task */
 
@@ -159,28 +161,43 @@ static void choose_slots(audio_pass *p)
     p->slots = p->keep_all ? chunks : 1;
 }
 
-static tacit_status allocate(audio_pass *p, tacit_error *err)
+static tacit_status no_memory(tacit_error *err)
+{
+    return tacit_fail(err, TACIT_NO_MEMORY, "no memory to encode sound");
+}
+
+/* The arena, when there is room for it. */
+static tacit_status allocate_arena(audio_pass *p, tacit_error *err)
 {
     planner a = {0};
-    size_t bytes = 0;
+    size_t bytes;
+    plan(p, &a);
+    if (!tacit_mul_size(a.used, sizeof(float), &bytes))
+        return no_memory(err);
+    tacit_status status = TACIT_OK;
+    if (bytes > JUDGED_BYTES)
+        status = tacit_memory_require(bytes, "encoding sound",
+                                      "take a smaller encoder or fewer threads", err);
+    if (status != TACIT_OK)
+        return status;
+    p->arena = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    if (!p->arena)
+        return no_memory(err);
+    a = (planner){.base = p->arena};
+    plan(p, &a);
+    return TACIT_OK;
+}
+
+static tacit_status allocate(audio_pass *p, tacit_error *err)
+{
     size_t blocks = p->keep_all ? p->slots * p->a->shape.layers : 1;
     p->clips = calloc(p->max_clips, sizeof *p->clips);
     p->weight = calloc(p->a->count, sizeof *p->weight);
     p->slot = calloc(p->slots, sizeof *p->slot);
     p->block = calloc(blocks, sizeof *p->block);
-    if (p->clips && p->weight && p->slot && p->block) {
-        plan(p, &a);
-        if (tacit_mul_size(a.used, sizeof(float), &bytes))
-            p->arena = aligned_alloc(64, (bytes + 63) / 64 * 64);
-    }
-    if (!p->arena)
-        return tacit_fail(
-            err, TACIT_NO_MEMORY,
-            "no memory to encode sound: %zu MiB are needed for chunks of %u positions",
-            (bytes >> 20) + 1, p->a->shape.positions);
-    a = (planner){.base = p->arena};
-    plan(p, &a);
-    return TACIT_OK;
+    if (!p->clips || !p->weight || !p->slot || !p->block)
+        return no_memory(err);
+    return allocate_arena(p, err);
 }
 
 tacit_status audio_pass_new(audio_pass **out, const tacit_audio *a, size_t max_clips, bool train,
@@ -192,7 +209,7 @@ tacit_status audio_pass_new(audio_pass **out, const tacit_audio *a, size_t max_c
                           MAX_CLIPS);
     audio_pass *p = calloc(1, sizeof *p);
     if (!p)
-        return tacit_fail(err, TACIT_NO_MEMORY, "no memory to encode sound");
+        return no_memory(err);
     *p = (audio_pass){.a = a, .pool = pool, .max_clips = max_clips, .train = train};
     choose_slots(p);
     tacit_status status = allocate(p, err);

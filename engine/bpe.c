@@ -1,5 +1,7 @@
 #include "engine/bpe.h"
 
+#include "engine/merge_queue.h"
+
 #include <sodium.h>
 #include <stdlib.h>
 
@@ -22,12 +24,6 @@ typedef struct bpe_node {
     int32_t id; /* -1 once merged into its left neighbour */
     uint32_t previous, next;
 } bpe_node;
-
-typedef struct bpe_candidate {
-    uint32_t rank;
-    uint32_t left; /* node */
-    int32_t left_id, right_id, merged;
-} bpe_candidate;
 
 enum { NO_NODE = UINT32_MAX };
 
@@ -92,7 +88,6 @@ void bpe_scratch_free(bpe_scratch *s)
     *s = (bpe_scratch){0};
 }
 
-/* Every merge makes at most two new candidates, so 3 n of them are enough. */
 static tacit_status reserve(bpe_scratch *s, size_t n)
 {
     if (n <= s->capacity)
@@ -102,44 +97,13 @@ static tacit_status reserve(bpe_scratch *s, size_t n)
     size_t capacity = 2 * n;
     bpe_scratch_free(s);
     s->node = reallocarray(NULL, capacity, sizeof *s->node);
-    s->heap = reallocarray(NULL, 3 * capacity, sizeof *s->heap);
+    s->heap = reallocarray(NULL, MERGE_QUEUED_PER_SYMBOL * capacity, sizeof *s->heap);
     if (!s->node || !s->heap) {
         bpe_scratch_free(s);
         return TACIT_NO_MEMORY;
     }
     s->capacity = capacity;
     return TACIT_OK;
-}
-
-static bool comes_before(const bpe_candidate *a, const bpe_candidate *b)
-{
-    return a->rank != b->rank ? a->rank < b->rank : a->left < b->left;
-}
-
-static void heap_push(bpe_candidate *heap, size_t *count, bpe_candidate c)
-{
-    size_t at = (*count)++;
-    while (at > 0 && comes_before(&c, &heap[(at - 1) / 2])) {
-        heap[at] = heap[(at - 1) / 2];
-        at = (at - 1) / 2;
-    }
-    heap[at] = c;
-}
-
-static bpe_candidate heap_pop(bpe_candidate *heap, size_t *count)
-{
-    bpe_candidate top = heap[0], last = heap[--*count];
-    size_t at = 0;
-    for (size_t child = 1; child < *count; child = 2 * at + 1) {
-        if (child + 1 < *count && comes_before(&heap[child + 1], &heap[child]))
-            child++;
-        if (!comes_before(&heap[child], &last))
-            break;
-        heap[at] = heap[child];
-        at = child;
-    }
-    heap[at] = last;
-    return top;
 }
 
 /* Queues the pair that begins at node `left` when it is a merge. */
@@ -150,18 +114,20 @@ static void consider(const bpe_merges *m, const bpe_scratch *s, size_t *count, u
     int32_t left_id = s->node[left].id, right_id = s->node[s->node[left].next].id;
     const bpe_slot *slot = find_slot(m, pair_of(left_id, right_id));
     if (slot->merged >= 0)
-        heap_push(s->heap, count,
-                  (bpe_candidate){slot->rank, left, left_id, right_id, slot->merged});
+        merge_queue_push(s->heap, count,
+                         (merge_candidate){slot->rank, left, (uint32_t)left_id, (uint32_t)right_id,
+                                           slot->merged});
 }
 
 /* A candidate is stale when one of its two symbols was merged meanwhile. */
-static bool is_current(const bpe_scratch *s, const bpe_candidate *c)
+static bool is_current(const bpe_scratch *s, const merge_candidate *c)
 {
     const bpe_node *left = &s->node[c->left];
-    return left->id == c->left_id && left->next != NO_NODE && s->node[left->next].id == c->right_id;
+    return left->id == (int32_t)c->left_was && left->next != NO_NODE &&
+           s->node[left->next].id == (int32_t)c->right_was;
 }
 
-static void join(bpe_scratch *s, const bpe_candidate *c)
+static void join(bpe_scratch *s, const merge_candidate *c)
 {
     bpe_node *left = &s->node[c->left], *right = &s->node[left->next];
     left->id = c->merged;
@@ -183,7 +149,7 @@ tacit_status bpe_merge(const bpe_merges *m, bpe_scratch *s, int32_t *symbols, si
     for (size_t i = 0; i + 1 < n; i++)
         consider(m, s, &queued, (uint32_t)i);
     while (queued) {
-        bpe_candidate c = heap_pop(s->heap, &queued);
+        merge_candidate c = merge_queue_pop(s->heap, &queued);
         if (!is_current(s, &c))
             continue;
         join(s, &c);

@@ -22,7 +22,7 @@ bool bpe_merges_add(bpe_merges *m, int32_t left, int32_t right, int32_t merged, 
 /* Scratch space that several pieces share. Zero-initialise, free with bpe_scratch_free. */
 typedef struct bpe_scratch {
     struct bpe_node *node;
-    struct bpe_candidate *heap;
+    struct merge_candidate *heap;
     size_t capacity; /* symbols */
 } bpe_scratch;
 

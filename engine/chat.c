@@ -1,117 +1,32 @@
 #include "engine/chat.h"
 
+#include "common/bytes.h"
 #include "common/secret.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- recognising ------------------------------------------------------------------------- */
-
-enum { MOST_SIGNS = 4 };
-
-/* A template is known by texts that it must have and texts that it must not have. */
-static const struct template_row {
-    tacit_chat_kind kind;
-    const char *name;
-    const char *has[MOST_SIGNS];
-    const char *has_not[MOST_SIGNS];
-} templates[] = {
-    {TACIT_CHAT_SMOLVLM,
-     "SmolVLM",
-     {"<|im_start|>{%", "capitalize}}", "<end_of_utterance>", "'Assistant:'"},
-     {"<|im_end|>"}},
-    {TACIT_CHAT_CHATML,
-     "ChatML (<|im_start|>role ... <|im_end|>)",
-     {"<|im_start|>", "<|im_end|>", "add_generation_prompt"},
-     {"<end_of_utterance>", "capitalize", "trim", "[INST]"}},
-};
-
-enum { N_TEMPLATES = sizeof templates / sizeof *templates };
-
-static bool matches(const struct template_row *row, const char *text)
-{
-    for (size_t i = 0; i < MOST_SIGNS; i++) {
-        if (row->has[i] && !strstr(text, row->has[i]))
-            return false;
-        if (row->has_not[i] && strstr(text, row->has_not[i]))
-            return false;
-    }
-    return true;
-}
-
-static const struct template_row *find_template(const char *text)
-{
-    for (size_t i = 0; i < N_TEMPLATES; i++)
-        if (matches(&templates[i], text))
-            return &templates[i];
-    return NULL;
-}
-
-/* Length of a Jinja string literal's content with its escapes undone, which goes to `out` as far as
- * it fits; 0 when the text is no constant. */
-static size_t read_literal(const char *from, const char *end, char *out, size_t out_size)
-{
-    size_t used = 0;
-    for (; from < end; from++) {
-        char c = *from;
-        if (strchr("'\"{}", c))
-            return 0;
-        if (c == '\\' && ++from < end)
-            c = (char)(*from == 'n' ? '\n' : *from);
-        if (used + 1 < out_size)
-            out[used] = c;
-        used++;
-    }
-    out[used < out_size ? used : out_size - 1] = '\0';
-    return used;
-}
-
-/* After "<|im_start|>system" the newline is itself or its escape. */
-static const char *skip_newline(const char *at)
-{
-    if (*at == '\n')
-        return at + 1;
-    return at[0] == '\\' && at[1] == 'n' ? at + 2 : NULL;
-}
-
-/* The first constant system turn that the template spells, if any. */
-static tacit_status find_system(const char *text, char *out, size_t out_size, tacit_error *err)
-{
-    static const char head[] = "<|im_start|>system";
-    size_t length = 0;
-    for (const char *at = strstr(text, head); at && !length; at = strstr(at + 1, head)) {
-        const char *begin = skip_newline(at + sizeof head - 1);
-        const char *end = begin ? strstr(begin, "<|im_end|>") : NULL;
-        length = end ? read_literal(begin, end, out, out_size) : 0;
-    }
-    if (length >= out_size)
-        return tacit_fail(err, TACIT_BAD_INPUT,
-                          "the chat template's own system turn: expected at most %zu bytes, found "
-                          "%zu",
-                          out_size - 1, length);
-    if (!length)
-        out[0] = '\0';
-    return TACIT_OK;
-}
-
 tacit_status tacit_chat_recognise(tacit_chat *out, const char *chat_template, tacit_error *err)
 {
-    const char *supported = "(supported: ChatML and SmolVLM's)";
     *out = (tacit_chat){0};
     if (!chat_template)
         return tacit_fail(err, TACIT_NOT_FOUND,
-                          "the model has no chat template, key 'tokenizer.chat_template' %s",
-                          supported);
-    const struct template_row *row = find_template(chat_template);
-    if (!row)
-        return tacit_fail(err, TACIT_BAD_INPUT,
-                          "the model's chat template, which begins with '%.48s', is not supported "
-                          "%s",
-                          chat_template, supported);
-    out->kind = row->kind;
-    if (row->kind == TACIT_CHAT_CHATML)
-        return find_system(chat_template, out->system, sizeof out->system, err);
-    return TACIT_OK;
+                          "the model has no chat template, key 'tokenizer.chat_template': choose "
+                          "one with --chat-template (%s)",
+                          chat_form_names());
+    tacit_status status = chat_form_recognise(&out->form, out->says, chat_template, err);
+    if (status == TACIT_OK && out->form.says)
+        memcpy(out->says, out->form.says, strlen(out->form.says) + 1);
+    return status;
+}
+
+tacit_status tacit_chat_choose(tacit_chat *out, const char *name, tacit_error *err)
+{
+    *out = (tacit_chat){0};
+    tacit_status status = chat_form_choose(&out->form, name, err);
+    if (status == TACIT_OK && out->form.says)
+        memcpy(out->says, out->form.says, strlen(out->form.says) + 1);
+    return status;
 }
 
 /* ---- pieces ------------------------------------------------------------------------------ */
@@ -130,30 +45,51 @@ static tacit_piece *new_piece(tacit_pieces *p, tacit_piece_kind kind, bool train
     return &p->piece[p->count++];
 }
 
-static tacit_status append(tacit_piece *piece, const char *text)
+static tacit_status append(tacit_piece *piece, const char *text, size_t size)
 {
-    size_t more = piece ? strlen(text) : 0;
-    char *grown = piece ? realloc(piece->text, piece->size + more + 1) : NULL;
+    char *grown = piece ? realloc(piece->text, piece->size + size + 1) : NULL;
     if (!grown)
         return TACIT_NO_MEMORY;
-    memcpy(grown + piece->size, text, more + 1);
+    memcpy(grown + piece->size, text, size);
+    grown[piece->size + size] = '\0';
     piece->text = grown;
-    piece->size += more;
+    piece->size += size;
     return TACIT_OK;
 }
 
-static tacit_status put_control(tacit_pieces *p, const char *text, bool trained)
-{
-    return append(new_piece(p, TACIT_PIECE_CONTROL, trained), text);
-}
-
 /* Neighbouring texts become one piece, unless only one of them is trained on. */
-static tacit_status put_text(tacit_pieces *p, const char *text, bool trained)
+static tacit_status put_text(tacit_pieces *p, const char *text, size_t size, bool trained)
 {
     tacit_piece *last = p->count ? &p->piece[p->count - 1] : NULL;
+    if (size == 0)
+        return TACIT_OK;
     if (!last || last->kind != TACIT_PIECE_TEXT || last->trained != trained)
-        last = *text ? new_piece(p, TACIT_PIECE_TEXT, trained) : NULL;
-    return *text ? append(last, text) : TACIT_OK;
+        last = new_piece(p, TACIT_PIECE_TEXT, trained);
+    return append(last, text, size);
+}
+
+enum { MARK_CONTROL = 1, MARK_CONTROL_END, MARK_BOS, MARK_EOS };
+
+/* The text of a form: marks become pieces of their own. */
+static tacit_status put_form(tacit_pieces *p, const char *text, bool trained)
+{
+    static const char marks[] = {MARK_CONTROL, MARK_CONTROL_END, MARK_BOS, MARK_EOS, 0};
+    tacit_status status = TACIT_OK;
+    while (text && *text && status == TACIT_OK) {
+        size_t n = strcspn(text, marks);
+        char mark = n ? 0 : *text++;
+        if (mark == 0) {
+            status = put_text(p, text, n, trained);
+            text += n;
+        } else if (mark == MARK_CONTROL) {
+            n = strcspn(text, marks);
+            status = append(new_piece(p, TACIT_PIECE_CONTROL, trained), text, n);
+            text += n + 1;
+        } else if (!new_piece(p, mark == MARK_BOS ? TACIT_PIECE_BOS : TACIT_PIECE_EOS, trained)) {
+            status = TACIT_NO_MEMORY;
+        }
+    }
+    return status;
 }
 
 static tacit_status put_media(tacit_pieces *p, size_t media)
@@ -172,105 +108,354 @@ void tacit_pieces_free(tacit_pieces *p)
     *p = (tacit_pieces){0};
 }
 
+/* ---- texts that the template changes ----------------------------------------------------- */
+
+static bool has_media(const tacit_message *m)
+{
+    for (size_t i = 0; i < m->n_content; i++)
+        if (m->content[i].kind != TACIT_CONTENT_TEXT)
+            return true;
+    return false;
+}
+
+/* The texts of a message as one, NUL-terminated. */
+static tacit_status join_texts(const tacit_message *m, tacit_buffer *out)
+{
+    tacit_status status = TACIT_OK;
+    for (size_t i = 0; i < m->n_content && status == TACIT_OK; i++)
+        if (m->content[i].kind == TACIT_CONTENT_TEXT)
+            status = tacit_buffer_append(out, m->content[i].text, strlen(m->content[i].text));
+    return status == TACIT_OK ? tacit_buffer_append(out, "", 1) : status;
+}
+
+/* Bytes of the white space (Python's str.isspace) that `at` begins with, or 0. */
+static size_t space_size(const char *at)
+{
+    static const char *const spaces[] = {
+        "\t",           "\n",           "\v",           "\f",           "\r",
+        "\x1c",         "\x1d",         "\x1e",         "\x1f",         " ",
+        "\xc2\x85",     "\xc2\xa0",     "\xe1\x9a\x80", "\xe2\x80\x80", "\xe2\x80\x81",
+        "\xe2\x80\x82", "\xe2\x80\x83", "\xe2\x80\x84", "\xe2\x80\x85", "\xe2\x80\x86",
+        "\xe2\x80\x87", "\xe2\x80\x88", "\xe2\x80\x89", "\xe2\x80\x8a", "\xe2\x80\xa8",
+        "\xe2\x80\xa9", "\xe2\x80\xaf", "\xe2\x81\x9f", "\xe3\x80\x80"};
+    for (size_t i = 0; i < sizeof spaces / sizeof *spaces; i++) {
+        size_t n = strlen(spaces[i]);
+        if (strncmp(at, spaces[i], n) == 0)
+            return n;
+    }
+    return 0;
+}
+
+typedef struct span {
+    const char *text;
+    size_t size;
+} span;
+
+static span strip_ends(span s, bool left, bool right)
+{
+    size_t n, end = 0;
+    while (left && s.size && (n = space_size(s.text)) > 0)
+        s = (span){s.text + n, s.size - n};
+    for (size_t i = 0; i < s.size;) {
+        n = space_size(s.text + i);
+        i += n ? n : 1;
+        if (n == 0)
+            end = i;
+    }
+    return (span){s.text, right ? end : s.size};
+}
+
+static span strip_newlines(span s)
+{
+    while (s.size && s.text[0] == '\n')
+        s = (span){s.text + 1, s.size - 1};
+    while (s.size && s.text[s.size - 1] == '\n')
+        s.size--;
+    return s;
+}
+
+static span skip_newlines(span s)
+{
+    while (s.size && s.text[0] == '\n')
+        s = (span){s.text + 1, s.size - 1};
+    return s;
+}
+
 /* ---- rendering --------------------------------------------------------------------------- */
 
 typedef struct rendering {
+    const tacit_chat *chat;
+    const tacit_message *message;
+    size_t n;             /* messages */
+    size_t system_at;     /* the user's turn that the system's text goes into; n: none */
+    size_t last_question; /* Qwen3: answers before it come without their reasoning */
+    size_t n_media;       /* so far */
     tacit_pieces *out;
-    size_t n_media; /* so far */
+    tacit_error *err;
 } rendering;
 
-static tacit_status put_contents(rendering *r, const tacit_message *m)
+static const char think_end[] = "</think>";
+
+/* Qwen3's answer: reasoning and content apart, as its template splits them. */
+static tacit_status put_thinking(rendering *r, size_t index, const char *text)
 {
+    const char *first = strstr(text, think_end), *last = first, *next;
+    span content = {text, strlen(text)}, thought = {"", 0};
     tacit_status status = TACIT_OK;
+    while (last && (next = strstr(last + 1, think_end)))
+        last = next;
+    if (first) {
+        content.text = last + sizeof think_end - 1;
+        content.size = strlen(content.text);
+        content = skip_newlines(content);
+        thought = (span){text, (size_t)(first - text)};
+        for (const char *open; (open = memmem(thought.text, thought.size, "<think>", 7));)
+            thought = (span){open + 7, (size_t)(thought.text + thought.size - open - 7)};
+        thought = strip_newlines(thought);
+    }
+    bool shown = index > r->last_question && (index + 1 == r->n || thought.size > 0);
+    if (shown) {
+        TACIT_TRY(put_form(r->out, CHAT_CONTROL("<think>") "\n", true), done);
+        TACIT_TRY(put_text(r->out, thought.text, thought.size, true), done);
+        TACIT_TRY(put_form(r->out, "\n" CHAT_CONTROL("</think>") "\n\n", true), done);
+        content = skip_newlines(content);
+    }
+    status = put_text(r->out, content.text, content.size, true);
+done:
+    return status;
+}
+
+/* A message of texts alone whose text the template changes. */
+static tacit_status put_changed(rendering *r, size_t index)
+{
+    const tacit_message *m = &r->message[index];
     bool trained = m->role == TACIT_ROLE_ASSISTANT;
+    tacit_buffer text = {0};
+    tacit_status status = join_texts(m, &text);
+    if (status == TACIT_OK && r->chat->form.thinks) {
+        status = put_thinking(r, index, (const char *)text.data);
+    } else if (status == TACIT_OK) {
+        span s = strip_ends((span){(const char *)text.data, text.size - 1}, true, true);
+        status = put_text(r->out, s.text, s.size, trained);
+    }
+    tacit_wipe_free(text.data);
+    return status;
+}
+
+static tacit_status put_media_first(rendering *r, const tacit_message *m)
+{
+    const chat_form *f = &r->chat->form;
+    bool trained = m->role == TACIT_ROLE_ASSISTANT;
+    tacit_status status = TACIT_OK;
+    for (size_t i = 0; i < m->n_content && status == TACIT_OK; i++) {
+        if (m->content[i].kind == TACIT_CONTENT_TEXT)
+            continue;
+        TACIT_TRY(put_media(r->out, r->n_media++), done);
+        TACIT_TRY(put_form(r->out, f->media_after, false), done);
+    }
     for (size_t i = 0; i < m->n_content && status == TACIT_OK; i++) {
         const tacit_content *c = &m->content[i];
-        status = c->kind == TACIT_CONTENT_TEXT ? put_text(r->out, c->text, trained)
-                                               : put_media(r->out, r->n_media++);
+        if (c->kind != TACIT_CONTENT_TEXT)
+            continue;
+        TACIT_TRY(put_form(r->out, f->text_before, false), done);
+        TACIT_TRY(put_text(r->out, c->text, strlen(c->text), trained), done);
+        TACIT_TRY(put_form(r->out, f->text_after, false), done);
     }
-    return status;
-}
-
-static tacit_status put_chatml_head(rendering *r, const char *role)
-{
-    tacit_status status;
-    TACIT_TRY(put_control(r->out, "<|im_start|>", false), done);
-    TACIT_TRY(put_text(r->out, role, false), done);
-    TACIT_TRY(put_text(r->out, "\n", false), done);
 done:
     return status;
 }
 
-static const char *chatml_role(tacit_role role)
+static tacit_status put_contents(rendering *r, size_t index)
 {
-    static const char *const names[] = {"system", "user", "assistant"};
-    return names[role];
-}
-
-static tacit_status put_chatml_system(rendering *r, const char *text)
-{
-    tacit_status status;
-    TACIT_TRY(put_chatml_head(r, "system"), done);
-    TACIT_TRY(put_text(r->out, text, false), done);
-    TACIT_TRY(put_control(r->out, "<|im_end|>", false), done);
-    TACIT_TRY(put_text(r->out, "\n", false), done);
-done:
-    return status;
-}
-
-static tacit_status render_chatml(rendering *r, const tacit_chat *chat, const tacit_message *m,
-                                  size_t n, bool add_generation_prompt)
-{
+    const tacit_message *m = &r->message[index];
+    const chat_form *f = &r->chat->form;
     tacit_status status = TACIT_OK;
-    if (chat->system[0] && n > 0 && m[0].role != TACIT_ROLE_SYSTEM)
-        TACIT_TRY(put_chatml_system(r, chat->system), done);
-    for (size_t i = 0; i < n; i++) {
-        TACIT_TRY(put_chatml_head(r, chatml_role(m[i].role)), done);
-        TACIT_TRY(put_contents(r, &m[i]), done);
-        TACIT_TRY(put_control(r->out, "<|im_end|>", m[i].role == TACIT_ROLE_ASSISTANT), done);
-        TACIT_TRY(put_text(r->out, "\n", false), done);
+    bool trained = m->role == TACIT_ROLE_ASSISTANT;
+    bool changed = f->strips || (trained && (f->strips_answers || f->thinks));
+    if (f->media_first)
+        return put_media_first(r, m);
+    if (changed && !has_media(m))
+        return put_changed(r, index);
+    for (size_t i = 0; i < m->n_content && status == TACIT_OK; i++) {
+        const tacit_content *c = &m->content[i];
+        if (c->kind != TACIT_CONTENT_TEXT) {
+            status = put_media(r->out, r->n_media++);
+            continue;
+        }
+        span s = {c->text, strlen(c->text)};
+        if (changed && !f->thinks)
+            s = strip_ends(s, i == 0, i + 1 == m->n_content);
+        status = put_text(r->out, s.text, s.size, trained);
     }
-    if (add_generation_prompt)
-        TACIT_TRY(put_chatml_head(r, "assistant"), done);
-done:
     return status;
 }
 
-static const char *smolvlm_role(tacit_role role)
+static const chat_turn *turn_of(const chat_form *f, tacit_role role)
 {
-    static const char *const names[] = {"System:", "User:", "Assistant:"};
-    return names[role];
+    return role == TACIT_ROLE_SYSTEM ? &f->system
+           : role == TACIT_ROLE_USER ? &f->user
+                                     : &f->assistant;
 }
 
-/* The space after "Assistant:" belongs to the answer: the generation prompt ends before it. */
-static tacit_status render_smolvlm(rendering *r, const tacit_message *m, size_t n,
-                                   bool add_generation_prompt)
+/* The system's text within a user's turn. */
+static tacit_status put_system_before(rendering *r)
 {
+    tacit_status status = put_contents(r, 0);
+    return status == TACIT_OK ? put_text(r->out, "\n\n", 2, false) : status;
+}
+
+static tacit_status put_message(rendering *r, size_t index)
+{
+    const tacit_message *m = &r->message[index];
+    const chat_form *f = &r->chat->form;
+    const chat_turn *turn = turn_of(f, m->role);
+    bool trained = m->role == TACIT_ROLE_ASSISTANT;
+    bool media_first = m->n_content && m->content[0].kind != TACIT_CONTENT_TEXT;
     tacit_status status;
-    TACIT_TRY(put_control(r->out, "<|im_start|>", false), done);
-    for (size_t i = 0; i < n; i++) {
-        bool media_first = m[i].n_content && m[i].content[0].kind != TACIT_CONTENT_TEXT;
-        bool trained = m[i].role == TACIT_ROLE_ASSISTANT;
-        TACIT_TRY(put_text(r->out, smolvlm_role(m[i].role), false), done);
-        TACIT_TRY(put_text(r->out, media_first ? "" : " ", trained), done);
-        TACIT_TRY(put_contents(r, &m[i]), done);
-        TACIT_TRY(put_control(r->out, "<end_of_utterance>", trained), done);
-        TACIT_TRY(put_text(r->out, "\n", false), done);
-    }
-    if (add_generation_prompt)
-        TACIT_TRY(put_text(r->out, smolvlm_role(TACIT_ROLE_ASSISTANT), false), done);
+    TACIT_TRY(put_form(r->out, turn->before, false), done);
+    if (index == 0 && m->role == TACIT_ROLE_SYSTEM)
+        TACIT_TRY(put_form(r->out, f->first_system, false), done);
+    if (!(f->no_lead_before_media && media_first))
+        TACIT_TRY(put_form(r->out, turn->lead, trained), done);
+    if (index == r->system_at)
+        TACIT_TRY(put_system_before(r), done);
+    TACIT_TRY(put_contents(r, index), done);
+    TACIT_TRY(put_form(r->out, turn->end, trained), done);
+    TACIT_TRY(put_form(r->out, turn->after, false), done);
 done:
     return status;
+}
+
+/* What the template says when the conversation does not begin with a system turn. */
+static tacit_status put_own_system(rendering *r)
+{
+    const chat_form *f = &r->chat->form;
+    const char *says = r->chat->says;
+    tacit_status status = TACIT_OK;
+    if (!says[0] && f->where_system != CHAT_SYSTEM_ALWAYS)
+        return TACIT_OK;
+    TACIT_TRY(put_form(r->out, f->system.before, false), done);
+    TACIT_TRY(put_form(r->out, f->first_system, false), done);
+    TACIT_TRY(put_form(r->out, f->system.lead, false), done);
+    TACIT_TRY(put_text(r->out, says, strlen(says), false), done);
+    TACIT_TRY(put_form(r->out, f->system.end, false), done);
+    TACIT_TRY(put_form(r->out, f->system.after, false), done);
+done:
+    return status;
+}
+
+static tacit_status render(rendering *r, bool add_generation_prompt)
+{
+    const chat_form *f = &r->chat->form;
+    bool system_first = r->n > 0 && r->message[0].role == TACIT_ROLE_SYSTEM;
+    tacit_status status = TACIT_OK;
+    if (r->n > 0 || f->opens_when_empty)
+        TACIT_TRY(put_form(r->out, f->opening, false), done);
+    if (r->n > 0 && !system_first)
+        TACIT_TRY(put_own_system(r), done);
+    for (size_t i = system_first && r->system_at < r->n; i < r->n; i++)
+        TACIT_TRY(put_message(r, i), done);
+    if (add_generation_prompt)
+        TACIT_TRY(put_form(r->out, f->generation, false), done);
+done:
+    return status;
+}
+
+/* ---- what is known before --------------------------------------------------------------- */
+
+static bool is_in_users_turn(const chat_form *f)
+{
+    return f->where_system == CHAT_SYSTEM_FIRST_USER || f->where_system == CHAT_SYSTEM_LAST_USER;
+}
+
+/* Refuses orders of turns that the template refuses or has no place for. */
+static tacit_status check_order(const rendering *r)
+{
+    const chat_form *f = &r->chat->form;
+    size_t first = r->n > 0 && r->message[0].role == TACIT_ROLE_SYSTEM;
+    if (first && is_in_users_turn(f) && r->system_at == r->n)
+        return tacit_fail(r->err, TACIT_BAD_INPUT,
+                          "a system message alone: this model's chat template (%s) puts its text "
+                          "into a user's turn; add one",
+                          f->name);
+    if (first && is_in_users_turn(f) && has_media(&r->message[0]))
+        return tacit_fail(r->err, TACIT_BAD_INPUT,
+                          "the system message has media: this model's chat template (%s) puts its "
+                          "text into a user's turn; move them there",
+                          f->name);
+    for (size_t i = first; i < r->n; i++) {
+        tacit_role role = r->message[i].role,
+                   due = (i - first) % 2 ? TACIT_ROLE_ASSISTANT : TACIT_ROLE_USER;
+        if (is_in_users_turn(f) && role == TACIT_ROLE_SYSTEM)
+            return tacit_fail(r->err, TACIT_BAD_INPUT,
+                              "message %zu of %zu is a system message: this model's chat template "
+                              "(%s) takes one only at the start",
+                              i + 1, r->n, f->name);
+        if (f->alternates && role != due)
+            return tacit_fail(r->err, TACIT_BAD_INPUT,
+                              "message %zu of %zu: this model's chat template (%s) expects user "
+                              "and assistant in turn after an optional system message",
+                              i + 1, r->n, f->name);
+    }
+    return TACIT_OK;
+}
+
+static void find_system_turn(rendering *r)
+{
+    const chat_form *f = &r->chat->form;
+    r->system_at = r->n;
+    if (r->n == 0 || r->message[0].role != TACIT_ROLE_SYSTEM || !is_in_users_turn(f))
+        return;
+    for (size_t i = 1; i < r->n; i++) {
+        if (r->message[i].role != TACIT_ROLE_USER)
+            continue;
+        r->system_at = i;
+        if (f->where_system == CHAT_SYSTEM_FIRST_USER)
+            return;
+    }
+}
+
+static bool surrounds(const char *text, const char *start, const char *end)
+{
+    size_t n = strlen(text), s = strlen(start), e = strlen(end);
+    return n >= s && n >= e && memcmp(text, start, s) == 0 && memcmp(text + n - e, end, e) == 0;
+}
+
+/* The last user's turn that is no answer of a tool. */
+static tacit_status find_last_question(rendering *r)
+{
+    r->last_question = r->n ? r->n - 1 : 0;
+    for (size_t i = r->n; i-- > 0;) {
+        tacit_buffer text = {0};
+        if (r->message[i].role != TACIT_ROLE_USER)
+            continue;
+        tacit_status status = join_texts(&r->message[i], &text);
+        bool tool = status == TACIT_OK &&
+                    surrounds((const char *)text.data, "<tool_response>", "</tool_response>");
+        tacit_wipe_free(text.data);
+        if (status != TACIT_OK)
+            return status;
+        if (!tool) {
+            r->last_question = i;
+            break;
+        }
+    }
+    return TACIT_OK;
 }
 
 tacit_status tacit_chat_render(const tacit_chat *chat, const tacit_message *messages, size_t n,
                                bool add_generation_prompt, tacit_pieces *out, tacit_error *err)
 {
-    rendering r = {.out = out};
+    rendering r = {.chat = chat, .message = messages, .n = n, .out = out, .err = err};
     *out = (tacit_pieces){0};
-    tacit_status status = chat->kind == TACIT_CHAT_CHATML
-                              ? render_chatml(&r, chat, messages, n, add_generation_prompt)
-                              : render_smolvlm(&r, messages, n, add_generation_prompt);
+    find_system_turn(&r);
+    tacit_status status = check_order(&r);
+    if (status != TACIT_OK)
+        return status;
+    if (chat->form.thinks)
+        TACIT_TRY(find_last_question(&r), done);
+    status = render(&r, add_generation_prompt);
+done:
     if (status != TACIT_OK)
         return tacit_fail(err, status, "no memory for a conversation of %zu messages", n);
     return TACIT_OK;

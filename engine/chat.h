@@ -1,46 +1,53 @@
-/* Conversations as a model's chat template spells them. Two templates are known: ChatML (SmolLM2,
- * Qwen2: "<|im_start|>role\n...<|im_end|>\n") and SmolVLM's ("<|im_start|>User: ...
- * <end_of_utterance>\nAssistant:"); the file's own tokenizer.chat_template says which one.
+/* Conversations as a model's chat template spells them. The family is recognised from the file's
+ * own tokenizer.chat_template (chat_forms.c has the table: ChatML, Qwen 3, SmolVLM, LLaVA, Llama 3,
+ * Mistral, Vicuna), or chosen by name.
  *
  * A conversation becomes pieces. CONTROL pieces are tokenized with special = true; TEXT pieces,
  * which hold all that people wrote, with special = false, so nobody's text turns into a control
  * token. Joined, the pieces are what the template prints; text that the template puts right before
  * a content ("user\n", ": ") shares its TEXT piece, so the token boundaries are those of the whole
- * string. */
+ * string.
+ *
+ * What cannot be kept apart: Vicuna's "USER:" and the "[INST]" of Mistral before v3 are ordinary
+ * text to the model, so a person who types them looks like the template. Where templates differ
+ * from what is printed here: Mistral's of v3 and later leave the system's text out of a
+ * conversation that ends with an answer, here it stays with the last user; their v0.1 and v0.2
+ * refuse a system turn, here it goes to the first user as in their successors. The date that
+ * Llama 3.1 prints is its template's default, 26 Jul 2024, also where the template would ask the
+ * clock. */
 #ifndef TACIT_ENGINE_CHAT_H
 #define TACIT_ENGINE_CHAT_H
 
-#include "common/status.h"
+#include "engine/chat_forms.h"
 #include "engine/dataset.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 
-typedef enum tacit_chat_kind { TACIT_CHAT_CHATML, TACIT_CHAT_SMOLVLM } tacit_chat_kind;
-
-#define TACIT_CHAT_SYSTEM_MAX 1024
-
 typedef struct tacit_chat {
-    tacit_chat_kind kind;
-    /* What the template says itself when a conversation does not begin with a system turn;
-     * empty when it says nothing. */
-    char system[TACIT_CHAT_SYSTEM_MAX];
+    chat_form form;
+    char says[CHAT_SAYS_MAX]; /* the system's text when nobody gives one; empty: none */
 } tacit_chat;
 
 /* Recognises a template (tacit_tokenizer_chat_template). NULL is TACIT_NOT_FOUND, an unknown one
- * TACIT_BAD_INPUT; both errors name the templates that are supported. */
-tacit_status tacit_chat_recognise(tacit_chat *out, const char *chat_template, tacit_error *err)
-    TACIT_MUST_CHECK;
+ * TACIT_BAD_INPUT; both errors list the names that can be chosen. */
+tacit_status tacit_chat_recognise(tacit_chat *out, const char *chat_template,
+                                  tacit_error *err) TACIT_MUST_CHECK;
+/* By name; TACIT_USAGE lists the names. */
+tacit_status tacit_chat_choose(tacit_chat *out, const char *name,
+                               tacit_error *err) TACIT_MUST_CHECK;
 
 typedef enum tacit_piece_kind {
     TACIT_PIECE_CONTROL,
     TACIT_PIECE_TEXT,
-    TACIT_PIECE_MEDIA /* the whole block of one medium, with its marker tokens */
+    TACIT_PIECE_MEDIA, /* the whole block of one medium, with its marker tokens */
+    TACIT_PIECE_BOS,   /* the vocabulary's own; at the very start at most one is meant */
+    TACIT_PIECE_EOS
 } tacit_piece_kind;
 
 typedef struct tacit_piece {
     tacit_piece_kind kind;
-    char *text; /* owned, NUL-terminated; NULL for MEDIA */
+    char *text; /* owned, NUL-terminated; NULL for MEDIA, BOS, EOS */
     size_t size;
     size_t media; /* MEDIA: which one of the conversation, from 0 in order of appearance */
     bool trained; /* the assistant's content and the end token after it */
@@ -52,10 +59,11 @@ typedef struct tacit_pieces {
 } tacit_pieces;
 
 /* Renders `n` messages; with `add_generation_prompt` the assistant's header follows, and what a
- * model answers continues there. *out is zeroed first and freed by the caller, also on failure. */
+ * model answers continues there. TACIT_BAD_INPUT: turns in an order that the template refuses. *out
+ * is zeroed first and freed by the caller, also on failure. */
 tacit_status tacit_chat_render(const tacit_chat *chat, const tacit_message *messages, size_t n,
-                               bool add_generation_prompt, tacit_pieces *out, tacit_error *err)
-    TACIT_MUST_CHECK;
+                               bool add_generation_prompt, tacit_pieces *out,
+                               tacit_error *err) TACIT_MUST_CHECK;
 void tacit_pieces_free(tacit_pieces *p);
 
 #endif

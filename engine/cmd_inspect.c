@@ -128,6 +128,30 @@ static json_t *json_types(const gguf_file *file)
     return types;
 }
 
+/* File types that are mixtures: what other programs call them. */
+static const struct {
+    uint64_t number;
+    const char *name;
+} mixtures[] = {{10, "q2_k"},   {11, "q3_k_s"}, {12, "q3_k_m"}, {13, "q3_k_l"}, {15, "q4_k_m"},
+                {17, "q5_k_m"}, {25, "iq4_nl"}, {30, "iq4_xs"}, {38, "mxfp4"}};
+
+/* {"number": 7, "name": "q8_0"}: what most values are said to be. null where the file says nothing,
+ * the name where nobody here knows the number. */
+static json_t *json_file_type(const gguf_file *file)
+{
+    uint64_t number;
+    const char *name = NULL;
+    if (gguf_get_u64(file, "general.file_type", 0, INT32_MAX, &number, NULL) != TACIT_OK)
+        return json_null();
+    for (size_t i = 0; tacit_type_at(i); i++)
+        if (tacit_type_at(i)->file_type == number)
+            name = tacit_type_at(i)->name;
+    for (size_t i = 0; i < sizeof mixtures / sizeof mixtures[0]; i++)
+        if (mixtures[i].number == number)
+            name = mixtures[i].name;
+    return json_pack("{s:I,s:s?}", "number", (json_int_t)number, "name", name);
+}
+
 static json_t *json_gaps(const support_gaps *gaps)
 {
     json_t *list = json_array();
@@ -151,12 +175,12 @@ static json_t *describe(const gguf_file *file, const support_gaps *gaps)
         parameters += (json_int_t)(t->ne[0] * t->rows);
         bytes += (json_int_t)t->bytes;
     }
-    return json_pack("{s:o,s:s,s:o,s:o,s:I,s:I,s:o,s:o,s:o,s:o}", "file",
-                     json_line(gguf_name(file)), "kind", support_kind(file), "architecture",
-                     optional_text(file, "general.architecture"), "name",
-                     optional_text(file, "general.name"), "parameters", parameters, "bytes", bytes,
-                     "types", json_types(file), "keys", json_keys(file), "tensors",
-                     json_tensors(file), "unsupported", json_gaps(gaps));
+    return json_pack(
+        "{s:o,s:s,s:o,s:o,s:o,s:I,s:I,s:o,s:o,s:o,s:o}", "file", json_line(gguf_name(file)), "kind",
+        support_kind(file), "architecture", optional_text(file, "general.architecture"), "name",
+        optional_text(file, "general.name"), "file_type", json_file_type(file), "parameters",
+        parameters, "bytes", bytes, "types", json_types(file), "keys", json_keys(file), "tensors",
+        json_tensors(file), "unsupported", json_gaps(gaps));
 }
 
 /* ---- for people -------------------------------------------------------------------------- */
@@ -219,6 +243,12 @@ static void print_gap(const json_t *gap)
     printf("  %s: %s\n", text_of(gap, "what"), text_of(gap, "why"));
 }
 
+static void print_file_type(const json_t *type)
+{
+    if (json_is_object(type))
+        printf("file type: %lld (%s)\n", number_of(type, "number"), text_of(type, "name"));
+}
+
 static void print_document(const json_t *document)
 {
     printf("file: %s\nkind: %s\narchitecture: ", text_of(document, "file"),
@@ -226,6 +256,7 @@ static void print_document(const json_t *document)
     print_value(json_object_get(document, "architecture"));
     printf("name: ");
     print_value(json_object_get(document, "name"));
+    print_file_type(json_object_get(document, "file_type"));
     printf("parameters: %lld\nbytes: %lld\n", number_of(document, "parameters"),
            number_of(document, "bytes"));
     print_list(document, "types", print_type);

@@ -118,6 +118,8 @@ static tacit_status run_all(run *r, tacit_error *err)
     TACIT_TRY(cmd_session_open(&r->session, &r->options, 0, err), done);
     TACIT_TRY(tacit_sampler_init(&r->sampler, &spec, tacit_model_vocab(r->session.model), err),
               done);
+    r->stream.drop_space =
+        !r->raw && tacit_tokenizer_adds_space(tacit_model_tokenizer(r->session.model));
     if (r->raw)
         TACIT_TRY(cmd_session_raw(&r->session, r->prompt, r->special, &r->input, err), done);
     else

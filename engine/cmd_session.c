@@ -33,6 +33,8 @@ tacit_status cmd_session_open(cmd_session *s, const cmd_session_options *o, size
         tacit_status_of_input(
             tacit_model_load(&s->model, o->model, o->mmproj.item, o->mmproj.count, NULL, err), err),
         done);
+    if (o->chat_template)
+        TACIT_TRY(tacit_model_choose_chat(s->model, o->chat_template, err), done);
     TACIT_TRY(tacit_pool_new(&s->pool, (size_t)o->threads, err), done);
     TACIT_TRY(tacit_context_new(&s->context, s->model, &spec, s->pool, err), done);
     if (o->adapter) {

@@ -7,7 +7,7 @@
 #include "engine/input.h"
 
 typedef struct cmd_session_options {
-    const char *model, *adapter;
+    const char *model, *adapter, *chat_template;
     tacit_option_list mmproj, image, audio, sensor;
     const char *kv;
     uint64_t threads, context;
@@ -19,6 +19,15 @@ typedef struct cmd_session_options {
     {"model", 'm', TACIT_OPTION_TEXT, &(o)->model, true, "TEXT.gguf", "text model", 0, 0},           \
         {"mmproj", 0, TACIT_OPTION_LIST, &(o)->mmproj, false, "FILE", "encoder (may repeat)", 0, 0}, \
         {"adapter", 0, TACIT_OPTION_TEXT, &(o)->adapter, false, "FILE", "LoRA adapter", 0, 0},       \
+        {"chat-template",                                                                            \
+         0,                                                                                          \
+         TACIT_OPTION_TEXT,                                                                          \
+         &(o)->chat_template,                                                                        \
+         false,                                                                                      \
+         "NAME",                                                                                     \
+         "template of the conversation instead of the file's",                                       \
+         0,                                                                                          \
+         0},                                                                                         \
         {"threads",                                                                                  \
          't',                                                                                        \
          TACIT_OPTION_U64,                                                                           \

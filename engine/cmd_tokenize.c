@@ -1,4 +1,7 @@
+#include "common/clock.h"
+#include "common/file.h"
 #include "common/options.h"
+#include "common/secret.h"
 #include "engine/commands.h"
 #include "engine/tokenizer.h"
 
@@ -6,12 +9,12 @@
 #include <stdio.h>
 #include <string.h>
 
-static tacit_status print_json(const tacit_tokens *tokens, tacit_error *err)
+static tacit_status print_json(const tacit_tokens *tokens, double seconds, tacit_error *err)
 {
     json_t *ids = json_array();
     for (size_t i = 0; i < tokens->count; i++)
         json_array_append_new(ids, json_integer(tokens->id[i]));
-    json_t *object = json_pack("{s:o}", "tokens", ids);
+    json_t *object = json_pack("{s:o, s:f}", "tokens", ids, "seconds", seconds);
     int failed = !object || json_dumpf(object, stdout, JSON_COMPACT) != 0;
     json_decref(object);
     printf("\n");
@@ -26,31 +29,52 @@ static tacit_status print_ids(const tacit_tokens *tokens)
     return TACIT_OK;
 }
 
+/* The text of --prompt or the bytes of --file, malloc'ed. */
+static tacit_status read_text(const char *prompt, const char *path, uint8_t **text, size_t *size,
+                              tacit_error *err)
+{
+    if ((prompt != NULL) == (path != NULL))
+        return tacit_fail(err, TACIT_USAGE, "expected either --prompt or --file");
+    if (path)
+        return tacit_file_read(path, (size_t)1 << 28, text, size, err);
+    *size = strlen(prompt);
+    *text = (uint8_t *)strdup(prompt);
+    return *text ? TACIT_OK : tacit_fail(err, TACIT_NO_MEMORY, "no memory for the prompt");
+}
+
 tacit_status cmd_tokenize(int argc, char **argv, tacit_error *err)
 {
-    const char *model = NULL, *text = NULL;
+    const char *model = NULL, *prompt = NULL, *path = NULL;
     bool special = false, json = false, help;
     const tacit_option table[] = {
         {"model", 'm', TACIT_OPTION_TEXT, &model, true, "TEXT.gguf", "text model", 0, 0},
-        {"prompt", 'p', TACIT_OPTION_TEXT, &text, true, "TEXT", "what to tokenize", 0, 0},
+        {"prompt", 'p', TACIT_OPTION_TEXT, &prompt, false, "TEXT", "what to tokenize", 0, 0},
+        {"file", 0, TACIT_OPTION_TEXT, &path, false, "FILE", "or its bytes", 0, 0},
         {"special", 0, TACIT_OPTION_FLAG, &special, false, NULL,
          "text that spells a control token becomes it", 0, 0},
-        {"json", 0, TACIT_OPTION_FLAG, &json, false, NULL, "one JSON object: tokens", 0, 0},
+        {"json", 0, TACIT_OPTION_FLAG, &json, false, NULL, "one JSON object: tokens, seconds", 0,
+         0},
         {.name = NULL},
     };
     const tacit_usage usage = {"tacit tokenize", NULL, 0, 0, "prints the token ids of a text"};
     gguf_file *file = NULL;
     tacit_tokenizer *tokenizer = NULL;
     tacit_tokens tokens = {0};
+    uint8_t *text = NULL;
+    size_t size = 0;
     tacit_status status;
     TACIT_TRY(tacit_options_parse(&usage, table, argc, argv, NULL, NULL, &help, err), done);
     if (help)
         return TACIT_OK;
+    TACIT_TRY(read_text(prompt, path, &text, &size, err), done);
     TACIT_TRY(tacit_status_of_input(gguf_open(&file, model, err), err), done);
     TACIT_TRY(tacit_tokenizer_load(&tokenizer, file, err), done);
-    TACIT_TRY(tacit_tokenize(tokenizer, text, strlen(text), special, &tokens, err), done);
-    status = json ? print_json(&tokens, err) : print_ids(&tokens);
+    double start = tacit_clock_seconds();
+    TACIT_TRY(tacit_tokenize(tokenizer, (const char *)text, size, special, &tokens, err), done);
+    double seconds = tacit_clock_seconds() - start;
+    status = json ? print_json(&tokens, seconds, err) : print_ids(&tokens);
 done:
+    tacit_wipe_free(text);
     tacit_tokens_free(&tokens);
     tacit_tokenizer_free(tokenizer);
     gguf_close(file);

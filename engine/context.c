@@ -25,6 +25,7 @@ struct tacit_context {
     float *logits;        /* [LOGIT_ROWS, vocab] */
     tacit_low_rank *pair; /* [n_layers * TEXT_LINEARS] of the adapter bound */
     text_pairs pairs;
+    const tacit_tap *tap;
 };
 
 static tacit_status check_spec(tacit_context *c, const tacit_context_spec *spec, tacit_error *err)
@@ -109,6 +110,7 @@ tacit_status tacit_context_bind(tacit_context *c, const tacit_adapter *adapter, 
         text_forward_init(&c->forward, &c->model->text, c->pool, c->spec.precision, c->spec.chunk,
                           c->pairs.max_rank, err);
     c->forward.pairs = adapter ? &c->pairs : NULL;
+    c->forward.tap = c->tap;
     return status;
 }
 
@@ -116,6 +118,11 @@ tacit_status tacit_context_bind(tacit_context *c, const tacit_adapter *adapter, 
 static tacit_status check_row(const tacit_context *c, const tacit_row *row, size_t i,
                               const tacit_media *media, size_t n_media, tacit_error *err)
 {
+    if (row->position >= c->model->text.context_length)
+        return tacit_fail(err, TACIT_BAD_INPUT,
+                          "row %zu: position %u is beyond the model's context of %zu; shorten the "
+                          "input",
+                          i, (unsigned)row->position, c->model->text.context_length);
     if (row->modality == TACIT_MODALITY_TOKEN) {
         if (row->token < 0 || (size_t)row->token >= c->model->text.vocab)
             return tacit_fail(err, TACIT_BAD_INPUT, "row %zu: token %d: expected 0 to %zu", i,
@@ -239,6 +246,12 @@ tacit_status tacit_context_feed_token(tacit_context *c, int32_t token, tacit_err
 const float *tacit_context_logits(const tacit_context *c)
 {
     return c->logits;
+}
+
+void tacit_context_tap(tacit_context *c, const tacit_tap *tap)
+{
+    c->tap = tap;
+    c->forward.tap = tap;
 }
 
 size_t tacit_context_rows(const tacit_context *c)

@@ -50,8 +50,9 @@ tacit_status tacit_context_bind(tacit_context *c, const tacit_adapter *adapter,
 
 /* Appends n >= 1 rows and computes the logits of the last one. `media` is what the rows that are
  * not tokens refer to; their encoder rows must be there. TACIT_BAD_INPUT: a token outside the
- * vocabulary, a media row that is not there, positions that do not ascend, or more rows than the
- * context holds. After an error the context holds the rows it held before. */
+ * vocabulary, a media row that is not there, positions that do not ascend or are beyond the model's
+ * context length, or more rows than the context holds. After an error the context holds the rows it
+ * held before. */
 tacit_status tacit_context_feed(tacit_context *c, const tacit_row *row, size_t n,
                                 const tacit_media *media, size_t n_media,
                                 tacit_error *err) TACIT_MUST_CHECK;
@@ -70,6 +71,17 @@ tacit_status tacit_context_feed_token(tacit_context *c, int32_t token,
 
 /* [vocab] of the last row fed; valid until the next feed. Zeros before the first. */
 const float *tacit_context_logits(const tacit_context *c);
+
+/* Sees what enters the linears: x[rows, n_in] of linear `which` (text_linear) of `layer`, called
+ * once for those that share an input, with the first of them; layer n_layers and which 0 is the
+ * output. */
+typedef struct tacit_tap {
+    void (*see)(void *ctx, size_t layer, size_t which, const float *x, size_t rows);
+    void *ctx;
+} tacit_tap;
+
+/* From now on every row fed is seen too; NULL: none. The tap outlives its use here. */
+void tacit_context_tap(tacit_context *c, const tacit_tap *tap);
 
 size_t tacit_context_rows(const tacit_context *c);
 size_t tacit_context_max_rows(const tacit_context *c);

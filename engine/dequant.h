@@ -14,7 +14,7 @@ typedef struct dequant_kernel {
 } dequant_kernel;
 
 #if defined(__x86_64__)
-#define DEQUANT_AVX2_COUNT 5
+#define DEQUANT_AVX2_COUNT 10
 extern const dequant_kernel dequant_avx2[DEQUANT_AVX2_COUNT];
 #endif
 

@@ -1,4 +1,5 @@
-/* Pictures: frames of the vision tower between the tokens of media_layout.h. */
+/* Pictures: idefics3's frames between the tokens of media_layout.h, each a medium of its own; of an
+ * mlp tower all frames of a picture as one medium, without tokens around. */
 #include "common/secret.h"
 #include "engine/encoder_kind.h"
 #include "engine/media_frames.h"
@@ -6,8 +7,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-
-#define MAX_FRAMES (MEDIA_MAX_GRID * MEDIA_MAX_GRID + 1)
 
 static tacit_status image_load(void **self, const gguf_file *file, tacit_error *err)
 {
@@ -60,7 +59,7 @@ static tacit_status put_picture(const tacit_vision *vision, const tacit_image *p
                                 tacit_error *err)
 {
     const vision_shape *shape = vision_get_shape(vision);
-    tacit_image frame[MAX_FRAMES];
+    tacit_image frame[MEDIA_MAX_FRAMES];
     media_layout layout = {0};
     media_grid grid;
     tacit_status status;
@@ -79,6 +78,16 @@ done:
     return status;
 }
 
+static tacit_status put_whole(const tacit_vision *vision, const tacit_image *picture,
+                              const media_request *request, const media_sink *sink,
+                              tacit_error *err)
+{
+    tacit_media media;
+    tacit_status status =
+        media_prepare_picture(&media, picture, vision_get_shape(vision), !request->several, err);
+    return status == TACIT_OK ? sink->media(sink->ctx, &media) : status;
+}
+
 static tacit_status image_lay_out(const void *self, const media_request *request,
                                   const media_sink *sink, tacit_error *err)
 {
@@ -86,30 +95,45 @@ static tacit_status image_lay_out(const void *self, const media_request *request
     tacit_status status =
         tacit_image_decode(&picture, request->data, request->size, request->name, err);
     if (status == TACIT_OK)
-        status = put_picture(self, &picture, request, sink, err);
+        status = (vision_get_shape(self)->cut == VISION_CUT_TILES ? put_picture : put_whole)(
+            self, &picture, request, sink, err);
     tacit_image_free(&picture);
     return status;
+}
+
+static vision_arrangement arrangement_of(const vision_shape *s, const tacit_media *media)
+{
+    vision_arrangement a;
+    vision_arrange(&a, s, media->extent[0], media->extent[1]);
+    return a;
 }
 
 static tacit_status image_check(const void *self, const tacit_media *media, tacit_error *err)
 {
     const vision_shape *s = vision_get_shape(self);
-    if (media->dim[0] == 3 && media->dim[1] == s->image_size && media->dim[2] == s->image_size &&
-        media->n_rows == s->rows)
+    const vision_arrangement a = arrangement_of(s, media);
+    if (media->dim[0] == 3 * a.frames && media->dim[1] == s->image_size &&
+        media->dim[2] == s->image_size && media->n_rows == a.total)
         return TACIT_OK;
     return tacit_fail(err, TACIT_BAD_INPUT,
-                      "expected a picture of 3 planes of %ux%u pixels for %u rows, found %u of "
+                      "expected a picture of %zu planes of %ux%u pixels for %zu rows, found %u of "
                       "%ux%u for %zu",
-                      s->image_size, s->image_size, s->rows, media->dim[0], media->dim[2],
-                      media->dim[1], media->n_rows);
+                      3 * a.frames, s->image_size, s->image_size, a.total, media->dim[0],
+                      media->dim[2], media->dim[1], media->n_rows);
 }
 
-/* The tower takes and gives the rows of all pictures side by side; those of one need no copy. */
+/* The tower takes frames and gives rows of frames. Where every medium is one frame, those of all
+ * media lie side by side. Where a medium may be dozens, one frame at a time is computed, and for
+ * the backward once more: what all of them leave behind would not fit. */
 typedef struct image_pass {
+    const tacit_vision *vision;
     vision_pass *pass;
-    size_t row_values; /* of one picture */
+    bool one_by_one;
+    size_t row_values, plane_values; /* of one frame */
     const float **pixels;
-    float *rows; /* [max_media, row_values], NULL for one */
+    float *rows;            /* [max_media, or frames of one and one more, row_values], or NULL */
+    const float **weights;  /* [tensors], of the last forward */
+    vision_arrangement *at; /* [max_media], of the last forward */
     size_t n;
 } image_pass;
 
@@ -120,8 +144,22 @@ static void image_pass_free(void *pass)
         return;
     vision_pass_free(p->pass);
     free(p->pixels);
+    free(p->weights);
+    free(p->at);
     tacit_wipe_free(p->rows);
     free(p);
+}
+
+/* Frames of the largest picture. */
+static size_t most_frames(const vision_shape *s)
+{
+    size_t most = 1;
+    for (uint32_t i = 0; s->cut == VISION_CUT_ANYRES && i < s->pinpoints; i++) {
+        size_t n =
+            1 + (size_t)(s->pinpoint[i][0] / s->image_size) * (s->pinpoint[i][1] / s->image_size);
+        most = n > most ? n : most;
+    }
+    return most;
 }
 
 static tacit_status image_pass_new(void **out, const void *self, size_t max_media, bool train,
@@ -130,16 +168,25 @@ static tacit_status image_pass_new(void **out, const void *self, size_t max_medi
     const vision_shape *s = vision_get_shape(self);
     tacit_status status = TACIT_NO_MEMORY;
     image_pass *p = calloc(1, sizeof *p);
+    bool direct = false; /* the rows of one frame need no copy */
     *out = NULL;
     if (p) {
+        p->vision = self;
+        p->one_by_one = s->cut == VISION_CUT_ANYRES;
         p->row_values = (size_t)s->rows * s->out_width;
+        p->plane_values = (size_t)3 * s->image_size * s->image_size;
         p->pixels = calloc(max_media, sizeof *p->pixels);
-        p->rows = max_media > 1 ? calloc(max_media, p->row_values * sizeof *p->rows) : NULL;
+        direct = !p->one_by_one && !s->newline && max_media == 1;
+        if (!direct)
+            p->rows = calloc(p->one_by_one ? most_frames(s) + 1 : max_media,
+                             p->row_values * sizeof *p->rows);
+        p->weights = calloc(vision_tensor_count(self), sizeof *p->weights);
+        p->at = calloc(max_media, sizeof *p->at);
     }
-    if (!p || !p->pixels || (max_media > 1 && !p->rows))
+    if (!p || !p->pixels || (!direct && !p->rows) || !p->weights || !p->at)
         tacit_fail(err, status, "no memory for %zu pictures", max_media);
     else
-        status = vision_pass_new(&p->pass, self, max_media, train, pool, err);
+        status = vision_pass_new(&p->pass, self, p->one_by_one ? 1 : max_media, train, pool, err);
     if (status != TACIT_OK)
         image_pass_free(p);
     else
@@ -147,24 +194,86 @@ static tacit_status image_pass_new(void **out, const void *self, size_t max_medi
     return status;
 }
 
+static const float *newline_of(const image_pass *p)
+{
+    size_t i = vision_newline(p->vision);
+    bool stands_in = i < vision_tensor_count(p->vision) && p->weights[i];
+    return stands_in ? p->weights[i] : vision_newline_values(p->vision);
+}
+
+static void forward_one_by_one(image_pass *p, float *const *rows)
+{
+    const vision_shape *s = vision_get_shape(p->vision);
+    for (size_t i = 0; i < p->n; i++) {
+        for (size_t f = 0; f < p->at[i].frames; f++) {
+            const float *frame = p->pixels[i] + f * p->plane_values;
+            vision_forward(p->pass, p->weights, &frame, 1, p->rows + f * p->row_values);
+        }
+        vision_join(&p->at[i], s, rows[i], p->rows, newline_of(p));
+    }
+}
+
 static void image_forward(void *pass, const float *const *weights, const tacit_media *const *media,
                           size_t n, float *const *rows)
 {
     image_pass *p = pass;
+    const vision_shape *s = vision_get_shape(p->vision);
     p->n = n;
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < vision_tensor_count(p->vision); i++)
+        p->weights[i] = weights ? weights[i] : NULL;
+    for (size_t i = 0; i < n; i++) {
         p->pixels[i] = media[i]->values;
-    vision_forward(p->pass, weights, p->pixels, n, n > 1 ? p->rows : rows[0]);
-    for (size_t i = 0; i < n && n > 1; i++)
-        memcpy(rows[i], p->rows + i * p->row_values, p->row_values * sizeof *p->rows);
+        p->at[i] = arrangement_of(s, media[i]);
+    }
+    if (p->one_by_one) {
+        forward_one_by_one(p, rows);
+        return;
+    }
+    if (!p->rows) {
+        vision_forward(p->pass, p->weights, p->pixels, n, rows[0]);
+        return;
+    }
+    vision_forward(p->pass, p->weights, p->pixels, n, p->rows);
+    for (size_t i = 0; i < n; i++)
+        vision_join(&p->at[i], s, rows[i], p->rows + i * p->row_values, newline_of(p));
+}
+
+static float *d_newline_of(const image_pass *p, float *const *grads)
+{
+    size_t i = vision_newline(p->vision);
+    return i < vision_tensor_count(p->vision) ? grads[i] : NULL;
+}
+
+static void backward_one_by_one(image_pass *p, const float *const *d_rows, float *const *grads)
+{
+    const vision_shape *s = vision_get_shape(p->vision);
+    float *again = p->rows + most_frames(s) * p->row_values; /* not wanted, but written */
+    for (size_t i = 0; i < p->n; i++) {
+        vision_join_backward(&p->at[i], s, p->rows, d_newline_of(p, grads), d_rows[i]);
+        for (size_t f = 0; f < p->at[i].frames; f++) {
+            const float *frame = p->pixels[i] + f * p->plane_values;
+            vision_forward(p->pass, p->weights, &frame, 1, again);
+            vision_backward(p->pass, p->rows + f * p->row_values, grads);
+        }
+    }
 }
 
 static void image_backward(void *pass, const float *const *d_rows, float *const *grads)
 {
     image_pass *p = pass;
-    for (size_t i = 0; i < p->n && p->n > 1; i++)
-        memcpy(p->rows + i * p->row_values, d_rows[i], p->row_values * sizeof *p->rows);
-    vision_backward(p->pass, p->n > 1 ? p->rows : d_rows[0], grads);
+    const vision_shape *s = vision_get_shape(p->vision);
+    if (p->one_by_one) {
+        backward_one_by_one(p, d_rows, grads);
+        return;
+    }
+    if (!p->rows) {
+        vision_backward(p->pass, d_rows[0], grads);
+        return;
+    }
+    for (size_t i = 0; i < p->n; i++)
+        vision_join_backward(&p->at[i], s, p->rows + i * p->row_values, d_newline_of(p, grads),
+                             d_rows[i]);
+    vision_backward(p->pass, p->rows, grads);
 }
 
 const encoder_kind encoder_image = {

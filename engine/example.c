@@ -52,11 +52,13 @@ static bool repeats_bos(const example_builder *b, int32_t token)
     return b->bos >= 0 && token == b->bos && b->in->count == 1;
 }
 
-static tacit_status push_text(example_builder *b, const tacit_piece *piece)
+/* `after_text`: the piece goes on where an ordinary text ended. */
+static tacit_status push_text(example_builder *b, const tacit_piece *piece, bool after_text)
 {
     tacit_tokens tokens = {0};
-    tacit_status status = tacit_tokenize(b->model->tokenizer, piece->text, piece->size,
-                                         piece->kind == TACIT_PIECE_CONTROL, &tokens, b->err);
+    tacit_status status = (after_text ? tacit_tokenize_more : tacit_tokenize)(
+        b->model->tokenizer, piece->text, piece->size, piece->kind == TACIT_PIECE_CONTROL, &tokens,
+        b->err);
     for (size_t i = 0; i < tokens.count && status == TACIT_OK; i++)
         if (i > 0 || !repeats_bos(b, tokens.id[0]))
             status = push_token(b, tokens.id[i], piece->trained);
@@ -124,6 +126,15 @@ static const tacit_content *media_content(const example_builder *b, size_t index
     return NULL;
 }
 
+static size_t count_media(const example_builder *b, tacit_content_kind kind)
+{
+    size_t n = 0;
+    for (size_t m = 0; m < b->n_messages; m++)
+        for (size_t c = 0; c < b->messages[m].n_content; c++)
+            n += b->messages[m].content[c].kind == kind;
+    return n;
+}
+
 static tacit_status read_media(const example_builder *b, const char *path, size_t cap,
                                uint8_t **data, size_t *size)
 {
@@ -143,7 +154,8 @@ static tacit_status lay_out_media(example_builder *b, const model_encoder *e, co
     media_request request = {.name = path,
                              .tokenizer = b->model->tokenizer,
                              .form = b->options.form,
-                             .tiles = b->options.tiles};
+                             .tiles = b->options.tiles,
+                             .several = count_media(b, e->kind->content) > 1};
     uint8_t *data = NULL;
     size_t size = 0;
     tacit_status status;
@@ -171,12 +183,39 @@ static tacit_status push_media(example_builder *b, size_t index)
     return lay_out_media(b, e, content->text);
 }
 
+/* A BOS that the template prints is the one that the tokenizer asks for. */
+static tacit_status push_mark(example_builder *b, const tacit_piece *piece)
+{
+    bool bos = piece->kind == TACIT_PIECE_BOS;
+    int32_t id = bos ? tacit_tokenizer_bos_token(b->model->tokenizer)
+                     : tacit_tokenizer_eos(b->model->tokenizer);
+    if (id < 0)
+        return tacit_fail(b->err, TACIT_BAD_INPUT,
+                          "the chat template asks for the vocabulary's %s, and the file names "
+                          "none: key 'tokenizer.ggml.%s_token_id'",
+                          bos ? "BOS" : "EOS", bos ? "bos" : "eos");
+    return bos && repeats_bos(b, id) ? TACIT_OK : push_token(b, id, piece->trained);
+}
+
+static tacit_status push_piece(example_builder *b, const tacit_pieces *pieces, size_t i)
+{
+    const tacit_piece *piece = &pieces->piece[i];
+    switch (piece->kind) {
+    case TACIT_PIECE_MEDIA:
+        return push_media(b, piece->media);
+    case TACIT_PIECE_BOS:
+    case TACIT_PIECE_EOS:
+        return push_mark(b, piece);
+    default:
+        return push_text(b, piece, i > 0 && piece[-1].kind == TACIT_PIECE_TEXT);
+    }
+}
+
 static tacit_status push_pieces(example_builder *b, const tacit_pieces *pieces)
 {
     tacit_status status = b->bos >= 0 ? push_token(b, b->bos, false) : TACIT_OK;
     for (size_t i = 0; i < pieces->count && status == TACIT_OK; i++)
-        status = pieces->piece[i].kind == TACIT_PIECE_MEDIA ? push_media(b, pieces->piece[i].media)
-                                                            : push_text(b, &pieces->piece[i]);
+        status = push_piece(b, pieces, i);
     return status;
 }
 
@@ -185,6 +224,7 @@ static tacit_status build(tacit_input *out, const tacit_model *model, const taci
                           tacit_error *err)
 {
     tacit_chat chat;
+    bool chosen = model->chat.form.name != NULL;
     tacit_pieces pieces = {0};
     tacit_status status;
     example_builder b = {.model = model, .messages = messages, .n_messages = n, .in = out};
@@ -195,9 +235,11 @@ static tacit_status build(tacit_input *out, const tacit_model *model, const taci
     if (b.options.max_rows == 0)
         b.options.max_rows = model->text.context_length;
     *out = (tacit_input){0};
-    TACIT_TRY(tacit_chat_recognise(&chat, tacit_tokenizer_chat_template(model->tokenizer), err),
+    if (!chosen)
+        TACIT_TRY(tacit_chat_recognise(&chat, tacit_tokenizer_chat_template(model->tokenizer), err),
+                  done);
+    TACIT_TRY(tacit_chat_render(chosen ? &model->chat : &chat, messages, n, generate, &pieces, err),
               done);
-    TACIT_TRY(tacit_chat_render(&chat, messages, n, generate, &pieces, err), done);
     status = push_pieces(&b, &pieces);
 done:
     tacit_pieces_free(&pieces);

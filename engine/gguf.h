@@ -125,7 +125,14 @@ void gguf_put_tensor(gguf_writer *w, const char *name, uint32_t n_dims, const ui
                      tacit_type type, const float *values);
 void gguf_put_tensor_bytes(gguf_writer *w, const char *name, uint32_t n_dims, const uint64_t *ne,
                            uint32_t ggml_type, const void *data, size_t bytes);
-/* Reports the first failure of any put since gguf_writer_new. */
+/* A tensor whose data is not there yet: fill(ctx, out, bytes, err) gives it while the file is
+ * written, one tensor at a time and in their order. ctx outlives the writing; a status other than
+ * TACIT_OK ends it. */
+typedef tacit_status (*gguf_fill)(void *ctx, uint8_t *out, size_t bytes, tacit_error *err);
+void gguf_put_tensor_later(gguf_writer *w, const char *name, uint32_t n_dims, const uint64_t *ne,
+                           uint32_t ggml_type, gguf_fill fill, void *ctx);
+/* Reports the first failure of any put since gguf_writer_new. gguf_write publishes durably and by
+ * rename (tacit_file_publish). */
 tacit_status gguf_write_memory(gguf_writer *w, uint8_t **data, size_t *size,
                                tacit_error *err) TACIT_MUST_CHECK;
 tacit_status gguf_write(gguf_writer *w, const char *path, tacit_error *err) TACIT_MUST_CHECK;

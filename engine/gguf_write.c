@@ -5,11 +5,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define FLUSH_BYTES ((size_t)1 << 20) /* what a file is written in, but for larger tensors */
+
+/* Names and data are owned here; data NULL: `fill` gives it when it is written. */
+typedef struct put_tensor {
+    gguf_tensor is;
+    gguf_fill fill;
+    void *ctx;
+} put_tensor;
+
 struct gguf_writer {
     tacit_buffer keys; /* encoded one after the other */
     char **key_name;
     size_t n_keys;
-    gguf_tensor *tensor; /* names and data are owned here */
+    put_tensor *tensor;
     size_t n_tensors;
     tacit_error failure; /* the first one; status TACIT_OK while there is none */
     bool lost;           /* the writer itself could not be allocated */
@@ -32,8 +41,8 @@ void gguf_writer_free(gguf_writer *w)
     for (size_t i = 0; i < w->n_keys; i++)
         free(w->key_name[i]);
     for (size_t i = 0; i < w->n_tensors; i++) {
-        free((void *)(uintptr_t)w->tensor[i].name);
-        free((void *)(uintptr_t)w->tensor[i].data);
+        free((void *)(uintptr_t)w->tensor[i].is.name);
+        free((void *)(uintptr_t)w->tensor[i].is.data);
     }
     free(w->key_name);
     free(w->tensor);
@@ -208,7 +217,7 @@ void gguf_put_keys_of(gguf_writer *w, const gguf_file *from)
 static bool has_tensor(const gguf_writer *w, const char *name)
 {
     for (size_t i = 0; i < w->n_tensors; i++)
-        if (strcmp(w->tensor[i].name, name) == 0)
+        if (strcmp(w->tensor[i].is.name, name) == 0)
             return true;
     return false;
 }
@@ -230,11 +239,12 @@ static void describe(gguf_writer *w, gguf_tensor *t, const char *name, uint32_t 
         tacit_fail(&w->failure, TACIT_USAGE, "%s is put twice", what);
 }
 
-/* Takes `data` over, also on failure. */
-static void add_tensor(gguf_writer *w, const gguf_tensor *t, uint8_t *data)
+/* Takes `data` over, also on failure; NULL is a failure of its own unless `fill` stands for it. */
+static void add_tensor(gguf_writer *w, const gguf_tensor *t, uint8_t *data, gguf_fill fill,
+                       void *ctx)
 {
     char *name = failed(w) ? NULL : strdup(t->name);
-    if (!name || !data)
+    if (!name || (!data && !fill))
         fail_memory(w);
     if (!failed(w))
         w->tensor = grown(w, w->tensor, w->n_tensors, sizeof *w->tensor);
@@ -243,10 +253,10 @@ static void add_tensor(gguf_writer *w, const gguf_tensor *t, uint8_t *data)
         free(data);
         return;
     }
-    gguf_tensor *kept = &w->tensor[w->n_tensors++];
-    *kept = *t;
-    kept->name = name;
-    kept->data = data;
+    put_tensor *kept = &w->tensor[w->n_tensors++];
+    *kept = (put_tensor){.is = *t, .fill = fill, .ctx = ctx};
+    kept->is.name = name;
+    kept->is.data = data;
 }
 
 void gguf_put_tensor(gguf_writer *w, const char *name, uint32_t n_dims, const uint64_t *ne,
@@ -261,7 +271,7 @@ void gguf_put_tensor(gguf_writer *w, const char *name, uint32_t n_dims, const ui
     if (data)
         for (uint64_t row = 0; row < t.rows; row++)
             t.traits->from_f32(data + row * t.row_bytes, values + row * t.ne[0], (size_t)t.ne[0]);
-    add_tensor(w, &t, data);
+    add_tensor(w, &t, data, NULL, NULL);
 }
 
 void gguf_put_tensor_bytes(gguf_writer *w, const char *name, uint32_t n_dims, const uint64_t *ne,
@@ -275,7 +285,15 @@ void gguf_put_tensor_bytes(gguf_writer *w, const char *name, uint32_t n_dims, co
     uint8_t *copy = failed(w) ? NULL : malloc(bytes);
     if (copy)
         memcpy(copy, data, bytes);
-    add_tensor(w, &t, copy);
+    add_tensor(w, &t, copy, NULL, NULL);
+}
+
+void gguf_put_tensor_later(gguf_writer *w, const char *name, uint32_t n_dims, const uint64_t *ne,
+                           uint32_t ggml_type, gguf_fill fill, void *ctx)
+{
+    gguf_tensor t;
+    describe(w, &t, name, n_dims, ne, ggml_type);
+    add_tensor(w, &t, NULL, fill, ctx);
 }
 
 /* Zero bytes up to the next multiple of the alignment. */
@@ -326,50 +344,119 @@ done:
     return status;
 }
 
-static tacit_status write_all(const gguf_writer *w, tacit_buffer *out)
+/* ---- the data ---- */
+
+/* What is written: bytes in memory, which go to the file whenever there are many. */
+typedef struct gguf_sink {
+    tacit_buffer held;
+    int fd; /* -1: everything stays in memory */
+    const char *path;
+    tacit_error *err;
+} gguf_sink;
+
+static tacit_status flush(gguf_sink *out)
+{
+    if (!tacit_file_write_all(out->fd, out->held.data, out->held.size))
+        return tacit_file_fail(out->err, out->path, "write");
+    out->held.size = 0;
+    return TACIT_OK;
+}
+
+static tacit_status out_of_memory(const gguf_sink *out)
+{
+    return tacit_fail(out->err, TACIT_NO_MEMORY, "%s: no memory for a GGUF file", out->path);
+}
+
+/* A tensor's bytes and the zeros behind them. Before and after it the sink is aligned. */
+static tacit_status write_bytes(gguf_sink *out, const uint8_t *data, size_t bytes)
+{
+    bool directly = out->fd >= 0 && bytes >= FLUSH_BYTES;
+    size_t whole = directly ? bytes / GGUF_DEFAULT_ALIGNMENT * GGUF_DEFAULT_ALIGNMENT : 0;
+    if (out->fd >= 0 && (directly || out->held.size >= FLUSH_BYTES)) {
+        tacit_status status = flush(out);
+        if (status != TACIT_OK)
+            return status;
+    }
+    if (whole > 0 && !tacit_file_write_all(out->fd, data, whole))
+        return tacit_file_fail(out->err, out->path, "write");
+    if (tacit_buffer_append(&out->held, data + whole, bytes - whole) != TACIT_OK ||
+        pad(&out->held) != TACIT_OK)
+        return out_of_memory(out);
+    return TACIT_OK;
+}
+
+static tacit_status write_tensor(gguf_sink *out, const put_tensor *t)
+{
+    if (t->is.data)
+        return write_bytes(out, t->is.data, t->is.bytes);
+    uint8_t *data = malloc(t->is.bytes);
+    if (!data)
+        return out_of_memory(out);
+    tacit_status status = t->fill(t->ctx, data, t->is.bytes, out->err);
+    if (status == TACIT_OK)
+        status = write_bytes(out, data, t->is.bytes);
+    free(data);
+    return status;
+}
+
+static tacit_status write_front(const gguf_writer *w, tacit_buffer *out)
 {
     tacit_status status;
     uint64_t offset = 0;
     TACIT_TRY(write_header(w, out), done);
     for (size_t i = 0; i < w->n_tensors; i++) {
-        const gguf_tensor *t = &w->tensor[i];
+        const gguf_tensor *t = &w->tensor[i].is;
         TACIT_TRY(write_info(t, offset, out), done);
         offset += (t->bytes + GGUF_DEFAULT_ALIGNMENT - 1) / GGUF_DEFAULT_ALIGNMENT *
                   GGUF_DEFAULT_ALIGNMENT;
     }
     TACIT_TRY(pad(out), done);
-    for (size_t i = 0; i < w->n_tensors; i++) {
-        TACIT_TRY(tacit_buffer_append(out, w->tensor[i].data, w->tensor[i].bytes), done);
-        TACIT_TRY(pad(out), done);
-    }
 done:
     return status;
 }
 
+static tacit_status write_all(const gguf_writer *w, gguf_sink *out)
+{
+    tacit_status status = write_front(w, &out->held) == TACIT_OK ? TACIT_OK : out_of_memory(out);
+    for (size_t i = 0; i < w->n_tensors && status == TACIT_OK; i++)
+        status = write_tensor(out, &w->tensor[i]);
+    return status == TACIT_OK && out->fd >= 0 ? flush(out) : status;
+}
+
 tacit_status gguf_write_memory(gguf_writer *w, uint8_t **data, size_t *size, tacit_error *err)
 {
-    tacit_buffer out = {0};
+    gguf_sink out = {.fd = -1, .path = "memory", .err = err};
+    tacit_status status = failed(w) ? tacit_fail(err, w->failure.status, "%s", w->failure.message)
+                                    : write_all(w, &out);
     *data = NULL;
     *size = 0;
-    if (!failed(w) && write_all(w, &out) != TACIT_OK)
-        fail_memory(w);
-    if (failed(w)) {
-        tacit_buffer_free(&out);
-        return tacit_fail(err, w->failure.status, "%s", w->failure.message);
+    if (status != TACIT_OK) {
+        tacit_buffer_free(&out.held);
+        return status;
     }
-    *data = out.data;
-    *size = out.size;
+    *data = out.held.data;
+    *size = out.held.size;
     return TACIT_OK;
+}
+
+typedef struct file_job {
+    const gguf_writer *w;
+    const char *path;
+} file_job;
+
+static tacit_status write_file(void *ctx, int fd, tacit_error *err)
+{
+    const file_job *job = ctx;
+    gguf_sink out = {.fd = fd, .path = job->path, .err = err};
+    tacit_status status = write_all(job->w, &out);
+    tacit_buffer_free(&out.held);
+    return status;
 }
 
 tacit_status gguf_write(gguf_writer *w, const char *path, tacit_error *err)
 {
-    uint8_t *data;
-    size_t size;
-    tacit_status status = gguf_write_memory(w, &data, &size, err);
-    if (status != TACIT_OK)
-        return tacit_fail_context(err, "%s", path);
-    status = tacit_file_write(path, data, size, 0644, err);
-    free(data);
-    return status;
+    file_job job = {w, path};
+    if (failed(w))
+        return tacit_fail(err, w->failure.status, "%s: %s", path, w->failure.message);
+    return tacit_file_publish(path, 0644, write_file, &job, err);
 }

@@ -34,10 +34,10 @@ typedef enum tacit_image_filter {
     TACIT_IMAGE_LANCZOS   /* sinc windowed by sinc, support 3 */
 } tacit_image_filter;
 
-/* Antialiased separable resampling with half-pixel centres, rows first, rounded to 8 bits between
- * the passes, equal to Pillow's: the filter widens with the reduction, weights are rounded to
- * 22-bit fixed point. (Pillow 13 takes columns first where the height shrinks much more than the
- * width; earlier ones never do.) A size equal to the source's copies it. */
+/* Antialiased separable resampling with half-pixel centres, rounded to 8 bits between the passes,
+ * equal to Pillow 13's: the filter widens with the reduction, weights are rounded to 22-bit fixed
+ * point, columns go first where the height shrinks by more than twice what the width does. (Earlier
+ * Pillows always take rows first.) A size equal to the source's copies it. */
 tacit_status tacit_image_resize(tacit_image *out, const tacit_image *in, uint32_t width,
                                 uint32_t height, tacit_image_filter filter,
                                 tacit_error *err) TACIT_MUST_CHECK;

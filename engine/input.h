@@ -27,7 +27,7 @@ typedef struct tacit_row {
 /* One picture, clip of sound or window of sensors of an input. `values` are what its encoder reads,
  * prepared, [dim[0], dim[1], dim[2]]:
  *
- *   IMAGE    [3, height, width]: planes, (v / 255 - mean) / std
+ *   IMAGE    [3 frames, height, width]: planes of the frames, (v / 255 - mean) / std
  *   AUDIO    [1, frames, mel bins]: log-mel (audio.h)
  *   SENSOR   [1, patches, values of a patch] (sensor.h)
  *
@@ -37,6 +37,7 @@ typedef struct tacit_row {
 typedef struct tacit_media {
     uint8_t modality; /* tacit_modality: whose encoder */
     uint32_t dim[3];
+    uint32_t extent[2]; /* IMAGE: width and height that the frames come from; 0: one frame alone */
     float *values;
     float *rows;
     size_t n_rows;

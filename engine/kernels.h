@@ -35,6 +35,8 @@ typedef struct tacit_kernels {
     void (*gelu_backward)(float *dx, const float *dy, const float *x, size_t n); /* adds to dx */
     /* Pairs (2i, 2i + 1) of one row of heads turned by table[head_dim] = cos, sin; sign 1 or -1. */
     void (*rotate)(float *x, const float *table, size_t heads, size_t head_dim, float sign);
+    /* The same on pairs (i, i + head_dim / 2); table = cosines, then sines. */
+    void (*rotate_halves)(float *x, const float *table, size_t heads, size_t head_dim, float sign);
 
     /* y[m, n] (+)= x w. x(i, j) = x[i x_row + j x_col]; w(j, c) = w[j w_stride + c], or with
      * `transposed` w[c w_stride + j]. Every element of y is one chain of multiply-adds over k, cut

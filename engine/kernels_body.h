@@ -302,6 +302,27 @@ static void rotate(float *x, const float *table, size_t heads, size_t head_dim, 
     }
 }
 
+static void rotate_halves(float *x, const float *table, size_t heads, size_t head_dim, float sign)
+{
+    size_t half = head_dim / 2;
+    const float *cosine = table, *sine = table + half;
+    for (size_t h = 0; h < heads; h++) {
+        float *first = x + h * head_dim, *second = first + half;
+        size_t i = 0;
+        for (; i + W <= half; i += W) {
+            vec a = load(first + i), b = load(second + i);
+            vec c = load(cosine + i), s = sign * load(sine + i);
+            store(first + i, a * c - b * s);
+            store(second + i, a * s + b * c);
+        }
+        for (; i < half; i++) {
+            float a = first[i], b = second[i], c = cosine[i], s = sign * sine[i];
+            first[i] = a * c - b * s;
+            second[i] = a * s + b * c;
+        }
+    }
+}
+
 /* One register tile: ROWS x (VECTORS W) of y over a depth of k. */
 typedef void tile_function(float *y, size_t y_stride, const float *x, size_t x_row, size_t x_col,
                            const float *w, size_t w_stride, size_t k, bool accumulate);

@@ -118,9 +118,12 @@ static void put_layer(layout_cursor *c, const tacit_text_model *text, size_t lay
 {
     char base[64];
     const tacit_text_layer *l = &text->layer[layer];
-    snprintf(base, sizeof base, "blk.%zu.", layer);
-    put_entry(c, 1, text->embedding, base, "attn_norm.weight");
-    put_entry(c, 1, text->embedding, base, "ffn_norm.weight");
+    for (int i = 0; i < TEXT_NORMS; i++) {
+        text_norm which = (text_norm)i;
+        snprintf(base, sizeof base, "blk.%zu.%s", layer, text_norm_name(which));
+        if (l->norm[i])
+            put_entry(c, 1, text_norm_size(text, which), base, ".weight");
+    }
     for (int i = 0; i < TEXT_LINEARS; i++) {
         const char *name = text_linear_name((text_linear)i);
         snprintf(base, sizeof base, "blk.%zu.%s", layer, name);

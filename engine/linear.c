@@ -25,10 +25,11 @@ tacit_status linear_init(tacit_linear *l, const gguf_tensor *weight, const float
                           weight->n_dims > 2 ? " and more" : "");
     if (!weight->traits) {
         const char *name = tacit_type_ggml_name(weight->type);
+        char types[160];
         return tacit_fail(err, TACIT_BAD_INPUT,
-                          "tensor %s: type %s (%" PRIu32 ") cannot be computed; expected f32, f16, "
-                          "bf16, q8_0, q4_0 or q4_1",
-                          weight->name, name ? name : "unknown", weight->type);
+                          "tensor %s: type %s (%" PRIu32 ") cannot be computed; expected %s",
+                          weight->name, name ? name : "unknown", weight->type,
+                          tacit_type_list(types, sizeof types));
     }
     *l = (tacit_linear){.weight = weight->data,
                         .type = weight->traits,

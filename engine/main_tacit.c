@@ -9,6 +9,8 @@ static const tacit_command commands[] = {
     {"embed", "prints the rows that a picture becomes", cmd_embed},
     {"eval", "exact match, loss and perplexity on a dataset", cmd_eval},
     {"inspect", "shows what a model file holds and what of it is not supported", cmd_inspect},
+    {"quantize", "writes a model with weights of other types", cmd_quantize},
+    {"calibrate", "collects what quantize weighs columns by", cmd_calibrate},
     {"tokenize", "prints the token ids of a text", cmd_tokenize},
     {"train", "fine-tunes on a dataset, without privacy", cmd_train},
     {NULL, NULL, NULL},

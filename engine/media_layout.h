@@ -16,7 +16,8 @@
 
 typedef enum media_form { MEDIA_FORM_HF, MEDIA_FORM_MTMD, MEDIA_FORM_MTMD_IK } media_form;
 
-#define MEDIA_MAX_GRID 8
+#define MEDIA_MAX_GRID 8 /* tiles a side */
+#define MEDIA_MAX_FRAMES (MEDIA_MAX_GRID * MEDIA_MAX_GRID + 1)
 
 /* The form called "hf", "mtmd" or "mtmd-ik". False for another name. */
 bool media_form_by_name(const char *name, media_form *out);

@@ -170,6 +170,11 @@ void tacit_model_free(tacit_model *m)
     free(m);
 }
 
+tacit_status tacit_model_choose_chat(tacit_model *m, const char *name, tacit_error *err)
+{
+    return tacit_chat_choose(&m->chat, name, err);
+}
+
 const tacit_tokenizer *tacit_model_tokenizer(const tacit_model *m)
 {
     return m->tokenizer;

@@ -17,6 +17,11 @@ tacit_status tacit_model_load(tacit_model **out, const char *text, const char *c
                               tacit_error *err) TACIT_MUST_CHECK;
 void tacit_model_free(tacit_model *m);
 
+/* Takes a chat template by its name (chat_forms.h) instead of the file's. Before the model is
+ * shared; TACIT_USAGE lists the names. */
+tacit_status tacit_model_choose_chat(tacit_model *m, const char *name,
+                                     tacit_error *err) TACIT_MUST_CHECK;
+
 const tacit_tokenizer *tacit_model_tokenizer(const tacit_model *m);
 /* SHA-256 over "tacit-base-1" and the SHA-256 of the text file and of each mmproj. */
 const uint8_t *tacit_model_base_digest(const tacit_model *m);

@@ -2,6 +2,7 @@
 #ifndef TACIT_ENGINE_MODEL_PARTS_H
 #define TACIT_ENGINE_MODEL_PARTS_H
 
+#include "engine/chat.h"
 #include "engine/encoder_kind.h"
 #include "engine/model.h"
 #include "engine/text_model.h"
@@ -18,6 +19,7 @@ struct tacit_model {
     gguf_file *text_file;
     tacit_text_model text;
     tacit_tokenizer *tokenizer;
+    tacit_chat chat;                          /* instead of the file's template, if it has a name */
     model_encoder encoder[ENCODER_KINDS_MAX]; /* in the order of their files, one of a kind */
     size_t n_encoders;
     uint8_t base_digest[TACIT_DIGEST_BYTES];

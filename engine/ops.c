@@ -3,6 +3,7 @@
 #include "engine/kernels.h"
 
 #include <math.h>
+#include <stdbool.h>
 
 static float rms_scale(const float *x, size_t n, float eps)
 {
@@ -127,34 +128,39 @@ void ops_softmax_backward(float *dx, const float *dy, const float *y, size_t row
     }
 }
 
-void ops_rope_table(float *table, const uint32_t *position, const double *frequency, size_t rows,
-                    size_t head_dim)
+void ops_rope_table(float *table, const ops_rope *rope, const uint32_t *position, size_t rows)
 {
+    bool halves = rope->form == OPS_ROPE_HALVES;
+    size_t half = rope->head_dim / 2, step = halves ? 1 : 2, apart = halves ? half : 1;
     for (size_t r = 0; r < rows; r++)
-        for (size_t i = 0; i < head_dim / 2; i++) {
-            double angle = position[r] * frequency[i];
-            table[r * head_dim + 2 * i] = (float)cos(angle);
-            table[r * head_dim + 2 * i + 1] = (float)sin(angle);
+        for (size_t i = 0; i < half; i++) {
+            double angle = position[r] * rope->frequency[i];
+            float *pair = table + r * rope->head_dim + step * i;
+            pair[0] = (float)(rope->magnitude * cos(angle));
+            pair[apart] = (float)(rope->magnitude * sin(angle));
         }
 }
 
-static void rotate(float *x, const float *table, size_t rows, size_t heads, size_t head_dim,
-                   size_t stride, float sign)
+static void turn(float *x, const float *table, const ops_rope *rope, size_t rows, size_t heads,
+                 size_t stride, float sign)
 {
+    const tacit_kernels *k = kernels();
+    bool halves = rope->form == OPS_ROPE_HALVES;
     for (size_t r = 0; r < rows; r++)
-        kernels()->rotate(x + r * stride, table + r * head_dim, heads, head_dim, sign);
+        (halves ? k->rotate_halves : k->rotate)(x + r * stride, table + r * rope->head_dim, heads,
+                                                rope->head_dim, sign);
 }
 
-void ops_rope_forward(float *x, const float *table, size_t rows, size_t heads, size_t head_dim,
+void ops_rope_forward(float *x, const float *table, const ops_rope *rope, size_t rows, size_t heads,
                       size_t stride)
 {
-    rotate(x, table, rows, heads, head_dim, stride, 1);
+    turn(x, table, rope, rows, heads, stride, 1);
 }
 
-void ops_rope_backward(float *dx, const float *table, size_t rows, size_t heads, size_t head_dim,
-                       size_t stride)
+void ops_rope_backward(float *dx, const float *table, const ops_rope *rope, size_t rows,
+                       size_t heads, size_t stride)
 {
-    rotate(dx, table, rows, heads, head_dim, stride, -1);
+    turn(dx, table, rope, rows, heads, stride, -1);
 }
 
 void ops_add(float *y, const float *x, size_t n)

@@ -39,17 +39,29 @@ void ops_softmax_forward(float *y, const float *x, size_t rows, size_t n);
 /* dx[r, :] is WRITTEN: y (dy - sum(dy y)). dx may be dy. */
 void ops_softmax_backward(float *dx, const float *dy, const float *y, size_t rows, size_t n);
 
-/* Rotary embedding (Su et al. 2021) on interleaved pairs (2i, 2i + 1) of each head.
- * table[rows, head_dim] = cos, sin of position[r] * frequency[i] at (2i, 2i + 1); angles are
- * computed in double. frequency has head_dim / 2 entries (radians per position). */
-void ops_rope_table(float *table, const uint32_t *position, const double *frequency, size_t rows,
-                    size_t head_dim);
-/* Rotates x[rows, heads, head_dim] in place; `stride` is the distance of rows in floats. */
-void ops_rope_forward(float *x, const float *table, size_t rows, size_t heads, size_t head_dim,
+/* Rotary embedding (Su et al. 2021). Pair i of a head of `head_dim` values turns by position times
+ * frequency[i]; which two values are a pair is a matter of the files: */
+typedef enum ops_rope_form {
+    OPS_ROPE_PAIRS, /* (2i, 2i + 1): llama's files */
+    OPS_ROPE_HALVES /* (i, i + head_dim / 2): as Hugging Face and NeoX have it */
+} ops_rope_form;
+
+typedef struct ops_rope {
+    ops_rope_form form;
+    size_t head_dim;         /* even */
+    const double *frequency; /* [head_dim / 2], radians per position */
+    double magnitude;        /* what turned values are multiplied by: 1 but for YaRN */
+} ops_rope;
+
+/* table[rows, head_dim] = magnitude * (cos, sin) of position[r] * frequency[i], where the form has
+ * the pair: at (2i, 2i + 1) or at (i, i + head_dim / 2). Angles are computed in double. */
+void ops_rope_table(float *table, const ops_rope *rope, const uint32_t *position, size_t rows);
+/* Turns x[rows, heads, head_dim] in place; `stride` is the distance of rows in floats. */
+void ops_rope_forward(float *x, const float *table, const ops_rope *rope, size_t rows, size_t heads,
                       size_t stride);
-/* The inverse rotation in place: turns the gradient of the output into that of the input. */
-void ops_rope_backward(float *dx, const float *table, size_t rows, size_t heads, size_t head_dim,
-                       size_t stride);
+/* The transpose in place: turns the gradient of the output into that of the input. */
+void ops_rope_backward(float *dx, const float *table, const ops_rope *rope, size_t rows,
+                       size_t heads, size_t stride);
 
 /* y += x; y *= factor. */
 void ops_add(float *y, const float *x, size_t n);

@@ -4,10 +4,11 @@
 #include "common/text.h"
 
 #include <pcre2.h>
-#include <stdbool.h>
+#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <utf8proc.h>
 
 /* The White_Space property; PCRE2's own \s has one character more (U+180E). */
 #define SPACES                                                                                     \
@@ -18,18 +19,43 @@
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^" SPACES "\\p{L}\\p{N}]+|[" SPACES            \
     "]+(?![^" SPACES "])|[" SPACES "]+"
 
-enum { MOST_STAGES = 2 };
+/* `digits` is how many of a number stay together. */
+#define PATTERN_LLAMA3(digits)                                                                     \
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}" digits "| ?[^" SPACES      \
+    "\\p{L}\\p{N}]+[\\r\\n]*|[" SPACES "]*[\\r\\n]+|[" SPACES "]+(?![^" SPACES "])|[" SPACES "]+"
+
+enum { MOST_STAGES = 5 };
 
 /* Each pattern splits the pieces of the one before. */
 static const struct rule {
     const char *name;
     const char *pattern[MOST_STAGES];
+    bool ignore_merges; /* a piece that is a token is not put together from smaller ones */
+    bool adds_bos;
+    bool nfc; /* the model's own tokenizer normalizes text; llama.cpp does not */
 } rules[] = {
-    {"gpt-2", {PATTERN_GPT2}},
-    {"smollm", {"\\p{N}", PATTERN_GPT2}},
-    {"starcoder", {"\\p{N}", PATTERN_GPT2}},
-    {"refact", {"\\p{N}", PATTERN_GPT2}},
-    {"codeshell", {"\\p{N}", PATTERN_GPT2}},
+    {"gpt-2", {PATTERN_GPT2}, .nfc = false},
+    {"smollm", {"\\p{N}", PATTERN_GPT2}, .nfc = false},
+    {"llama-bpe", {PATTERN_LLAMA3("{1,3}")}, .ignore_merges = true, .adds_bos = true},
+    {"llama3", {PATTERN_LLAMA3("{1,3}")}, .ignore_merges = true, .adds_bos = true},
+    {"llama-v3", {PATTERN_LLAMA3("{1,3}")}, .ignore_merges = true, .adds_bos = true},
+    {"falcon3", {PATTERN_LLAMA3("{1,3}")}, .ignore_merges = true, .adds_bos = true},
+    {"qwen2", {PATTERN_LLAMA3("")}, .nfc = true},
+    {"deepseek-r1-qwen", {PATTERN_LLAMA3("")}, .nfc = true},
+    {"megrez", {PATTERN_LLAMA3("")}, .nfc = false},
+    {"starcoder", {"\\p{N}", PATTERN_GPT2}, .nfc = false},
+    {"refact", {"\\p{N}", PATTERN_GPT2}, .nfc = false},
+    {"command-r", {"\\p{N}", PATTERN_GPT2}, .nfc = true},
+    {"codeshell", {"\\p{N}", PATTERN_GPT2}, .nfc = false},
+    {"exaone", {"\\p{N}", PATTERN_GPT2}, .nfc = false},
+    {"minerva-7b", {"\\p{N}", PATTERN_GPT2}, .nfc = false},
+    {"mpt", {PATTERN_GPT2}, .nfc = true},
+    {"falcon", {"[\\p{P}$+<=>^~|`]+", PATTERN_GPT2, "[0-9][0-9][0-9]"}, .nfc = false},
+    {"deepseek-coder",
+     {"[\\r\\n]", "[" SPACES "]?\\p{L}+", "[" SPACES "]?\\p{P}+",
+      "[\\x{4e00}-\\x{9fa5}\\x{800}-\\x{4e00}\\x{ac00}-\\x{d7ff}]+", "\\p{N}"},
+     .nfc = false},
+    {"default", {"[\\p{P}$+<=>^~|]+", PATTERN_GPT2, "\\p{N}+", "[0-9][0-9][0-9]"}, .nfc = false},
 };
 
 /* No pattern of the table backtracks by more than one step a character; the limit only stops what
@@ -37,6 +63,7 @@ static const struct rule {
 enum { MATCH_LIMIT = 1000000, HEAP_LIMIT_KIB = 64 * 1024 };
 
 struct pretokenizer {
+    const struct rule *rule;
     pcre2_code *code[MOST_STAGES];
     size_t stages;
 };
@@ -61,7 +88,7 @@ static const struct rule *find_rule(const char *name, size_t size)
 
 static tacit_status fail_unknown(const char *name, size_t size, tacit_error *err)
 {
-    char known[256];
+    char known[384];
     size_t used = 0;
     for (size_t i = 0; i < sizeof rules / sizeof *rules && used < sizeof known; i++)
         used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "",
@@ -93,6 +120,7 @@ tacit_status pretokenizer_new(pretokenizer **out, const char *name, size_t size,
     pretokenizer *p = calloc(1, sizeof *p);
     if (!p)
         return tacit_fail(err, TACIT_NO_MEMORY, "no memory for a pre-tokenizer");
+    p->rule = rule;
     while (p->stages < MOST_STAGES && rule->pattern[p->stages]) {
         tacit_status status = compile(&p->code[p->stages], rule->pattern[p->stages], err);
         if (status != TACIT_OK) {
@@ -112,6 +140,16 @@ void pretokenizer_free(pretokenizer *p)
     for (size_t i = 0; i < MOST_STAGES; i++)
         pcre2_code_free(p->code[i]);
     free(p);
+}
+
+bool pretokenizer_ignores_merges(const pretokenizer *p)
+{
+    return p->rule->ignore_merges;
+}
+
+bool pretokenizer_adds_bos(const pretokenizer *p)
+{
+    return p->rule->adds_bos;
 }
 
 /* The first match at or after `from`; *begin == size when there is none. */
@@ -168,6 +206,38 @@ static size_t character_size(const char *text, size_t size)
     return n <= size && tacit_utf8_valid((const uint8_t *)text, n) ? n : 0;
 }
 
+/* No character below U+0300 is changed or combines; their first bytes are below 0xcc. */
+static bool may_need_normalizing(const char *text, size_t size)
+{
+    for (size_t i = 0; i < size; i++)
+        if ((uint8_t)text[i] >= 0xcc)
+            return true;
+    return false;
+}
+
+/* Normal form C (Unicode Standard Annex 15) of valid UTF-8. */
+static tacit_status normalize_and_split(const run *r, const char *text, size_t size)
+{
+    utf8proc_uint8_t *composed = NULL;
+    if (!r->patterns->rule->nfc || !may_need_normalizing(text, size))
+        return pass_on(r, 0, text, size);
+    utf8proc_ssize_t n =
+        utf8proc_map((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)size, &composed,
+                     (utf8proc_option_t)(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
+    tacit_status status;
+    if (n >= 0)
+        status = pass_on(r, 0, (const char *)composed, (size_t)n);
+    else if (n == UTF8PROC_ERROR_NOMEM)
+        status = tacit_fail(r->err, TACIT_NO_MEMORY, "no memory to normalize a text");
+    else
+        status =
+            tacit_fail(r->err, TACIT_FAILED, "cannot normalize the text: %s", utf8proc_errmsg(n));
+    if (n > 0)
+        sodium_memzero(composed, (size_t)n);
+    free(composed);
+    return status;
+}
+
 /* Patterns see valid UTF-8 only, so that PCRE2 need not check it again at every match; bytes that
  * are none form pieces of their own. */
 static tacit_status split_valid_runs(const run *r, const char *text, size_t size)
@@ -177,7 +247,7 @@ static tacit_status split_valid_runs(const run *r, const char *text, size_t size
         size_t n;
         while (at < size && (n = character_size(text + at, size - at)) > 0)
             at += n;
-        status = pass_on(r, 0, text + begin, at - begin);
+        status = normalize_and_split(r, text + begin, at - begin);
         for (begin = at; at < size && character_size(text + at, size - at) == 0;)
             at++;
         if (status == TACIT_OK && at > begin)

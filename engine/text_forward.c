@@ -86,10 +86,11 @@ void text_forward_fini(text_forward *f)
 
 typedef struct row_job {
     void (*op)(const struct row_job *job, size_t row, size_t rows);
-    float *y, *extra;
+    float *y;
     const float *x, *w;
-    size_t rows, n, heads, head_dim;
+    size_t rows, n, heads;
     float eps;
+    const ops_rope *rope;
 } row_job;
 
 static void row_task(void *ctx, size_t i, size_t thread)
@@ -111,11 +112,14 @@ static void norm_rows(const row_job *job, size_t row, size_t rows)
                          job->eps);
 }
 
+/* y: heads side by side; w: a norm of each head, or NULL. */
 static void rotate_rows(const row_job *job, size_t row, size_t rows)
 {
-    size_t stride = job->heads * job->head_dim;
-    ops_rope_forward(job->y + row * stride, job->x + row * job->head_dim, rows, job->heads,
-                     job->head_dim, stride);
+    size_t dim = job->rope->head_dim, stride = job->heads * dim;
+    float *y = job->y + row * stride;
+    if (job->w)
+        ops_rms_norm_forward(y, y, job->w, rows * job->heads, dim, job->eps);
+    ops_rope_forward(y, job->x + row * dim, job->rope, rows, job->heads, stride);
 }
 
 static void swiglu_rows(const row_job *job, size_t row, size_t rows)
@@ -136,10 +140,12 @@ static void norm(const text_forward *f, float *y, const float *x, const float *w
     for_rows(f, job);
 }
 
-static void rotate(const text_forward *f, float *x, size_t heads, size_t rows)
+/* q or k [rows, heads, head_dim] in place: normed where the model does so, and turned. */
+static void rotate(const text_forward *f, float *x, const float *w, size_t heads, size_t rows)
 {
-    row_job job = {.op = rotate_rows, .y = x, .x = f->turn, .rows = rows, .heads = heads};
-    job.head_dim = f->m->head_dim;
+    row_job job = {.op = rotate_rows, .y = x, .x = f->turn, .w = w, .rows = rows, .heads = heads};
+    job.eps = f->m->rms_eps;
+    job.rope = &f->m->rope;
     for_rows(f, job);
 }
 
@@ -156,6 +162,8 @@ static void apply(text_forward *f, size_t layer, const text_linear *which, size_
 {
     const tacit_linear *linear = f->m->layer[layer].linear;
     bool refined = false;
+    if (f->tap)
+        f->tap->see(f->tap->ctx, layer, which[0], x, rows);
     for (size_t i = 0; i < count; i++)
         refined |= is_refined(which[i]);
     if (f->precision == TACIT_FAST)
@@ -181,10 +189,10 @@ static void attention(text_forward *f, size_t layer, kv_cache *cache, size_t fir
 {
     static const text_linear inputs[] = {TEXT_Q, TEXT_K, TEXT_V}, output[] = {TEXT_O};
     const tacit_text_layer *l = &f->m->layer[layer];
-    norm(f, f->h, x, l->attn_norm, rows);
+    norm(f, f->h, x, l->norm[TEXT_ATTN_NORM], rows);
     apply(f, layer, inputs, 3, (float *const[]){f->q, f->k, f->v}, f->h, rows);
-    rotate(f, f->q, l->n_heads, rows);
-    rotate(f, f->k, l->n_kv_heads, rows);
+    rotate(f, f->q, l->norm[TEXT_Q_NORM], l->n_heads, rows);
+    rotate(f, f->k, l->norm[TEXT_K_NORM], l->n_kv_heads, rows);
     kv_cache_store(cache, layer, first, rows, f->k, f->v);
     kv_cache_attend(f->pool, cache, layer, first, rows, f->attended, f->q, f->scratch);
     apply(f, layer, output, 1, (float *const[]){f->h}, f->attended, rows);
@@ -195,7 +203,7 @@ static void feed_forward(text_forward *f, size_t layer, float *x, size_t rows)
 {
     static const text_linear inputs[] = {TEXT_GATE, TEXT_UP}, output[] = {TEXT_DOWN};
     const tacit_text_layer *l = &f->m->layer[layer];
-    norm(f, f->h, x, l->ffn_norm, rows);
+    norm(f, f->h, x, l->norm[TEXT_FFN_NORM], rows);
     apply(f, layer, inputs, 2, (float *const[]){f->gate, f->up}, f->h, rows);
     row_job job = {.op = swiglu_rows, .y = f->gate, .x = f->up, .rows = rows, .n = l->n_ff};
     for_rows(f, job);
@@ -206,7 +214,7 @@ static void feed_forward(text_forward *f, size_t layer, float *x, size_t rows)
 void text_forward_layers(text_forward *f, size_t from, size_t to, kv_cache *cache, size_t first,
                          float *x, const uint32_t *position, size_t rows)
 {
-    ops_rope_table(f->turn, position, f->m->rope_frequency, rows, f->m->head_dim);
+    ops_rope_table(f->turn, &f->m->rope, position, rows);
     for (size_t i = from; i < to; i++) {
         attention(f, i, cache, first, x, rows);
         feed_forward(f, i, x, rows);
@@ -216,6 +224,8 @@ void text_forward_layers(text_forward *f, size_t from, size_t to, kv_cache *cach
 void text_forward_logits(text_forward *f, float *logits, const float *x, size_t rows)
 {
     norm(f, f->h, x, f->m->output_norm, rows);
+    if (f->tap)
+        f->tap->see(f->tap->ctx, f->m->n_layers, 0, f->h, rows);
     if (f->precision == TACIT_FAST) {
         fast_input_set(f->pool, &f->fast, f->h, rows, f->m->embedding, true);
         fast_linear_forward(f->pool, &f->m->output, NULL, logits, &f->fast, true, f->h, rows,

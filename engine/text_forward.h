@@ -13,6 +13,7 @@ typedef struct text_forward {
     const tacit_text_model *m;
     tacit_pool *pool;
     const text_pairs *pairs; /* NULL: none */
+    const tacit_tap *tap;    /* NULL: none */
     tacit_precision precision;
     size_t max_rows; /* of one call */
     float *memory;   /* everything below */

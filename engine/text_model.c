@@ -1,4 +1,4 @@
-#include "engine/text_model.h"
+#include "engine/text_loader.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -13,10 +13,16 @@
 #define MAX_FF (1u << 20)
 #define MAX_CONTEXT (1u << 24)
 #define MAX_VOCAB (1u << 22)
-#define PREFIX "llama."
 
 static const char *const linear_name[TEXT_LINEARS] = {
     "attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down",
+};
+
+static const char *const norm_name[TEXT_NORMS] = {
+    "attn_norm",
+    "ffn_norm",
+    "attn_q_norm",
+    "attn_k_norm",
 };
 
 const char *text_linear_name(text_linear which)
@@ -32,36 +38,36 @@ text_linear text_linear_find(const char *name)
     return (text_linear)i;
 }
 
-/* What loading keeps beside the model: the tensors it has taken, so that one it did not take (and
- * which would change the answers) is noticed. */
-typedef struct text_loader {
-    tacit_text_model *m;
-    const gguf_file *file;
-    const gguf_tensor **taken;
-    size_t n_taken;
-    tacit_error *err;
-} text_loader;
-
-static const gguf_tensor *take_tensor(text_loader *t, const char *name)
+const char *text_norm_name(text_norm which)
 {
-    const gguf_tensor *tensor = gguf_tensor_find(t->file, name);
-    for (size_t i = 0; tensor && i < t->n_taken; i++)
-        if (t->taken[i] == tensor)
-            return tensor;
-    if (tensor)
-        t->taken[t->n_taken++] = tensor;
-    return tensor;
+    return norm_name[which];
 }
 
-static tacit_status missing(text_loader *t, const char *name)
+text_norm text_norm_find(const char *name)
 {
-    return tacit_fail(t->err, TACIT_BAD_INPUT, "%s: tensor %s is missing; the file is incomplete",
-                      gguf_name(t->file), name);
+    int i = 0;
+    while (i < TEXT_NORMS && strcmp(norm_name[i], name) != 0)
+        i++;
+    return (text_norm)i;
 }
 
-static tacit_status check_architecture(text_loader *t)
+size_t text_norm_size(const tacit_text_model *m, text_norm which)
+{
+    return which == TEXT_Q_NORM || which == TEXT_K_NORM ? m->head_dim : m->embedding;
+}
+
+bool text_has_head_norms(const tacit_text_model *m)
+{
+    bool any = false;
+    for (size_t i = 0; i < m->n_layers; i++)
+        any = any || m->layer[i].norm[TEXT_Q_NORM] || m->layer[i].norm[TEXT_K_NORM];
+    return any;
+}
+
+static tacit_status find_architecture(text_loader *t)
 {
     gguf_string name;
+    char known[128];
     tacit_status status = gguf_get_string(t->file, "general.architecture", &name, t->err);
     if (status != TACIT_OK)
         return status == TACIT_NOT_FOUND
@@ -69,96 +75,16 @@ static tacit_status check_architecture(text_loader *t)
                                 "%s: key general.architecture is missing; expected a text model",
                                 gguf_name(t->file))
                    : status;
-    if (name.size == 5 && memcmp(name.data, "llama", 5) == 0)
+    t->arch = text_arch_find(name.data, name.size);
+    if (t->arch) {
+        t->m->architecture = t->arch->name;
         return TACIT_OK;
+    }
+    text_arch_names(known, sizeof known);
     return tacit_fail(
-        t->err, TACIT_BAD_INPUT, "%s: architecture '%.*s' is not supported; expected 'llama'%s",
-        gguf_name(t->file), (int)(name.size > 64 ? 64 : name.size), name.data,
+        t->err, TACIT_BAD_INPUT, "%s: architecture '%.*s' is not supported; supported: %s%s",
+        gguf_name(t->file), (int)(name.size > 64 ? 64 : name.size), name.data, known,
         name.size == 4 && memcmp(name.data, "clip", 4) == 0 ? "; an encoder goes to --mmproj" : "");
-}
-
-static tacit_status get_size(text_loader *t, const char *key, size_t max, size_t *out)
-{
-    uint64_t v;
-    tacit_status status = gguf_get_u64(t->file, key, 1, max, &v, t->err);
-    if (status == TACIT_NOT_FOUND)
-        return tacit_fail(t->err, TACIT_BAD_INPUT, "%s: key %s is missing", gguf_name(t->file),
-                          key);
-    if (status == TACIT_OK)
-        *out = (size_t)v;
-    return status;
-}
-
-static tacit_status get_optional_size(text_loader *t, const char *key, size_t max, size_t absent,
-                                      size_t *out)
-{
-    *out = absent;
-    return gguf_has_key(t->file, key) ? get_size(t, key, max, out) : TACIT_OK;
-}
-
-static tacit_status get_real(text_loader *t, const char *key, double absent, double min, double max,
-                             double *out)
-{
-    *out = absent;
-    if (!gguf_has_key(t->file, key))
-        return TACIT_OK;
-    tacit_status status = gguf_get_f64(t->file, key, out, t->err);
-    if (status == TACIT_OK && !(*out >= min && *out <= max))
-        return tacit_fail(t->err, TACIT_BAD_INPUT, "%s: %s is %g: expected %g to %g",
-                          gguf_name(t->file), key, *out, min, max);
-    return status;
-}
-
-static bool is_array(const gguf_file *file, const char *key)
-{
-    for (size_t i = 0; i < gguf_key_count(file); i++) {
-        gguf_value_type type;
-        if (strcmp(gguf_key_at(file, i, &type), key) == 0)
-            return type == GGUF_ARRAY;
-    }
-    return false;
-}
-
-/* An array of one number a layer. */
-static tacit_status get_array(text_loader *t, const char *key, size_t max, size_t *out)
-{
-    size_t count, layers = t->m->n_layers;
-    tacit_error ignored;
-    tacit_status status = gguf_get_array(t->file, key, GGUF_U32, &count, &ignored);
-    if (status != TACIT_OK)
-        status = gguf_get_array(t->file, key, GGUF_I32, &count, t->err);
-    if (status != TACIT_OK)
-        return status;
-    if (count != layers)
-        return tacit_fail(t->err, TACIT_BAD_INPUT,
-                          "%s: %s has %zu entries: expected one for each of %zu layers",
-                          gguf_name(t->file), key, count, layers);
-    for (size_t i = 0; i < layers; i++) {
-        double v = gguf_array_number(t->file, key, i);
-        if (!(v >= 1 && v <= (double)max))
-            return tacit_fail(t->err, TACIT_BAD_INPUT, "%s: %s[%zu] is %g: expected 1 to %zu",
-                              gguf_name(t->file), key, i, v, max);
-        out[i] = (size_t)v;
-    }
-    return TACIT_OK;
-}
-
-/* A number for all layers or one a layer; `absent` (or NULL: required) where the key is not. */
-static tacit_status get_per_layer(text_loader *t, const char *key, size_t max, const size_t *absent,
-                                  size_t *out)
-{
-    size_t layers = t->m->n_layers;
-    if (is_array(t->file, key))
-        return get_array(t, key, max, out);
-    if (absent && !gguf_has_key(t->file, key)) {
-        memcpy(out, absent, layers * sizeof *out);
-        return TACIT_OK;
-    }
-    size_t v = 0;
-    tacit_status status = get_size(t, key, max, &v);
-    for (size_t i = 0; status == TACIT_OK && i < layers; i++)
-        out[i] = v;
-    return status;
 }
 
 static tacit_status set_layer_numbers(text_loader *t, const size_t *heads, const size_t *kv_heads,
@@ -189,56 +115,111 @@ static tacit_status read_layer_numbers(text_loader *t)
     if (!numbers)
         return tacit_fail(t->err, TACIT_NO_MEMORY, "no memory for %zu layers", layers);
     size_t *heads = numbers, *kv_heads = numbers + layers, *ff = numbers + 2 * layers;
-    TACIT_TRY(get_per_layer(t, PREFIX "attention.head_count", MAX_HEADS, NULL, heads), done);
-    TACIT_TRY(get_per_layer(t, PREFIX "attention.head_count_kv", MAX_HEADS, heads, kv_heads), done);
-    TACIT_TRY(get_per_layer(t, PREFIX "feed_forward_length", MAX_FF, NULL, ff), done);
+    TACIT_TRY(text_get_per_layer(t, "attention.head_count", MAX_HEADS, NULL, heads), done);
+    TACIT_TRY(text_get_per_layer(t, "attention.head_count_kv", MAX_HEADS, heads, kv_heads), done);
+    TACIT_TRY(text_get_per_layer(t, "feed_forward_length", MAX_FF, NULL, ff), done);
     TACIT_TRY(set_layer_numbers(t, heads, kv_heads, ff), done);
 done:
     free(numbers);
     return status;
 }
 
-static tacit_status check_experts(text_loader *t)
+/* Keys that would change what is computed, with the values at which they do not. */
+static const struct {
+    const char *name;
+    double neutral, also;
+    const char *meaning;
+} unused[] = {
+    {"expert_count", 0, 0, "a mixture of experts"},
+    {"attention.causal", 1, 1, "attention to later tokens"},
+    {"attention.scale", 0, 0, "another scale of attention"},
+    {"attention.clamp_kqv", 0, 0, "clamping of q, k and v"},
+    {"attn_logit_softcapping", 0, 0, "soft-capped attention"},
+    {"final_logit_softcapping", 0, 0, "soft-capped logits"},
+    {"logit_scale", 0, 1, "scaled logits"},
+    {"residual_scale", 0, 1, "a scaled residual stream"},
+    {"embedding_scale", 0, 1, "scaled embeddings"},
+    {"use_parallel_residual", 0, 0, "attention and feed-forward side by side"},
+    {"nextn_predict_layers", 0, 0, "layers that predict later tokens"},
+};
+
+static tacit_status get_scalar(const gguf_file *file, const char *key, double *out,
+                               tacit_error *err)
 {
-    uint64_t experts = 0;
-    if (!gguf_has_key(t->file, PREFIX "expert_count"))
+    int64_t integer = 0;
+    bool flag = false;
+    tacit_error ignored;
+    if (gguf_get_f64(file, key, out, &ignored) == TACIT_OK)
         return TACIT_OK;
-    tacit_status status =
-        gguf_get_u64(t->file, PREFIX "expert_count", 0, UINT32_MAX, &experts, t->err);
-    if (status == TACIT_OK && experts > 0)
+    if (gguf_get_bool(file, key, &flag, &ignored) == TACIT_OK) {
+        *out = flag;
+        return TACIT_OK;
+    }
+    tacit_status status = gguf_get_i64(file, key, &integer, err);
+    *out = (double)integer;
+    return status;
+}
+
+static tacit_status check_unused(text_loader *t)
+{
+    for (size_t i = 0; i < sizeof unused / sizeof unused[0]; i++) {
+        const char *key = text_key(t, unused[i].name);
+        double v;
+        if (!gguf_has_key(t->file, key))
+            continue;
+        tacit_status status = get_scalar(t->file, key, &v, t->err);
+        if (status != TACIT_OK)
+            return status;
+        if (v != unused[i].neutral && v != unused[i].also)
+            return tacit_fail(t->err, TACIT_BAD_INPUT,
+                              "%s: %s is %g: %s is not supported; expected %g or no such key",
+                              gguf_name(t->file), key, v, unused[i].meaning, unused[i].neutral);
+    }
+    return TACIT_OK;
+}
+
+/* A window of attention that is at least the context is never in force. */
+static tacit_status check_window(text_loader *t)
+{
+    const char *key = text_key(t, "attention.sliding_window");
+    uint64_t window = 0;
+    if (!gguf_has_key(t->file, key))
+        return TACIT_OK;
+    tacit_status status = gguf_get_u64(t->file, key, 0, UINT32_MAX, &window, t->err);
+    if (status == TACIT_OK && window > 0 && window < t->m->context_length)
         return tacit_fail(t->err, TACIT_BAD_INPUT,
-                          "%s: a mixture of %" PRIu64 " experts is not supported; expected a "
-                          "dense model",
-                          gguf_name(t->file), experts);
+                          "%s: %s is %" PRIu64
+                          ": attention over a sliding window is not supported; "
+                          "expected at least the context of %zu tokens",
+                          gguf_name(t->file), key, window, t->m->context_length);
     return status;
 }
 
 static tacit_status read_head_dim(text_loader *t)
 {
     tacit_text_model *m = t->m;
-    size_t heads = m->layer[0].n_heads, value_dim, rope_dim;
-    if (!gguf_has_key(t->file, PREFIX "attention.key_length") && m->embedding % heads != 0)
+    size_t heads = m->layer[0].n_heads, value_dim, rope_dim, usual = m->embedding / heads;
+    tacit_status status;
+    if (!text_has_key(t, "attention.key_length") && m->embedding % heads != 0)
         return tacit_fail(t->err, TACIT_BAD_INPUT,
                           "%s: %zu heads do not divide the embedding length %zu",
                           gguf_name(t->file), heads, m->embedding);
-    size_t usual = m->embedding / heads;
-    tacit_status status =
-        get_optional_size(t, PREFIX "attention.key_length", MAX_HEAD_DIM, usual, &m->head_dim);
-    if (status == TACIT_OK)
-        status =
-            get_optional_size(t, PREFIX "attention.value_length", MAX_HEAD_DIM, usual, &value_dim);
-    if (status == TACIT_OK)
-        status = get_optional_size(t, PREFIX "rope.dimension_count", MAX_HEAD_DIM, m->head_dim,
-                                   &rope_dim);
-    if (status != TACIT_OK)
-        return status;
+    TACIT_TRY(text_get_optional_size(t, "attention.key_length", MAX_HEAD_DIM, usual, &m->head_dim),
+              done);
+    TACIT_TRY(text_get_optional_size(t, "attention.value_length", MAX_HEAD_DIM, usual, &value_dim),
+              done);
+    TACIT_TRY(
+        text_get_optional_size(t, "rope.dimension_count", MAX_HEAD_DIM, m->head_dim, &rope_dim),
+        done);
     if (value_dim != m->head_dim || rope_dim != m->head_dim || m->head_dim % 2 != 0 ||
         m->head_dim > MAX_HEAD_DIM)
         return tacit_fail(t->err, TACIT_BAD_INPUT,
                           "%s: key length %zu, value length %zu, rope dimensions %zu: expected one "
-                          "even number up to %d for all three",
-                          gguf_name(t->file), m->head_dim, value_dim, rope_dim, MAX_HEAD_DIM);
-    return TACIT_OK;
+                          "even number up to %d for all three in architecture %s",
+                          gguf_name(t->file), m->head_dim, value_dim, rope_dim, MAX_HEAD_DIM,
+                          t->arch->name);
+done:
+    return status;
 }
 
 static tacit_status read_numbers(text_loader *t)
@@ -246,97 +227,23 @@ static tacit_status read_numbers(text_loader *t)
     tacit_text_model *m = t->m;
     tacit_status status;
     double eps;
-    TACIT_TRY(check_experts(t), done);
-    TACIT_TRY(get_size(t, PREFIX "context_length", MAX_CONTEXT, &m->context_length), done);
-    TACIT_TRY(get_size(t, PREFIX "embedding_length", MAX_EMBEDDING, &m->embedding), done);
-    TACIT_TRY(get_size(t, PREFIX "block_count", MAX_LAYERS, &m->n_layers), done);
+    TACIT_TRY(check_unused(t), done);
+    TACIT_TRY(text_get_size(t, "context_length", MAX_CONTEXT, &m->context_length), done);
+    TACIT_TRY(check_window(t), done);
+    TACIT_TRY(text_get_size(t, "embedding_length", MAX_EMBEDDING, &m->embedding), done);
+    TACIT_TRY(text_get_size(t, "block_count", MAX_LAYERS, &m->n_layers), done);
     m->layer = calloc(m->n_layers, sizeof *m->layer);
-    /* Two norms and a bias for every linear of a layer, and the output norm. */
-    m->owned = calloc(m->n_layers * (TEXT_LINEARS + 2) + 1, sizeof *m->owned);
+    /* The norms and a bias for every linear of a layer, and the output norm. */
+    m->owned = calloc(m->n_layers * (TEXT_LINEARS + TEXT_NORMS) + 1, sizeof *m->owned);
     if (!m->layer || !m->owned)
         return tacit_fail(t->err, TACIT_NO_MEMORY, "no memory for %zu layers", m->n_layers);
     TACIT_TRY(read_layer_numbers(t), done);
     TACIT_TRY(read_head_dim(t), done);
-    TACIT_TRY(get_real(t, PREFIX "attention.layer_norm_rms_epsilon", -1, 0, 1, &eps), done);
+    TACIT_TRY(text_get_real(t, "attention.layer_norm_rms_epsilon", -1, 0, 1, &eps), done);
     if (eps < 0)
-        return tacit_fail(t->err, TACIT_BAD_INPUT,
-                          "%s: key " PREFIX "attention.layer_norm_rms_epsilon is missing",
-                          gguf_name(t->file));
+        return tacit_fail(t->err, TACIT_BAD_INPUT, "%s: key %s is missing", gguf_name(t->file),
+                          text_key(t, "attention.layer_norm_rms_epsilon"));
     m->rms_eps = (float)eps;
-done:
-    return status;
-}
-
-static tacit_status read_rope_factor(text_loader *t, double *factor)
-{
-    gguf_string type;
-    tacit_status status;
-    *factor = 1;
-    if (!gguf_has_key(t->file, PREFIX "rope.scaling.type"))
-        return get_real(t, PREFIX "rope.scale_linear", 1, 1e-3, 1e6, factor);
-    TACIT_TRY(gguf_get_string(t->file, PREFIX "rope.scaling.type", &type, t->err), done);
-    if (type.size == 4 && memcmp(type.data, "none", 4) == 0)
-        return TACIT_OK;
-    if (type.size != 6 || memcmp(type.data, "linear", 6) != 0)
-        return tacit_fail(t->err, TACIT_BAD_INPUT,
-                          "%s: rope scaling '%.*s' is not supported; expected 'none' or 'linear'",
-                          gguf_name(t->file), (int)(type.size > 64 ? 64 : type.size), type.data);
-    TACIT_TRY(get_real(t, PREFIX "rope.scaling.factor", 1, 1e-3, 1e6, factor), done);
-done:
-    return status;
-}
-
-/* A small tensor as fp32 of the model's own; *out is NULL when it is absent and may be. */
-static tacit_status own_vector(text_loader *t, const char *name, size_t n, bool required,
-                               const float **out)
-{
-    const gguf_tensor *tensor = take_tensor(t, name);
-    *out = NULL;
-    if (!tensor)
-        return required ? missing(t, name) : TACIT_OK;
-    if (tensor->ne[0] != n || tensor->rows != 1 || !tensor->traits)
-        return tacit_fail(t->err, TACIT_BAD_INPUT,
-                          "%s: tensor %s: expected %zu computable values, found %" PRIu64
-                          " x %" PRIu64 " of type %" PRIu32,
-                          gguf_name(t->file), name, n, tensor->ne[0], tensor->rows, tensor->type);
-    float *values = malloc(n * sizeof *values);
-    if (!values)
-        return tacit_fail(t->err, TACIT_NO_MEMORY, "no memory for tensor %s", name);
-    tensor->traits->to_f32(values, tensor->data, n);
-    t->m->owned[t->m->n_owned++] = values;
-    *out = values;
-    return TACIT_OK;
-}
-
-static tacit_status read_rope(text_loader *t)
-{
-    tacit_text_model *m = t->m;
-    tacit_status status;
-    size_t half = m->head_dim / 2;
-    double base, factor;
-    m->rope_frequency = malloc(half * sizeof *m->rope_frequency);
-    if (!m->rope_frequency)
-        return tacit_fail(t->err, TACIT_NO_MEMORY, "no memory for the rope table");
-    TACIT_TRY(get_real(t, PREFIX "rope.freq_base", 10000, 1, 1e12, &base), done);
-    TACIT_TRY(read_rope_factor(t, &factor), done);
-    for (size_t i = 0; i < half; i++)
-        m->rope_frequency[i] = pow(base, -2.0 * (double)i / (double)m->head_dim) / factor;
-    const gguf_tensor *divisors = take_tensor(t, "rope_freqs.weight");
-    if (!divisors)
-        return TACIT_OK;
-    if (divisors->type != TACIT_TYPE_F32 || divisors->ne[0] != half || divisors->rows != 1)
-        return tacit_fail(t->err, TACIT_BAD_INPUT,
-                          "%s: tensor rope_freqs.weight: expected %zu values of f32",
-                          gguf_name(t->file), half);
-    for (size_t i = 0; i < half; i++) {
-        float divisor;
-        memcpy(&divisor, divisors->data + i * sizeof divisor, sizeof divisor);
-        if (!(divisor > 0) || !isfinite(divisor))
-            return tacit_fail(t->err, TACIT_BAD_INPUT,
-                              "%s: rope_freqs.weight[%zu] is %g: expected a positive number",
-                              gguf_name(t->file), i, (double)divisor);
-        m->rope_frequency[i] /= divisor;
-    }
 done:
     return status;
 }
@@ -344,9 +251,9 @@ done:
 static tacit_status load_linear(text_loader *t, tacit_linear *l, const char *name,
                                 const float *bias, size_t n_in, size_t n_out)
 {
-    const gguf_tensor *tensor = take_tensor(t, name);
+    const gguf_tensor *tensor = text_take_tensor(t, name);
     if (!tensor)
-        return missing(t, name);
+        return text_missing(t, name);
     tacit_status status = linear_init(l, tensor, bias, n_in, n_out, t->err);
     return status == TACIT_OK ? status : tacit_fail_context(t->err, "%s", gguf_name(t->file));
 }
@@ -366,16 +273,17 @@ static tacit_status load_layer(text_loader *t, size_t i)
     for (int which = 0; which < TEXT_LINEARS; which++) {
         const float *bias;
         snprintf(name, sizeof name, "blk.%zu.%s.bias", i, linear_name[which]);
-        TACIT_TRY(own_vector(t, name, shape[which][1], false, &bias), done);
+        TACIT_TRY(text_own_vector(t, name, shape[which][1], t->arch->bias[which], &bias), done);
         snprintf(name, sizeof name, "blk.%zu.%s.weight", i, linear_name[which]);
         TACIT_TRY(
             load_linear(t, &layer->linear[which], name, bias, shape[which][0], shape[which][1]),
             done);
     }
-    snprintf(name, sizeof name, "blk.%zu.attn_norm.weight", i);
-    TACIT_TRY(own_vector(t, name, d, true, &layer->attn_norm), done);
-    snprintf(name, sizeof name, "blk.%zu.ffn_norm.weight", i);
-    TACIT_TRY(own_vector(t, name, d, true, &layer->ffn_norm), done);
+    for (int which = 0; which < TEXT_NORMS; which++) {
+        size_t size = text_norm_size(m, (text_norm)which);
+        snprintf(name, sizeof name, "blk.%zu.%s.weight", i, norm_name[which]);
+        TACIT_TRY(text_own_vector(t, name, size, t->arch->norm[which], &layer->norm[which]), done);
+    }
 done:
     return status;
 }
@@ -383,24 +291,24 @@ done:
 /* The rows of the embedding are the vocabulary; the keys that also say its size must agree. */
 static tacit_status read_vocab(text_loader *t)
 {
-    const gguf_tensor *embedding = take_tensor(t, "token_embd.weight");
+    const gguf_tensor *embedding = text_take_tensor(t, "token_embd.weight");
     if (!embedding)
-        return missing(t, "token_embd.weight");
+        return text_missing(t, "token_embd.weight");
     if (embedding->rows < 1 || embedding->rows > MAX_VOCAB)
         return tacit_fail(t->err, TACIT_BAD_INPUT,
                           "%s: token_embd.weight has %" PRIu64 " rows: expected 1 to %u",
                           gguf_name(t->file), embedding->rows, MAX_VOCAB);
     t->m->vocab = (size_t)embedding->rows;
     size_t said, tokens = t->m->vocab;
-    tacit_status status = get_optional_size(t, PREFIX "vocab_size", MAX_VOCAB, t->m->vocab, &said);
+    tacit_status status = text_get_optional_size(t, "vocab_size", MAX_VOCAB, t->m->vocab, &said);
     if (status == TACIT_OK && gguf_has_key(t->file, "tokenizer.ggml.tokens"))
         status = gguf_get_array(t->file, "tokenizer.ggml.tokens", GGUF_STRING, &tokens, t->err);
     if (status == TACIT_OK && (said != t->m->vocab || tokens != t->m->vocab))
-        return tacit_fail(t->err, TACIT_BAD_INPUT,
-                          "%s: token_embd.weight has %zu rows, " PREFIX
-                          "vocab_size says %zu and the tokenizer has %zu tokens: expected one "
-                          "number",
-                          gguf_name(t->file), t->m->vocab, said, tokens);
+        return tacit_fail(
+            t->err, TACIT_BAD_INPUT,
+            "%s: token_embd.weight has %zu rows, %s says %zu and the tokenizer has %zu "
+            "tokens: expected one number",
+            gguf_name(t->file), t->m->vocab, text_key(t, "vocab_size"), said, tokens);
     return status;
 }
 
@@ -416,36 +324,13 @@ static tacit_status load_tensors(text_loader *t)
     TACIT_TRY(load_linear(t, &m->output, m->tied ? "token_embd.weight" : "output.weight", NULL,
                           m->embedding, m->vocab),
               done);
-    TACIT_TRY(own_vector(t, "output_norm.weight", m->embedding, true, &m->output_norm), done);
+    TACIT_TRY(
+        text_own_vector(t, "output_norm.weight", m->embedding, TEXT_REQUIRED, &m->output_norm),
+        done);
     for (size_t i = 0; i < m->n_layers; i++)
         TACIT_TRY(load_layer(t, i), done);
 done:
     return status;
-}
-
-static bool was_taken(const text_loader *t, const gguf_tensor *tensor)
-{
-    for (size_t i = 0; i < t->n_taken; i++)
-        if (t->taken[i] == tensor)
-            return true;
-    return false;
-}
-
-/* A tensor this forward does not know (a norm of q, an expert) would silently change answers. */
-static tacit_status check_all_taken(text_loader *t)
-{
-    size_t n = gguf_tensor_count(t->file);
-    if (t->n_taken == n)
-        return TACIT_OK;
-    for (size_t i = 0; i < n; i++) {
-        const gguf_tensor *tensor = gguf_tensor_at(t->file, i);
-        if (!was_taken(t, tensor))
-            return tacit_fail(t->err, TACIT_BAD_INPUT,
-                              "%s: tensor %s has no place in the llama architecture; the file is "
-                              "of another model",
-                              gguf_name(t->file), tensor->name);
-    }
-    return TACIT_OK;
 }
 
 static size_t count_values(const tacit_text_model *m)
@@ -471,16 +356,16 @@ static tacit_status cache_if_tiny(tacit_text_model *m)
 tacit_status text_model_load(tacit_text_model *out, const gguf_file *file, tacit_error *err)
 {
     tacit_status status;
-    *out = (tacit_text_model){.architecture = "llama"};
+    *out = (tacit_text_model){0};
     text_loader t = {.m = out, .file = file, .err = err};
     t.taken = calloc(gguf_tensor_count(file) + 1, sizeof *t.taken);
     if (!t.taken)
         return tacit_fail(err, TACIT_NO_MEMORY, "no memory to load %s", gguf_name(file));
-    TACIT_TRY(check_architecture(&t), done);
+    TACIT_TRY(find_architecture(&t), done);
     TACIT_TRY(read_numbers(&t), done);
-    TACIT_TRY(read_rope(&t), done);
+    TACIT_TRY(text_read_rope(&t), done);
     TACIT_TRY(load_tensors(&t), done);
-    TACIT_TRY(check_all_taken(&t), done);
+    TACIT_TRY(text_check_all_taken(&t), done);
     TACIT_TRY(cache_if_tiny(out), done);
 done:
     free(t.taken);
@@ -499,7 +384,7 @@ void text_model_unload(tacit_text_model *m)
         free(m->owned[i]);
     free(m->owned);
     free(m->layer);
-    free(m->rope_frequency);
+    free((void *)(uintptr_t)m->rope.frequency);
     memset(m, 0, sizeof *m);
 }
 

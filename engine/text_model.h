@@ -1,9 +1,11 @@
-/* The text model of a GGUF file: "llama" architecture, every key and shape checked at loading.
+/* The text model of a GGUF file, every key and shape checked at loading.
  *
  * The structure is plain on purpose: training copies it and points linears and norms at its own
  * values. Heads, key-value heads and feed-forward width are per layer. Immutable after loading and
- * shared by contexts and threads. Per layer (Touvron et al. 2023):
- *   h = rms_norm(x, attn_norm); q, k, v = linear(h); rope(q), rope(k)
+ * shared by contexts and threads. What architectures differ in are fields: biases, norms that may
+ * be NULL, the form of the rotation (text_arch.h). Per layer (Touvron et al. 2023):
+ *   h = rms_norm(x, attn_norm); q, k, v = linear(h)
+ *   with q_norm and k_norm: each head of q = rms_norm(head, q_norm), likewise k; rope(q), rope(k)
  *   x += o(attention(q, k, v)): head i of q reads head i / (n_heads / n_kv_heads) of k and v,
  *        scores / sqrt(head_dim), a row sees the rows before it and itself
  *   x += down(silu(gate(h2)) * up(h2)), h2 = rms_norm(x, ffn_norm)
@@ -13,6 +15,7 @@
 
 #include "engine/gguf.h"
 #include "engine/linear.h"
+#include "engine/ops.h"
 
 /* The linears of a layer, in the order of computation. */
 typedef enum text_linear {
@@ -32,22 +35,36 @@ const char *text_linear_name(text_linear which);
 /* TEXT_LINEARS when there is none of that name. */
 text_linear text_linear_find(const char *name);
 
+/* The norms of a layer; Q and K: of every head, shared by the heads. */
+typedef enum text_norm {
+    TEXT_ATTN_NORM,
+    TEXT_FFN_NORM,
+    TEXT_Q_NORM,
+    TEXT_K_NORM,
+    TEXT_NORMS
+} text_norm;
+
+/* "attn_norm", "ffn_norm", "attn_q_norm", "attn_k_norm": the middle part of GGUF tensor names. */
+const char *text_norm_name(text_norm which);
+/* TEXT_NORMS when there is none of that name. */
+text_norm text_norm_find(const char *name);
+
 typedef struct tacit_text_layer {
     size_t n_heads, n_kv_heads, n_ff;
-    const float *attn_norm; /* [embedding] */
-    const float *ffn_norm;  /* [embedding] */
+    /* ATTN and FFN [embedding]; Q and K [head_dim], or NULL where the model has none. */
+    const float *norm[TEXT_NORMS];
     /* Q [embedding -> n_heads * head_dim], K and V [embedding -> n_kv_heads * head_dim],
      * O [n_heads * head_dim -> embedding], GATE and UP [embedding -> n_ff], DOWN back. */
     tacit_linear linear[TEXT_LINEARS];
 } tacit_text_layer;
 
 typedef struct tacit_text_model {
-    const char *architecture; /* "llama" */
+    const char *architecture; /* "llama": what the file says */
     size_t embedding, vocab, n_layers, context_length;
     size_t head_dim;
     size_t max_heads, max_kv_heads, max_ff; /* over the layers: for planning memory */
     float rms_eps;
-    double *rope_frequency;       /* [head_dim / 2], radians per position, all scaling applied */
+    ops_rope rope;                /* all scaling applied; its frequencies are the model's */
     tacit_linear token_embedding; /* [vocab, embedding]: rows by linear_row */
     tacit_linear output;          /* [vocab, embedding]; the embedding's weight when tied */
     bool tied;
@@ -59,13 +76,19 @@ typedef struct tacit_text_model {
 
 /* `file` must outlive the model. Refuses (TACIT_BAD_INPUT) other architectures by name, missing
  * keys, numbers that do not fit together (heads do not divide, rope dimension other than the head,
- * ...) and every tensor of another shape, naming tensor, expected and found. Models of at most
- * TEXT_CACHE_VALUES weights keep fp32 copies (linear_cache). */
+ * ...), keys that would change the answers (experts, a window of attention, ...), every tensor of
+ * another shape, naming tensor, expected and found, and every tensor that has no place. Models of
+ * at most TEXT_CACHE_VALUES weights keep fp32 copies (linear_cache). */
 tacit_status text_model_load(tacit_text_model *out, const gguf_file *file,
                              tacit_error *err) TACIT_MUST_CHECK;
 void text_model_unload(tacit_text_model *m);
 
 #define TEXT_CACHE_VALUES (4u << 20)
+
+/* Values of one of the norms: embedding or head_dim. */
+size_t text_norm_size(const tacit_text_model *m, text_norm which);
+/* Whether any layer normalises the heads of q or k. */
+bool text_has_head_norms(const tacit_text_model *m);
 
 /* The low-rank pairs of an adapter: pair[layer * TEXT_LINEARS + which], rank 0 where the adapter
  * has none. What a context binds and the trainer builds over its flat vector. */

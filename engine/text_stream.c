@@ -58,7 +58,9 @@ static tacit_status put_byte(text_stream *s, uint8_t byte, tacit_buffer *out)
 tacit_status text_stream_put(text_stream *s, const uint8_t *data, size_t n, tacit_buffer *out)
 {
     tacit_status status = TACIT_OK;
-    for (size_t i = 0; i < n && status == TACIT_OK; i++)
+    size_t dropped = s->drop_space && n > 0 && data[0] == ' ';
+    s->drop_space &= n == 0;
+    for (size_t i = dropped; i < n && status == TACIT_OK; i++)
         status = put_byte(s, data[i], out);
     return status;
 }

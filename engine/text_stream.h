@@ -6,6 +6,7 @@
 #include "common/bytes.h"
 
 typedef struct text_stream {
+    bool drop_space; /* a space that comes first was put there by the tokenizer: it is left out */
     uint8_t held[4]; /* the beginning of a character */
     size_t n_held;
 } text_stream;

@@ -38,6 +38,7 @@ struct text_train {
     size_t *visible; /* top layer: keys that a predicting row sees */
     /* Of the example at hand: */
     float *d_act, *d_attended, *d_k, *d_v, *d_h, *d_queries;
+    float *heads_q, *heads_k; /* q and k normed by head and turned; NULL without such norms */
     float *logits, *slice, *scratch;
     double *dx_sum;
     float *expanded; /* the layer at hand, dequantized */
@@ -172,6 +173,10 @@ static void take_all(train_cursor *c, text_train *t)
     t->d_attended = take(c, rows * q);
     t->d_k = take(c, rows * kv);
     t->d_v = take(c, rows * kv);
+    if (text_has_head_norms(m)) {
+        t->heads_q = take(c, rows * q);
+        t->heads_k = take(c, rows * kv);
+    }
     t->d_h = take(c, rows * width);
     t->d_queries = take(c, rows * width);
     t->rope = take(c, rows * m->head_dim);
@@ -365,10 +370,48 @@ static void prepare_rows(text_train *t, const layer_visit *v, example_view *e)
 {
     const tacit_text_model *m = t->model;
     (void)v;
-    ops_rope_table(e->rope, e->rows->position, m->rope_frequency, e->n, m->head_dim);
+    ops_rope_table(e->rope, &m->rope, e->rows->position, e->n);
     gather_rows(e->rope_queries, e->rope, e->rows->predictor, e->rows->n_predicted, m->head_dim);
     for (size_t i = 0; i < e->rows->n_predicted; i++)
         e->visible[i] = e->rows->predictor[i] + 1;
+}
+
+/* What the attention reads. */
+typedef struct attention_input {
+    const float *q, *k;
+} attention_input;
+
+/* x [rows, heads, head_dim] normed by head into `to`, and turned there. */
+static float *norm_heads(const text_train *t, float *to, const float *x, const float *w,
+                         size_t rows, size_t heads, const float *rope)
+{
+    const tacit_text_model *m = t->model;
+    ops_rms_norm_forward(to, x, w, rows * heads, m->head_dim, m->rms_eps);
+    ops_rope_forward(to, rope, &m->rope, rows, heads, heads * m->head_dim);
+    return to;
+}
+
+/* Turns q and k: in place, unless their heads are normed. The backward of a norm reads its input,
+ * so q and k stay what the linears gave and are normed and turned beside them, here (`forward`) and
+ * again in the backward. */
+static attention_input turn_heads(text_train *t, const layer_visit *v, example_view *e,
+                                  bool forward)
+{
+    const tacit_text_layer *l = v->layer;
+    const ops_rope *rope = &t->model->rope;
+    const float *w[2] = {l->norm[TEXT_Q_NORM], l->norm[TEXT_K_NORM]};
+    const float *of_q = v->top ? e->rope_queries : e->rope;
+    train_acts *a = &e->acts;
+    attention_input in = {.q = a->q, .k = a->k};
+    if (w[0])
+        in.q = norm_heads(t, t->heads_q, a->q, w[0], e->m, l->n_heads, of_q);
+    else if (forward)
+        ops_rope_forward(a->q, of_q, rope, e->m, l->n_heads, l->n_heads * rope->head_dim);
+    if (w[1])
+        in.k = norm_heads(t, t->heads_k, a->k, w[1], e->n, l->n_kv_heads, e->rope);
+    else if (forward)
+        ops_rope_forward(a->k, e->rope, rope, e->n, l->n_kv_heads, l->n_kv_heads * rope->head_dim);
+    return in;
 }
 
 /* mid = x + o(attention(q, k, v)) */
@@ -379,7 +422,7 @@ static void forward_attention(text_train *t, const layer_visit *v, example_view 
     train_acts *a = &e->acts;
     size_t width = m->embedding;
     const float *queries = a->h;
-    ops_rms_norm_forward(a->h, e->x, l->attn_norm, e->n, width, m->rms_eps);
+    ops_rms_norm_forward(a->h, e->x, l->norm[TEXT_ATTN_NORM], e->n, width, m->rms_eps);
     if (v->top) {
         gather_rows(e->queries, a->h, e->rows->predictor, e->m, width);
         queries = e->queries;
@@ -387,11 +430,9 @@ static void forward_attention(text_train *t, const layer_visit *v, example_view 
     apply(t, v, TEXT_Q, a->q, queries, e->m);
     apply(t, v, TEXT_K, a->k, a->h, e->n);
     apply(t, v, TEXT_V, a->v, a->h, e->n);
-    ops_rope_forward(a->q, v->top ? e->rope_queries : e->rope, e->m, l->n_heads, m->head_dim,
-                     l->n_heads * m->head_dim);
-    ops_rope_forward(a->k, e->rope, e->n, l->n_kv_heads, m->head_dim, l->n_kv_heads * m->head_dim);
+    attention_input in = turn_heads(t, v, e, true);
     text_attention s = attention_of(t, v, e);
-    text_attention_forward(t->pool, &s, a->attended, a->q, a->k, a->v, t->scratch);
+    text_attention_forward(t->pool, &s, a->attended, in.q, in.k, a->v, t->scratch);
     apply(t, v, TEXT_O, a->mid, a->attended, e->m);
     for (size_t i = 0; i < e->m; i++)
         ops_add(a->mid + i * width, e->x + (v->top ? e->rows->predictor[i] : i) * width, width);
@@ -402,7 +443,7 @@ static void forward_acts(text_train *t, const layer_visit *v, example_view *e)
 {
     train_acts *a = &e->acts;
     forward_attention(t, v, e);
-    ops_rms_norm_forward(a->h2, a->mid, v->layer->ffn_norm, e->m, t->model->embedding,
+    ops_rms_norm_forward(a->h2, a->mid, v->layer->norm[TEXT_FFN_NORM], e->m, t->model->embedding,
                          t->model->rms_eps);
     apply(t, v, TEXT_GATE, a->gate, a->h2, e->m);
     apply(t, v, TEXT_UP, a->up, a->h2, e->m);
@@ -551,27 +592,45 @@ static void backward_feed(text_train *t, const layer_visit *v, example_view *e)
     ops_swiglu_backward(a->gate, a->up, t->d_act, a->gate, a->up, e->m * v->layer->n_ff);
     weight_gradients(t, v, TEXT_GATE, grad, a->gate, a->h2, e->m);
     weight_gradients(t, v, TEXT_UP, grad, a->up, a->h2, e->m);
-    if (!p->need_mid && p->ffn_norm == TRAIN_FROZEN)
+    if (!p->need_mid && p->norm[TEXT_FFN_NORM] == TRAIN_FROZEN)
         return;
     input_gradient(t, v, TEXT_GATE, t->d_h, a->gate, e->m, false);
     input_gradient(t, v, TEXT_UP, t->d_h, a->up, e->m, true);
-    ops_rms_norm_backward(e->dy, slot(grad, p->ffn_norm), t->d_h, a->mid, v->layer->ffn_norm, e->m,
-                          t->model->embedding, t->model->rms_eps);
+    ops_rms_norm_backward(e->dy, slot(grad, p->norm[TEXT_FFN_NORM]), t->d_h, a->mid,
+                          v->layer->norm[TEXT_FFN_NORM], e->m, t->model->embedding,
+                          t->model->rms_eps);
 }
 
-/* t->d_attended, d_k, d_v: gradients of q, k and v before their rotation. */
+/* d [rows, heads, head_dim]: from the gradient of turned heads to that of what the linear gave, by
+ * way of `work`, of the same size. */
+static void backward_heads(text_train *t, const layer_visit *v, example_view *e, text_norm which,
+                           float *d, float *work)
+{
+    const tacit_text_model *m = t->model;
+    bool is_q = which == TEXT_Q_NORM;
+    size_t rows = is_q ? e->m : e->n, heads = is_q ? v->layer->n_heads : v->layer->n_kv_heads;
+    size_t n = rows * heads * m->head_dim;
+    const float *w = v->layer->norm[which], *x = is_q ? e->acts.q : e->acts.k;
+    ops_rope_backward(d, is_q && v->top ? e->rope_queries : e->rope, &m->rope, rows, heads,
+                      heads * m->head_dim);
+    if (!w)
+        return;
+    memset(work, 0, n * sizeof *work);
+    ops_rms_norm_backward(work, slot(e->rows->grad, v->plan->norm[which]), d, x, w, rows * heads,
+                          m->head_dim, m->rms_eps);
+    memcpy(d, work, n * sizeof *d);
+}
+
+/* t->d_attended, d_k, d_v: gradients of what the linears of q, k and v gave. */
 static void backward_attention(text_train *t, const layer_visit *v, example_view *e)
 {
-    const tacit_text_layer *l = v->layer;
-    train_acts *a = &e->acts;
-    size_t dim = t->model->head_dim;
     text_attention s = attention_of(t, v, e);
+    attention_input in = turn_heads(t, v, e, false);
     input_gradient(t, v, TEXT_O, t->d_attended, e->dy, e->m, false);
-    text_attention_backward(t->pool, &s, t->d_attended, t->d_k, t->d_v, t->d_attended, a->q, a->k,
-                            a->v, t->scratch);
-    ops_rope_backward(t->d_attended, v->top ? e->rope_queries : e->rope, e->m, l->n_heads, dim,
-                      l->n_heads * dim);
-    ops_rope_backward(t->d_k, e->rope, e->n, l->n_kv_heads, dim, l->n_kv_heads * dim);
+    text_attention_backward(t->pool, &s, t->d_attended, t->d_k, t->d_v, t->d_attended, in.q, in.k,
+                            e->acts.v, t->scratch);
+    backward_heads(t, v, e, TEXT_Q_NORM, t->d_attended, t->heads_q);
+    backward_heads(t, v, e, TEXT_K_NORM, t->d_k, t->heads_k);
 }
 
 /* t->d_h: the gradient of the normed input of q, k and v. */
@@ -612,8 +671,8 @@ static void backward_layer(text_train *t, const layer_visit *v, example_view *e)
         memset(e->dx, 0, e->n * width * sizeof *e->dx);
         scatter_rows(e->dx, e->dy, e->rows->predictor, e->m, width);
     }
-    ops_rms_norm_backward(e->dx, slot(grad, p->attn_norm), t->d_h, e->x, v->layer->attn_norm, e->n,
-                          width, t->model->rms_eps);
+    ops_rms_norm_backward(e->dx, slot(grad, p->norm[TEXT_ATTN_NORM]), t->d_h, e->x,
+                          v->layer->norm[TEXT_ATTN_NORM], e->n, width, t->model->rms_eps);
 }
 
 /* Without `keep` the activations of the top layer are still those of the forward; the others are

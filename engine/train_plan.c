@@ -15,7 +15,8 @@ tacit_status train_plan_new(train_plan *p, const tacit_text_model *model, tacit_
                           model->n_layers);
     for (size_t i = 0; i < model->n_layers; i++) {
         train_layer *l = &p->layer[i];
-        l->attn_norm = l->ffn_norm = TRAIN_FROZEN;
+        for (int k = 0; k < TEXT_NORMS; k++)
+            l->norm[k] = TRAIN_FROZEN;
         for (int k = 0; k < TEXT_LINEARS; k++)
             l->weight[k] = l->bias[k] = l->a[k] = l->b[k] = TRAIN_FROZEN;
     }
@@ -44,14 +45,13 @@ static void bind_layer_entry(train_layer *l, const char *rest, size_t offset)
 {
     char part[32];
     const char *dot = strchr(rest, '.');
-    if (strcmp(rest, "attn_norm.weight") == 0)
-        l->attn_norm = offset;
-    else if (strcmp(rest, "ffn_norm.weight") == 0)
-        l->ffn_norm = offset;
     if (!dot || (size_t)(dot - rest) >= sizeof part)
         return;
     memcpy(part, rest, (size_t)(dot - rest));
     part[dot - rest] = '\0';
+    text_norm norm = text_norm_find(part);
+    if (norm != TEXT_NORMS && strcmp(dot, ".weight") == 0)
+        l->norm[norm] = offset;
     text_linear which = text_linear_find(part);
     if (which == TEXT_LINEARS)
         return;
@@ -124,7 +124,9 @@ static bool is_trained(const train_layer *l, text_linear which)
 
 static bool any_trained(const train_layer *l)
 {
-    bool any = l->attn_norm != TRAIN_FROZEN || l->ffn_norm != TRAIN_FROZEN;
+    bool any = false;
+    for (int i = 0; i < TEXT_NORMS; i++)
+        any = any || l->norm[i] != TRAIN_FROZEN;
     for (int i = 0; i < TEXT_LINEARS; i++)
         any = any || is_trained(l, (text_linear)i);
     return any;
@@ -139,11 +141,12 @@ void train_plan_close(train_plan *p)
     for (size_t i = first; i < n; i++) {
         train_layer *l = &p->layer[i];
         l->need_input = i > first || p->input_gradient;
-        l->need_h = l->need_input || l->attn_norm != TRAIN_FROZEN;
-        l->need_qkv =
-            l->need_h || is_trained(l, TEXT_Q) || is_trained(l, TEXT_K) || is_trained(l, TEXT_V);
+        l->need_h = l->need_input || l->norm[TEXT_ATTN_NORM] != TRAIN_FROZEN;
+        l->need_qkv = l->need_h || is_trained(l, TEXT_Q) || is_trained(l, TEXT_K) ||
+                      is_trained(l, TEXT_V) || l->norm[TEXT_Q_NORM] != TRAIN_FROZEN ||
+                      l->norm[TEXT_K_NORM] != TRAIN_FROZEN;
         l->need_mid = l->need_qkv || is_trained(l, TEXT_O);
-        l->need_act = l->need_mid || l->ffn_norm != TRAIN_FROZEN || is_trained(l, TEXT_GATE) ||
-                      is_trained(l, TEXT_UP);
+        l->need_act = l->need_mid || l->norm[TEXT_FFN_NORM] != TRAIN_FROZEN ||
+                      is_trained(l, TEXT_GATE) || is_trained(l, TEXT_UP);
     }
 }

@@ -9,7 +9,7 @@
 #define TRAIN_FROZEN SIZE_MAX /* an offset: this tensor has no gradient */
 
 typedef struct train_layer {
-    size_t attn_norm, ffn_norm; /* offsets in the flat vector, or TRAIN_FROZEN */
+    size_t norm[TEXT_NORMS]; /* offsets in the flat vector, or TRAIN_FROZEN */
     size_t weight[TEXT_LINEARS], bias[TEXT_LINEARS];
     size_t a[TEXT_LINEARS], b[TEXT_LINEARS];
     /* Which gradients of activations the layer's backward computes. */

@@ -71,10 +71,10 @@ static void bind_layer(tacit_text_layer *l, size_t index, const tacit_layout *la
                        const float *values)
 {
     char name[64];
-    snprintf(name, sizeof name, "blk.%zu.attn_norm.weight", index);
-    l->attn_norm = value_of(layout, values, name);
-    snprintf(name, sizeof name, "blk.%zu.ffn_norm.weight", index);
-    l->ffn_norm = value_of(layout, values, name);
+    for (int i = 0; i < TEXT_NORMS; i++) {
+        snprintf(name, sizeof name, "blk.%zu.%s.weight", index, text_norm_name((text_norm)i));
+        l->norm[i] = value_of(layout, values, name);
+    }
     for (int i = 0; i < TEXT_LINEARS; i++) {
         const char *which = text_linear_name((text_linear)i);
         tacit_linear *linear = &l->linear[i];

@@ -1,10 +1,10 @@
 #include "engine/types.h"
 
-#include <math.h>
-#include <string.h>
+#include "engine/types_parts.h"
 
-/* One block of 32 values: f16 scales first, then the quanta (layouts of the ggml project). */
-enum { BLOCK = 32, HALF_BLOCK = BLOCK / 2 };
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
 
 float tacit_f16_to_f32(uint16_t h)
 {
@@ -64,40 +64,46 @@ uint16_t tacit_f32_to_bf16(float f)
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-static float load_f16(const uint8_t *from)
-{
-    return tacit_f16_to_f32((uint16_t)(from[0] | from[1] << 8));
-}
-
-static void store_f16(uint8_t *to, float f)
-{
-    uint16_t h = tacit_f32_to_f16(f);
-    to[0] = (uint8_t)h;
-    to[1] = (uint8_t)(h >> 8);
-}
-
+/* Files are little-endian, whatever the machine is. */
 static void f32_copy_out(float *out, const void *in, size_t n)
 {
-    memcpy(out, in, n * sizeof *out);
+    const uint8_t *from = in;
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    memcpy(out, from, n * sizeof *out);
+#else
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits = tacit_load_u32(from + 4 * i);
+        memcpy(out + i, &bits, sizeof bits);
+    }
+#endif
 }
 
 static void f32_copy_in(void *out, const float *in, size_t n)
 {
-    memcpy(out, in, n * sizeof *in);
+    uint8_t *to = out;
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    memcpy(to, in, n * sizeof *in);
+#else
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, in + i, sizeof bits);
+        tacit_store_u32(to + 4 * i, bits);
+    }
+#endif
 }
 
 static void f16_to_f32(float *out, const void *in, size_t n)
 {
     const uint8_t *from = in;
     for (size_t i = 0; i < n; i++)
-        out[i] = load_f16(from + 2 * i);
+        out[i] = types_load_f16(from + 2 * i);
 }
 
 static void f16_from_f32(void *out, const float *in, size_t n)
 {
     uint8_t *to = out;
     for (size_t i = 0; i < n; i++)
-        store_f16(to + 2 * i, in[i]);
+        types_store_f16(to + 2 * i, in[i]);
 }
 
 static void bf16_to_f32(float *out, const void *in, size_t n)
@@ -117,130 +123,42 @@ static void bf16_from_f32(void *out, const float *in, size_t n)
     }
 }
 
-/* q8_0: f16 d, 32 signed bytes; value = q * d. */
-static void q8_0_to_f32(float *out, const void *in, size_t n)
+static float root_mean_square(const float *x, size_t n)
 {
-    const uint8_t *block = in;
-    for (size_t i = 0; i < n; i += BLOCK, block += 2 + BLOCK) {
-        float d = load_f16(block);
-        for (size_t j = 0; j < BLOCK; j++)
-            out[i + j] = (float)(int8_t)block[2 + j] * d;
+    double sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += (double)x[i] * (double)x[i];
+    return (float)sqrt(sum / (double)n);
+}
+
+void types_take(float *x, float *w, const float *in, const float *importance, size_t n)
+{
+    float sum = 0;
+    for (size_t i = 0; i < n; i++) {
+        float v = in[i] > 65504 ? 65504 : in[i] < -65504 ? -65504 : in[i];
+        x[i] = v == v ? v : 0;
     }
-}
-
-/* Rounds half away from zero within [-limit, limit]; NaN becomes 0. */
-static int round_within(float v, float limit)
-{
-    if (!(v > -limit))
-        return isnan(v) ? 0 : (int)-limit;
-    return v < limit ? (int)roundf(v) : (int)limit;
-}
-
-/* The inverse of a scale as the ecosystem takes it: of the fp32 scale, before it becomes f16. */
-static float inverse_or_zero(float d)
-{
-    return d != 0 ? 1.0f / d : 0;
-}
-
-static void q8_0_from_f32(void *out, const float *in, size_t n)
-{
-    uint8_t *block = out;
-    for (size_t i = 0; i < n; i += BLOCK, block += 2 + BLOCK) {
-        float largest = 0;
-        for (size_t j = 0; j < BLOCK; j++)
-            largest = fmaxf(largest, fabsf(in[i + j]));
-        float d = largest / 127, inverse = inverse_or_zero(d);
-        store_f16(block, d);
-        for (size_t j = 0; j < BLOCK; j++)
-            block[2 + j] = (uint8_t)round_within(in[i + j] * inverse, 127);
+    float usual = importance ? 0 : root_mean_square(x, n);
+    for (size_t i = 0; i < n; i++) {
+        w[i] = importance ? importance[i] : usual + fabsf(x[i]);
+        sum += w[i];
     }
-}
-
-/* q4_0 and q4_1: byte j of a block holds value j in its low nibble, value j + 16 in its high one.
- */
-static void unpack_nibbles(float *out, const uint8_t *quanta, float d, float add)
-{
-    for (size_t j = 0; j < HALF_BLOCK; j++) {
-        out[j] = (float)(quanta[j] & 15) * d + add;
-        out[j + HALF_BLOCK] = (float)(quanta[j] >> 4) * d + add;
-    }
-}
-
-/* Truncates into [0, 15]; NaN becomes 0. */
-static unsigned nibble_of(float v)
-{
-    if (!(v > 0))
-        return 0;
-    return v < 15 ? (unsigned)v : 15;
-}
-
-static void pack_nibbles(uint8_t *quanta, const float *in, float from, float inverse, float offset)
-{
-    for (size_t j = 0; j < HALF_BLOCK; j++) {
-        unsigned low = nibble_of((in[j] - from) * inverse + offset);
-        unsigned high = nibble_of((in[j + HALF_BLOCK] - from) * inverse + offset);
-        quanta[j] = (uint8_t)(low | high << 4);
-    }
-}
-
-/* q4_0: f16 d, 16 bytes; value = (q - 8) * d, exact in fp32 whatever the order. */
-static void q4_0_to_f32(float *out, const void *in, size_t n)
-{
-    const uint8_t *block = in;
-    for (size_t i = 0; i < n; i += BLOCK, block += 2 + HALF_BLOCK) {
-        float d = load_f16(block);
-        for (size_t j = 0; j < HALF_BLOCK; j++) {
-            out[i + j] = (float)((block[2 + j] & 15) - 8) * d;
-            out[i + j + HALF_BLOCK] = (float)((block[2 + j] >> 4) - 8) * d;
-        }
-    }
-}
-
-static void q4_0_from_f32(void *out, const float *in, size_t n)
-{
-    uint8_t *block = out;
-    for (size_t i = 0; i < n; i += BLOCK, block += 2 + HALF_BLOCK) {
-        float largest = 0; /* the value of largest magnitude, with its sign: it becomes q = 0 */
-        for (size_t j = 0; j < BLOCK; j++)
-            if (fabsf(in[i + j]) > fabsf(largest))
-                largest = in[i + j];
-        float d = largest / -8;
-        store_f16(block, d);
-        pack_nibbles(block + 2, in + i, 0, inverse_or_zero(d), 8.5f);
-    }
-}
-
-/* q4_1: f16 d, f16 m, 16 bytes; value = q * d + m. */
-static void q4_1_to_f32(float *out, const void *in, size_t n)
-{
-    const uint8_t *block = in;
-    for (size_t i = 0; i < n; i += BLOCK, block += 4 + HALF_BLOCK)
-        unpack_nibbles(out + i, block + 4, load_f16(block), load_f16(block + 2));
-}
-
-static void q4_1_from_f32(void *out, const float *in, size_t n)
-{
-    uint8_t *block = out;
-    for (size_t i = 0; i < n; i += BLOCK, block += 4 + HALF_BLOCK) {
-        float least = in[i], most = in[i];
-        for (size_t j = 1; j < BLOCK; j++) {
-            least = fminf(least, in[i + j]);
-            most = fmaxf(most, in[i + j]);
-        }
-        float d = (most - least) / 15;
-        store_f16(block, d);
-        store_f16(block + 2, least);
-        pack_nibbles(block + 4, in + i, least, inverse_or_zero(d), 0.5f);
-    }
+    for (size_t i = 0; i < n; i++)
+        w[i] = sum > 0 ? w[i] * ((float)n / sum) : 1;
 }
 
 static const tacit_type_traits supported[] = {
-    {TACIT_TYPE_F32, "f32", 0, 1, 4, f32_copy_out, f32_copy_in},
-    {TACIT_TYPE_F16, "f16", 1, 1, 2, f16_to_f32, f16_from_f32},
-    {TACIT_TYPE_BF16, "bf16", 32, 1, 2, bf16_to_f32, bf16_from_f32},
-    {TACIT_TYPE_Q8_0, "q8_0", 7, BLOCK, 2 + BLOCK, q8_0_to_f32, q8_0_from_f32},
-    {TACIT_TYPE_Q4_0, "q4_0", 2, BLOCK, 2 + HALF_BLOCK, q4_0_to_f32, q4_0_from_f32},
-    {TACIT_TYPE_Q4_1, "q4_1", 3, BLOCK, 4 + HALF_BLOCK, q4_1_to_f32, q4_1_from_f32},
+    {TACIT_TYPE_F32, "f32", 0, 1, 4, f32_copy_out, f32_copy_in, NULL},
+    {TACIT_TYPE_F16, "f16", 1, 1, 2, f16_to_f32, f16_from_f32, NULL},
+    {TACIT_TYPE_BF16, "bf16", 32, 1, 2, bf16_to_f32, bf16_from_f32, NULL},
+    {TACIT_TYPE_Q8_0, "q8_0", 7, 32, 34, q8_0_to_f32, q8_0_from_f32, NULL},
+    {TACIT_TYPE_Q6_K, "q6_k", 18, 256, 210, q6_k_to_f32, q6_k_from_f32, q6_k_fit},
+    {TACIT_TYPE_Q5_K, "q5_k", 16, 256, 176, q5_k_to_f32, q5_k_from_f32, q5_k_fit},
+    {TACIT_TYPE_Q5_1, "q5_1", 9, 32, 24, q5_1_to_f32, q5_1_from_f32, q5_1_fit},
+    {TACIT_TYPE_Q5_0, "q5_0", 8, 32, 22, q5_0_to_f32, q5_0_from_f32, q5_0_fit},
+    {TACIT_TYPE_Q4_K, "q4_k", 14, 256, 144, q4_k_to_f32, q4_k_from_f32, q4_k_fit},
+    {TACIT_TYPE_Q4_1, "q4_1", 3, 32, 20, q4_1_to_f32, q4_1_from_f32, q4_1_fit},
+    {TACIT_TYPE_Q4_0, "q4_0", 2, 32, 18, q4_0_to_f32, q4_0_from_f32, q4_0_fit},
 };
 
 /* Every type number of the format with a known size; a file may list them all. */
@@ -263,6 +181,21 @@ static const struct ggml_type {
 };
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
+
+const tacit_type_traits *tacit_type_at(size_t i)
+{
+    return i < COUNT(supported) ? &supported[i] : NULL;
+}
+
+const char *tacit_type_list(char *out, size_t size)
+{
+    size_t at = 0;
+    for (size_t i = 0; i < COUNT(supported) && at < size; i++) {
+        const char *before = i == 0 ? "" : i + 1 < COUNT(supported) ? ", " : " or ";
+        at += (size_t)snprintf(out + at, size - at, "%s%s", before, supported[i].name);
+    }
+    return out;
+}
 
 const tacit_type_traits *tacit_type_find(uint32_t ggml_type)
 {

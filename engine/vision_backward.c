@@ -1,7 +1,7 @@
 #include "engine/matrix.h"
 #include "engine/matrix_block.h"
 #include "engine/ops.h"
-#include "engine/vision_parts.h"
+#include "engine/vision_projector.h"
 
 #include <math.h>
 #include <string.h>
@@ -14,7 +14,7 @@ typedef struct backward {
 
 static size_t plane(const backward *w)
 {
-    return (size_t)w->p->v->shape.patches * w->p->v->shape.width;
+    return (size_t)w->p->v->shape.tokens * w->p->v->shape.width;
 }
 
 /* The gradients of one linear of a block: dx is written, or added to. */
@@ -22,7 +22,7 @@ static void linear_part(backward *w, size_t l, vision_part part, float *dx, cons
                         const float *x, bool accumulate)
 {
     vision_pass *p = w->p;
-    size_t i = vision_block_tensor(p->v, l, part), rows = p->v->shape.patches;
+    size_t i = vision_block_tensor(p->v, l, part), rows = p->v->shape.tokens;
     tacit_linear linear = vision_linear(p, i, true);
     if (w->grads[i])
         linear_backward_weight(p->pool, &linear, w->grads[i], dy, x, rows);
@@ -31,51 +31,69 @@ static void linear_part(backward *w, size_t l, vision_part part, float *dx, cons
     linear_backward_input(p->pool, &linear, NULL, dx, dy, rows, accumulate, p->scratch);
 }
 
-/* dx += the gradient through the norm that tensors i and i + 1 scale and shift. */
-static void norm_part(backward *w, size_t i, float *dx, const float *dy, const float *x)
+/* dx[rows, width] += the gradient through the norm that tensors i and i + 1 scale and shift. */
+static void norm_part(backward *w, size_t i, float *dx, const float *dy, const float *x,
+                      size_t rows)
 {
     const vision_shape *s = &w->p->v->shape;
-    ops_layer_norm_backward(dx, w->grads[i], w->grads[i + 1], dy, x, vision_values(w->p, i),
-                            s->patches, s->width, s->epsilon);
+    ops_layer_norm_backward(dx, w->grads[i], w->grads[i + 1], dy, x, vision_values(w->p, i), rows,
+                            s->width, s->epsilon);
 }
 
-/* One strided product of a head: which sides are [patches, width] and which [patches, patches]
- * follows from the strides. */
-static void head_product(float *y, size_t y_stride, const float *x, size_t x_stride,
-                         bool transpose_x, const float *v, bool transpose_w, size_t n, size_t cols,
-                         size_t k, size_t width)
+/* y (+)= x v, one product of a head over `n` queries: which side is [n, tokens] and which is rows
+ * of the width follows from the strides. */
+typedef struct head_matrix {
+    const float *at;
+    size_t stride;
+    bool transpose;
+} head_matrix;
+
+static void head_product(float *y, size_t y_stride, head_matrix x, head_matrix w, size_t m,
+                         size_t n, size_t k, bool accumulate)
 {
     matrix_block product = {.y = y,
                             .y_stride = y_stride,
-                            .x = x,
-                            .x_stride = x_stride,
-                            .w = v,
-                            .w_stride = width,
-                            .m = n,
-                            .n = cols,
+                            .x = x.at,
+                            .x_stride = x.stride,
+                            .w = w.at,
+                            .w_stride = w.stride,
+                            .m = m,
+                            .n = n,
                             .k = k,
-                            .transpose_x = transpose_x,
-                            .transpose_w = transpose_w};
+                            .transpose_x = x.transpose,
+                            .transpose_w = w.transpose,
+                            .accumulate = accumulate};
     matrix_block_run(&product);
 }
 
 /* With P the attention of head h and dY the gradient of its output: dV = P^T dY, dS = softmax'(dY
- * V^T) / sqrt(head), dQ = dS K, dK = dS^T Q. P is computed again, bit for bit. */
+ * V^T) / sqrt(head), dQ = dS K, dK = dS^T Q, a block of queries after the other. P is computed
+ * again, bit for bit. */
 static void head_backward(void *ctx, size_t h, size_t thread)
 {
     backward *w = ctx;
     vision_pass *p = w->p;
     const vision_shape *s = &p->v->shape;
-    size_t n = s->patches, width = s->width, head = width / s->heads, at = h * head;
-    float *attention = p->scores + thread * 2 * n * n;
-    float *ds = attention + n * n;
-    vision_attend(s, w->b, h, attention);
-    head_product(p->dv + at, width, attention, n, true, p->dmixed + at, false, n, head, n, width);
-    head_product(ds, n, p->dmixed + at, width, false, w->b->v + at, true, n, n, head, width);
-    ops_softmax_backward(ds, ds, attention, n, n);
-    ops_scale(ds, 1.0f / sqrtf((float)head), n * n);
-    head_product(p->dq + at, width, ds, n, false, w->b->k + at, false, n, head, n, width);
-    head_product(p->dk + at, width, ds, n, true, w->b->q + at, false, n, head, n, width);
+    const vision_block *b = w->b;
+    size_t tokens = s->tokens, width = s->width, head = width / s->heads, at = h * head;
+    float *attention = p->scores + thread * 2 * VISION_QUERIES * tokens;
+    float *ds = attention + VISION_QUERIES * tokens;
+    for (size_t from = 0; from < tokens; from += VISION_QUERIES) {
+        size_t n = tokens - from < VISION_QUERIES ? tokens - from : VISION_QUERIES;
+        size_t row = from * width + at;
+        bool more = from > 0;
+        const head_matrix dy = {p->dmixed + row, width, false};
+        vision_attend(s, b, h, from, n, attention);
+        head_product(p->dv + at, width, (head_matrix){attention, tokens, true}, dy, tokens, head, n,
+                     more);
+        head_product(ds, tokens, dy, (head_matrix){b->v + at, width, true}, n, tokens, head, false);
+        ops_softmax_backward(ds, ds, attention, n, tokens);
+        ops_scale(ds, 1.0f / sqrtf((float)head), n * tokens);
+        head_product(p->dq + row, width, (head_matrix){ds, tokens, false},
+                     (head_matrix){b->k + at, width, false}, n, head, tokens, false);
+        head_product(p->dk + at, width, (head_matrix){ds, tokens, true},
+                     (head_matrix){b->q + row, width, false}, tokens, head, n, more);
+    }
 }
 
 /* dx holds the gradient of the block's output and becomes that of its input x. */
@@ -83,18 +101,18 @@ static void block_backward(backward *w, size_t l, const float *x)
 {
     vision_pass *p = w->p;
     const vision_block *b = w->b;
-    size_t wide = (size_t)p->v->shape.patches * p->v->shape.ff;
+    size_t tokens = p->v->shape.tokens, wide = tokens * p->v->shape.ff;
     linear_part(w, l, VISION_DOWN, p->dact, p->dx, b->act, false);
     memset(p->dup, 0, wide * sizeof *p->dup);
-    ops_gelu_backward(p->dup, p->dact, b->up, wide);
+    p->v->activation->backward(p->dup, p->dact, b->up, wide);
     linear_part(w, l, VISION_UP, p->dnorm, p->dup, b->norm2, false);
-    norm_part(w, vision_block_tensor(p->v, l, VISION_LN2), p->dx, p->dnorm, b->middle);
+    norm_part(w, vision_block_tensor(p->v, l, VISION_LN2), p->dx, p->dnorm, b->middle, tokens);
     linear_part(w, l, VISION_OUT, p->dmixed, p->dx, b->mixed, false);
     tacit_pool_run(p->pool, p->v->shape.heads, head_backward, w);
     linear_part(w, l, VISION_Q, p->dnorm, p->dq, b->norm1, false);
     linear_part(w, l, VISION_K, p->dnorm, p->dk, b->norm1, true);
     linear_part(w, l, VISION_V, p->dnorm, p->dv, b->norm1, true);
-    norm_part(w, vision_block_tensor(p->v, l, VISION_LN1), p->dx, p->dnorm, x);
+    norm_part(w, vision_block_tensor(p->v, l, VISION_LN1), p->dx, p->dnorm, x, tokens);
 }
 
 static void embed_backward(backward *w, size_t image)
@@ -102,35 +120,43 @@ static void embed_backward(backward *w, size_t image)
     vision_pass *p = w->p;
     const tacit_vision *v = p->v;
     const vision_shape *s = &v->shape;
+    float *dx = p->dx;
+    if (v->pre_ln != VISION_ABSENT) {
+        memset(p->dnorm, 0, plane(w) * sizeof *p->dnorm);
+        norm_part(w, v->pre_ln, p->dnorm, p->dx, p->embedded + image * plane(w), s->tokens);
+        dx = p->dnorm;
+    }
+    const float *patches = dx + (size_t)(s->tokens - s->patches) * s->width;
     if (w->grads[v->positions])
-        ops_add(w->grads[v->positions], p->dx, plane(w));
+        ops_add(w->grads[v->positions], dx, plane(w));
+    if (v->class_embedding != VISION_ABSENT && w->grads[v->class_embedding])
+        ops_add(w->grads[v->class_embedding], dx, s->width);
     if (v->patch_bias != VISION_ABSENT && w->grads[v->patch_bias])
         for (size_t i = 0; i < s->patches; i++)
-            ops_add(w->grads[v->patch_bias], p->dx + i * s->width, s->width);
+            ops_add(w->grads[v->patch_bias], patches + i * s->width, s->width);
     if (!w->grads[v->patch_weight])
         return;
     vision_cut_patches(s, p->patch, p->pixels[image]);
-    matrix_mul_tn(p->pool, w->grads[v->patch_weight], p->dx, p->patch, s->width,
+    matrix_mul_tn(p->pool, w->grads[v->patch_weight], patches, p->patch, s->width,
                   v->tensor[v->patch_weight].cols, s->patches, true);
 }
 
-/* Projector and last norm; leaves the gradient of the last block's output in dx. */
-static void head_of_tower_backward(backward *w, size_t image, const float *d_rows, bool below)
+/* dx += what the features that are state number `state` ask of it. */
+static void feature_backward(backward *w, size_t image, size_t state)
 {
     vision_pass *p = w->p;
-    const tacit_vision *v = p->v;
-    const vision_shape *s = &v->shape;
-    const float *shuffled = p->shuffled + image * plane(w);
-    tacit_linear projector = vision_linear(p, v->projector, false);
-    if (w->grads[v->projector])
-        linear_backward_weight(p->pool, &projector, w->grads[v->projector], d_rows, shuffled,
-                               s->rows);
-    if (!below)
+    const vision_shape *s = &p->v->shape;
+    size_t slot, first = (size_t)(s->tokens - s->patches) * s->width;
+    if (!vision_feature_slot(s, state, &slot))
         return;
-    linear_backward_input(p->pool, &projector, NULL, p->dmixed, d_rows, s->rows, false, p->scratch);
-    vision_unshuffle(s, p->dnorm, p->dmixed);
-    memset(p->dx, 0, plane(w) * sizeof *p->dx);
-    norm_part(w, v->post_ln, p->dx, p->dnorm, vision_layer_input(p, image, s->layers));
+    if (p->v->post_ln != VISION_ABSENT) {
+        norm_part(w, p->v->post_ln, p->dx + first, p->dfeatures,
+                  vision_layer_input(p, image, state) + first, s->patches);
+        return;
+    }
+    for (size_t i = 0; i < s->patches; i++)
+        ops_add(p->dx + first + i * s->width, p->dfeatures + (i * s->features + slot) * s->width,
+                s->width);
 }
 
 /* The lowest stage with a gradient wanted: 0 the embedding, 1 + l block l, 1 + layers the last
@@ -142,22 +168,31 @@ static size_t lowest_stage(const tacit_vision *v, float *const *grads)
         i++;
     if (i < v->first_block)
         return 0;
-    if (i < v->post_ln)
-        return 1 + (i - v->first_block) / VISION_PARTS;
-    return i < v->projector ? 1 + v->shape.layers : 2 + v->shape.layers;
+    if (i >= v->first_projector)
+        return 2 + v->shape.layers;
+    size_t l = (i - v->first_block) / VISION_PARTS;
+    return 1 + (l < v->shape.layers ? l : v->shape.layers);
 }
 
 static void backward_one(backward *w, size_t image, size_t lowest, const float *d_rows)
 {
     vision_pass *p = w->p;
-    size_t layers = p->v->shape.layers;
-    head_of_tower_backward(w, image, d_rows, lowest < 2 + layers);
-    for (size_t l = layers; l-- > 0 && lowest <= 1 + l;) {
+    const vision_shape *s = &p->v->shape;
+    size_t last = s->feature[s->features - 1];
+    const float *features = p->features + image * s->patches * (size_t)s->features * s->width;
+    bool below = lowest < 2 + s->layers;
+    p->v->projector->backward(p, below ? p->dfeatures : NULL, w->grads, d_rows, features, p->work);
+    if (!below)
+        return;
+    memset(p->dx, 0, plane(w) * sizeof *p->dx);
+    feature_backward(w, image, last);
+    for (size_t l = last; l-- > 0 && lowest <= 1 + l;) {
         w->b = vision_block_of(p, image, l);
         /* The output is known already; dmixed is free to take it. */
         if (!p->keep_all)
             vision_block_forward(p, l, w->b, vision_layer_input(p, image, l), p->dmixed);
         block_backward(w, l, vision_layer_input(p, image, l));
+        feature_backward(w, image, l);
     }
     if (lowest == 0)
         embed_backward(w, image);

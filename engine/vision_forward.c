@@ -1,11 +1,13 @@
 #include "engine/matrix.h"
 #include "engine/matrix_block.h"
 #include "engine/ops.h"
-#include "engine/vision_parts.h"
+#include "engine/vision_projector.h"
 
 #include "common/bytes.h"
+#include "common/memory_limit.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,7 +30,12 @@ tacit_linear vision_linear(const vision_pass *p, size_t i, bool bias)
 
 static size_t plane(const vision_pass *p)
 {
-    return (size_t)p->v->shape.patches * p->v->shape.width;
+    return (size_t)p->v->shape.tokens * p->v->shape.width;
+}
+
+static size_t feature_plane(const vision_pass *p)
+{
+    return (size_t)p->v->shape.patches * p->v->shape.features * p->v->shape.width;
 }
 
 float *vision_layer_input(const vision_pass *p, size_t image, size_t l)
@@ -57,7 +64,7 @@ static float *piece(planner *a, size_t floats)
 /* Training keeps every activation apart; inference lets later ones overwrite earlier ones. */
 static void plan_block(vision_block *b, planner *a, const vision_shape *s, bool train)
 {
-    size_t n = (size_t)s->patches * s->width, wide = (size_t)s->patches * s->ff;
+    size_t n = (size_t)s->tokens * s->width, wide = (size_t)s->tokens * s->ff;
     b->norm1 = piece(a, n);
     b->q = piece(a, n);
     b->k = piece(a, n);
@@ -76,7 +83,7 @@ static size_t scratch_floats(const vision_pass *p)
         if (!p->v->linear[i].type)
             continue;
         size_t n =
-            linear_scratch(&p->v->linear[i], p->v->shape.patches, 0, tacit_pool_threads(p->pool));
+            linear_scratch(&p->v->linear[i], p->v->shape.tokens, 0, tacit_pool_threads(p->pool));
         most = n > most ? n : most;
     }
     return most;
@@ -84,12 +91,13 @@ static size_t scratch_floats(const vision_pass *p)
 
 static void plan_backward(vision_pass *p, planner *a)
 {
-    size_t n = plane(p), wide = (size_t)p->v->shape.patches * p->v->shape.ff;
+    size_t n = plane(p), wide = (size_t)p->v->shape.tokens * p->v->shape.ff;
     float **narrow[] = {&p->dx, &p->dnorm, &p->dmixed, &p->dq, &p->dk, &p->dv};
     for (size_t i = 0; i < sizeof narrow / sizeof narrow[0]; i++)
         *narrow[i] = piece(a, n);
     p->dact = piece(a, wide);
     p->dup = piece(a, wide);
+    p->dfeatures = piece(a, feature_plane(p));
 }
 
 /* Lays everything out in `a`; the same calls count and hand out. */
@@ -98,10 +106,13 @@ static void plan(vision_pass *p, planner *a)
     const vision_shape *s = &p->v->shape;
     size_t images = p->train ? p->max_images : 1;
     size_t blocks = p->keep_all ? images * s->layers : 1;
-    size_t scores = (size_t)s->patches * s->patches;
+    size_t scores = (size_t)VISION_QUERIES * s->tokens;
     p->patch = piece(a, (size_t)s->patches * 3 * s->patch_size * s->patch_size);
     p->x = piece(a, p->train ? images * (s->layers + 1) * plane(p) : plane(p));
-    p->shuffled = piece(a, images * plane(p));
+    if (p->train && p->v->pre_ln != VISION_ABSENT)
+        p->embedded = piece(a, images * plane(p));
+    p->features = piece(a, images * feature_plane(p));
+    p->work = piece(a, p->v->projector->work(p->v, p->train));
     p->scores = piece(a, tacit_pool_threads(p->pool) * (p->train ? 2 : 1) * scores);
     p->scratch = piece(a, scratch_floats(p));
     for (size_t i = 0; i < blocks; i++)
@@ -118,11 +129,34 @@ static size_t kept_bytes(const tacit_vision *v, size_t images)
     return a.used * sizeof(float) * v->shape.layers * images;
 }
 
+/* Judges what the plan takes before it is taken. */
+static tacit_status make_arena(vision_pass *p, tacit_error *err)
+{
+    planner a = {0};
+    char what[96];
+    size_t bytes;
+    plan(p, &a);
+    if (!tacit_mul_size(a.used, sizeof(float), &bytes))
+        return TACIT_NO_MEMORY;
+    snprintf(what, sizeof what, "%s %zu pictures of %u x %u pixels at a time",
+             p->train ? "training on" : "encoding", p->max_images, p->v->shape.image_size,
+             p->v->shape.image_size);
+    tacit_status status =
+        tacit_memory_require(bytes, what, "give fewer pictures, or a smaller tower", err);
+    if (status != TACIT_OK)
+        return status;
+    p->arena = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    if (!p->arena)
+        return tacit_fail(err, TACIT_NO_MEMORY, "no memory for %s", what);
+    a = (planner){.base = p->arena};
+    plan(p, &a);
+    return TACIT_OK;
+}
+
 tacit_status vision_pass_new(vision_pass **out, const tacit_vision *v, size_t max_images,
                              bool train, tacit_pool *pool, tacit_error *err)
 {
-    planner a = {0};
-    size_t bytes;
+    tacit_status status = TACIT_NO_MEMORY;
     *out = NULL;
     vision_pass *p = calloc(1, sizeof *p);
     if (!p || max_images == 0 || max_images > 65536)
@@ -134,18 +168,15 @@ tacit_status vision_pass_new(vision_pass **out, const tacit_vision *v, size_t ma
     p->block = calloc(p->keep_all ? max_images * v->shape.layers : 1, sizeof *p->block);
     if (!p->pixels || !p->weight || !p->block)
         goto fail;
-    plan(p, &a);
-    if (!tacit_mul_size(a.used, sizeof(float), &bytes) ||
-        !(p->arena = aligned_alloc(64, (bytes + 63) / 64 * 64)))
-        goto fail;
-    a = (planner){.base = p->arena};
-    plan(p, &a);
-    *out = p;
-    return TACIT_OK;
+    status = make_arena(p, err);
+    if (status == TACIT_OK)
+        *out = p;
+    else
+        vision_pass_free(p);
+    return status;
 fail:
     vision_pass_free(p);
-    return tacit_fail(err, TACIT_NO_MEMORY, "no memory to encode %zu pictures at a time",
-                      max_images);
+    return tacit_fail(err, status, "no memory to encode %zu pictures at a time", max_images);
 }
 
 void vision_pass_free(vision_pass *p)
@@ -171,44 +202,23 @@ void vision_cut_patches(const vision_shape *s, float *patch, const float *planes
             }
 }
 
-/* Calls for every patch: `at` is where its vector lies in the shuffled rows. */
-static size_t shuffled_at(const vision_shape *s, size_t y, size_t x)
+void vision_attend(const vision_shape *s, const vision_block *b, size_t h, size_t from, size_t n,
+                   float *scores)
 {
-    size_t cell = y / s->scale * (s->grid / s->scale) + x / s->scale;
-    size_t inside = y % s->scale * s->scale + x % s->scale;
-    return (cell * s->scale * s->scale + inside) * s->width;
-}
-
-void vision_shuffle(const vision_shape *s, float *to, const float *x)
-{
-    for (size_t i = 0; i < s->patches; i++)
-        memcpy(to + shuffled_at(s, i / s->grid, i % s->grid), x + i * s->width,
-               s->width * sizeof *to);
-}
-
-void vision_unshuffle(const vision_shape *s, float *x, const float *from)
-{
-    for (size_t i = 0; i < s->patches; i++)
-        memcpy(x + i * s->width, from + shuffled_at(s, i / s->grid, i % s->grid),
-               s->width * sizeof *x);
-}
-
-void vision_attend(const vision_shape *s, const vision_block *b, size_t h, float *scores)
-{
-    size_t n = s->patches, head = s->width / s->heads;
+    size_t head = s->width / s->heads;
     matrix_block product = {.y = scores,
-                            .y_stride = n,
-                            .x = b->q + h * head,
+                            .y_stride = s->tokens,
+                            .x = b->q + from * s->width + h * head,
                             .x_stride = s->width,
                             .w = b->k + h * head,
                             .w_stride = s->width,
                             .m = n,
-                            .n = n,
+                            .n = s->tokens,
                             .k = head,
                             .transpose_w = true};
     matrix_block_run(&product);
-    ops_scale(scores, 1.0f / sqrtf((float)head), n * n);
-    ops_softmax_forward(scores, scores, n, n);
+    ops_scale(scores, 1.0f / sqrtf((float)head), n * s->tokens);
+    ops_softmax_forward(scores, scores, n, s->tokens);
 }
 
 typedef struct head_job {
@@ -216,88 +226,163 @@ typedef struct head_job {
     vision_block *b;
 } head_job;
 
-/* mixed of head h = scores v. */
-static void mix_head(void *ctx, size_t h, size_t thread)
+/* mixed = scores v, of one head and VISION_QUERIES rows. */
+static void mix_queries(void *ctx, size_t i, size_t thread)
 {
     const head_job *job = ctx;
     const vision_shape *s = &job->p->v->shape;
-    size_t n = s->patches, head = s->width / s->heads;
-    float *scores = job->p->scores + thread * (job->p->train ? 2 : 1) * n * n;
-    vision_attend(s, job->b, h, scores);
-    matrix_block product = {.y = job->b->mixed + h * head,
+    size_t blocks = (s->tokens + VISION_QUERIES - 1) / VISION_QUERIES;
+    size_t h = i / blocks, from = i % blocks * VISION_QUERIES, head = s->width / s->heads;
+    size_t n = s->tokens - from < VISION_QUERIES ? s->tokens - from : VISION_QUERIES;
+    float *scores =
+        job->p->scores + thread * (job->p->train ? 2 : 1) * VISION_QUERIES * (size_t)s->tokens;
+    vision_attend(s, job->b, h, from, n, scores);
+    matrix_block product = {.y = job->b->mixed + from * s->width + h * head,
                             .y_stride = s->width,
                             .x = scores,
-                            .x_stride = n,
+                            .x_stride = s->tokens,
                             .w = job->b->v + h * head,
                             .w_stride = s->width,
                             .m = n,
                             .n = head,
-                            .k = n};
+                            .k = s->tokens};
     matrix_block_run(&product);
 }
 
 static void run_linear(vision_pass *p, size_t l, vision_part part, float *y, const float *x)
 {
     tacit_linear linear = vision_linear(p, vision_block_tensor(p->v, l, part), true);
-    linear_forward(p->pool, &linear, NULL, y, x, p->v->shape.patches, p->scratch);
+    linear_forward(p->pool, &linear, NULL, y, x, p->v->shape.tokens, p->scratch);
 }
 
-static void run_norm(vision_pass *p, size_t tensor, float *y, const float *x)
+/* Element-wise work of rows, a piece a job: y = activation or norm of x. */
+typedef struct row_job {
+    const vision_pass *p;
+    size_t norm; /* VISION_ABSENT: the activation */
+    float *y;
+    const float *x;
+    size_t rows, width;
+} row_job;
+
+#define ROWS_A_JOB 16
+
+static void run_rows(void *ctx, size_t i, size_t thread)
 {
-    const vision_shape *s = &p->v->shape;
-    ops_layer_norm_forward(y, x, vision_values(p, tensor), vision_values(p, tensor + 1), s->patches,
-                           s->width, s->epsilon);
+    (void)thread;
+    const row_job *job = ctx;
+    size_t from = i * ROWS_A_JOB;
+    size_t rows = job->rows - from < ROWS_A_JOB ? job->rows - from : ROWS_A_JOB;
+    float *y = job->y + from * job->width;
+    const float *x = job->x + from * job->width;
+    if (job->norm == VISION_ABSENT)
+        job->p->v->activation->forward(y, x, rows * job->width);
+    else
+        ops_layer_norm_forward(y, x, vision_values(job->p, job->norm),
+                               vision_values(job->p, job->norm + 1), rows, job->width,
+                               job->p->v->shape.epsilon);
+}
+
+static void run_row_job(row_job *job)
+{
+    tacit_pool_run(job->p->pool, (job->rows + ROWS_A_JOB - 1) / ROWS_A_JOB, run_rows, job);
+}
+
+void vision_norm(vision_pass *p, size_t weight, float *y, const float *x, size_t rows)
+{
+    row_job job = {p, weight, y, x, rows, p->v->shape.width};
+    run_row_job(&job);
+}
+
+static void activate(vision_pass *p, float *y, const float *x)
+{
+    row_job job = {p, VISION_ABSENT, y, x, p->v->shape.tokens, p->v->shape.ff};
+    run_row_job(&job);
 }
 
 void vision_block_forward(vision_pass *p, size_t l, vision_block *b, const float *x, float *out)
 {
     const vision_shape *s = &p->v->shape;
+    size_t query_blocks = (s->tokens + VISION_QUERIES - 1) / VISION_QUERIES;
     head_job job = {p, b};
-    run_norm(p, vision_block_tensor(p->v, l, VISION_LN1), b->norm1, x);
+    vision_norm(p, vision_block_tensor(p->v, l, VISION_LN1), b->norm1, x, s->tokens);
     run_linear(p, l, VISION_Q, b->q, b->norm1);
     run_linear(p, l, VISION_K, b->k, b->norm1);
     run_linear(p, l, VISION_V, b->v, b->norm1);
-    tacit_pool_run(p->pool, s->heads, mix_head, &job);
+    tacit_pool_run(p->pool, s->heads * query_blocks, mix_queries, &job);
     run_linear(p, l, VISION_OUT, b->middle, b->mixed);
     ops_add(b->middle, x, plane(p));
-    run_norm(p, vision_block_tensor(p->v, l, VISION_LN2), b->norm2, b->middle);
+    vision_norm(p, vision_block_tensor(p->v, l, VISION_LN2), b->norm2, b->middle, s->tokens);
     run_linear(p, l, VISION_UP, b->up, b->norm2);
-    ops_gelu_forward(b->act, b->up, (size_t)s->patches * s->ff);
+    activate(p, b->act, b->up);
     run_linear(p, l, VISION_DOWN, out, b->act);
     ops_add(out, b->middle, plane(p));
 }
 
-/* x[patches, width] = kernel of each patch + bias + position. */
-static void embed(vision_pass *p, float *x, const float *planes)
+void vision_embed(vision_pass *p, float *x, const float *planes)
+{
+    const tacit_vision *v = p->v;
+    const vision_shape *s = &v->shape;
+    float *patches = x + (size_t)(s->tokens - s->patches) * s->width;
+    vision_cut_patches(s, p->patch, planes);
+    memcpy(x, vision_values(p, v->positions), plane(p) * sizeof *x);
+    if (v->class_embedding != VISION_ABSENT)
+        ops_add(x, vision_values(p, v->class_embedding), s->width);
+    for (size_t i = 0; v->patch_bias != VISION_ABSENT && i < s->patches; i++)
+        ops_add(patches + i * s->width, vision_values(p, v->patch_bias), s->width);
+    matrix_mul_nt(p->pool, patches, p->patch, vision_values(p, v->patch_weight), s->patches,
+                  s->width, v->tensor[v->patch_weight].cols, true);
+}
+
+bool vision_feature_slot(const vision_shape *s, size_t state, size_t *slot)
+{
+    for (*slot = 0; *slot < s->features; ++*slot)
+        if (s->feature[*slot] == state)
+            return true;
+    return false;
+}
+
+/* Copies the patches' rows of a state to their place among the features, where it is one. */
+static void keep_feature(vision_pass *p, float *features, const float *x, size_t state)
 {
     const vision_shape *s = &p->v->shape;
-    const float *bias =
-        p->v->patch_bias == VISION_ABSENT ? NULL : vision_values(p, p->v->patch_bias);
-    vision_cut_patches(s, p->patch, planes);
-    memcpy(x, vision_values(p, p->v->positions), plane(p) * sizeof *x);
-    for (size_t i = 0; bias && i < s->patches; i++)
-        ops_add(x + i * s->width, bias, s->width);
-    matrix_mul_nt(p->pool, x, p->patch, vision_values(p, p->v->patch_weight), s->patches, s->width,
-                  p->v->tensor[p->v->patch_weight].cols, true);
+    const float *patches = x + (size_t)(s->tokens - s->patches) * s->width;
+    size_t slot;
+    if (!vision_feature_slot(s, state, &slot))
+        return;
+    if (p->v->post_ln != VISION_ABSENT) {
+        vision_norm(p, p->v->post_ln, features, patches, s->patches);
+        return;
+    }
+    for (size_t i = 0; i < s->patches; i++)
+        memcpy(features + (i * s->features + slot) * s->width, patches + i * s->width,
+               s->width * sizeof *features);
+}
+
+/* The first state, in x. */
+static void start(vision_pass *p, size_t image, float *x)
+{
+    size_t pre_ln = p->v->pre_ln;
+    float *embedded = p->embedded ? p->embedded + image * plane(p) : p->block->norm1;
+    vision_embed(p, pre_ln == VISION_ABSENT ? x : embedded, p->pixels[image]);
+    if (pre_ln != VISION_ABSENT)
+        vision_norm(p, pre_ln, x, embedded, p->v->shape.tokens);
 }
 
 static void forward_one(vision_pass *p, size_t image, float *rows)
 {
     const vision_shape *s = &p->v->shape;
     float *x = p->train ? vision_layer_input(p, image, 0) : p->x;
-    float *shuffled = p->shuffled + (p->train ? image : 0) * plane(p);
-    tacit_linear projector = vision_linear(p, p->v->projector, false);
-    embed(p, x, p->pixels[image]);
-    for (size_t l = 0; l < s->layers; l++) {
+    float *features = p->features + (p->train ? image : 0) * feature_plane(p);
+    size_t last = s->feature[s->features - 1]; /* no block behind it counts */
+    start(p, image, x);
+    keep_feature(p, features, x, 0);
+    for (size_t l = 0; l < last; l++) {
         float *out = p->train ? vision_layer_input(p, image, l + 1) : x;
         vision_block_forward(p, l, vision_block_of(p, image, l), x, out);
         x = out;
+        keep_feature(p, features, x, l + 1);
     }
-    /* The last block's activations are used up or, in training, have no such buffer to spare. */
-    float *normed = p->train ? p->dnorm : p->block->norm1;
-    run_norm(p, p->v->post_ln, normed, x);
-    vision_shuffle(s, shuffled, normed);
-    linear_forward(p->pool, &projector, NULL, rows, shuffled, s->rows, p->scratch);
+    p->v->projector->forward(p, rows, features, p->work);
 }
 
 void vision_forward(vision_pass *p, const float *const *weights, const float *const *pixels,

@@ -1,4 +1,5 @@
-#include "engine/vision_parts.h"
+#include "engine/vision_loader.h"
+#include "engine/vision_projector.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -6,25 +7,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_IMAGE 4096
+#define PREFIX VISION_PREFIX
 #define MAX_PATCH 256
-#define MAX_PATCHES 4096 /* attention holds patches^2 scores a thread */
+#define MAX_PATCHES 4096
 #define MAX_WIDTH 8192
 #define MAX_FF 65536
 #define MAX_LAYERS 256
-#define MAX_OUT 65536
 #define MAX_PREPROC 16384
+#define MAX_TENSORS_BESIDE_BLOCKS 16
 #define CACHE_VALUES ((size_t)4 << 20) /* towers of fewer weights keep fp32 copies */
 
-#define PREFIX "clip.vision."
+static const vision_projector *const projectors[] = {&vision_idefics3, &vision_mlp};
 
-typedef struct vision_loader {
-    tacit_vision *v;
-    const gguf_file *file;
-    tacit_error *err;
-} vision_loader;
-
-static tacit_status get_size(vision_loader *t, const char *key, uint32_t max, uint32_t *out)
+tacit_status vision_get_size(vision_loader *t, const char *key, uint32_t max, uint32_t *out)
 {
     uint64_t v = 0;
     tacit_status status = gguf_get_u64(t->file, key, 1, max, &v, t->err);
@@ -40,13 +35,12 @@ static const struct {
     uint32_t max;
     size_t offset;
 } size_keys[] = {
-    {PREFIX "image_size", MAX_IMAGE, offsetof(vision_shape, image_size)},
+    {PREFIX "image_size", VISION_MAX_IMAGE, offsetof(vision_shape, image_size)},
     {PREFIX "patch_size", MAX_PATCH, offsetof(vision_shape, patch_size)},
     {PREFIX "embedding_length", MAX_WIDTH, offsetof(vision_shape, width)},
     {PREFIX "feed_forward_length", MAX_FF, offsetof(vision_shape, ff)},
     {PREFIX "block_count", MAX_LAYERS, offsetof(vision_shape, layers)},
     {PREFIX "attention.head_count", MAX_WIDTH, offsetof(vision_shape, heads)},
-    {PREFIX "projector.scale_factor", MAX_IMAGE, offsetof(vision_shape, scale)},
 };
 
 /* A string key that must have one value. */
@@ -78,16 +72,72 @@ static tacit_status expect_bool(vision_loader *t, const char *key, bool absent, 
                       v ? "true" : "false", hint);
 }
 
+/* The kind that clip.projector_type names; files from before that key are mlp. */
+static tacit_status find_projector(vision_loader *t)
+{
+    char known[64] = "";
+    gguf_string name = {"mlp", 3};
+    tacit_status status = gguf_get_string(t->file, "clip.projector_type", &name, t->err);
+    if (status != TACIT_OK && status != TACIT_NOT_FOUND)
+        return status;
+    for (size_t i = 0; i < sizeof projectors / sizeof projectors[0]; i++) {
+        const char *kind = projectors[i]->name;
+        if (name.size == strlen(kind) && memcmp(name.data, kind, name.size) == 0) {
+            t->v->projector = projectors[i];
+            return TACIT_OK;
+        }
+        snprintf(known + strlen(known), sizeof known - strlen(known), "%s'%s'", i ? ", " : "",
+                 kind);
+    }
+    return tacit_fail(t->err, TACIT_BAD_INPUT,
+                      "%s: clip.projector_type is '%.*s': supported are %s", gguf_name(t->file),
+                      (int)(name.size > 64 ? 64 : name.size), name.data, known);
+}
+
+static tacit_status get_flag(vision_loader *t, const char *key, bool *out)
+{
+    tacit_status status = gguf_get_bool(t->file, key, out, t->err);
+    return status == TACIT_NOT_FOUND ? TACIT_OK : status;
+}
+
+/* tacit.vision.hidden_act where a file has it: the ecosystem's two flags cannot tell GELU by erf
+ * from its tanh form. Without any flag it is CLIP's own. */
+static tacit_status find_activation(vision_loader *t)
+{
+    const char *key = "tacit.vision.hidden_act";
+    bool gelu = false, silu = false;
+    gguf_string name = {NULL, 0};
+    tacit_status status;
+    TACIT_TRY(get_flag(t, "clip.use_gelu", &gelu), done);
+    TACIT_TRY(get_flag(t, "clip.use_silu", &silu), done);
+    if (gelu && silu)
+        return tacit_fail(t->err, TACIT_BAD_INPUT,
+                          "%s: clip.use_gelu and clip.use_silu are both true: expected at most one",
+                          gguf_name(t->file));
+    name.data = gelu ? "gelu_pytorch_tanh" : silu ? "silu" : "quick_gelu";
+    name.size = strlen(name.data);
+    status = gguf_get_string(t->file, key, &name, t->err);
+    if (status != TACIT_OK && status != TACIT_NOT_FOUND)
+        return status;
+    status = TACIT_OK;
+    t->v->activation = vision_activation_find(name.data, name.size);
+    if (!t->v->activation)
+        status =
+            tacit_fail(t->err, TACIT_BAD_INPUT,
+                       "%s: %s is '%.*s': expected gelu, gelu_pytorch_tanh, quick_gelu or "
+                       "silu",
+                       gguf_name(t->file), key, (int)(name.size > 64 ? 64 : name.size), name.data);
+done:
+    return status;
+}
+
 static tacit_status check_kind(vision_loader *t)
 {
     tacit_status status;
     TACIT_TRY(expect_string(t, "general.architecture", "clip", "a text model goes to -m"), done);
     TACIT_TRY(expect_bool(t, "clip.has_vision_encoder", false, true, "not an image encoder"), done);
-    TACIT_TRY(
-        expect_string(t, "clip.projector_type", "idefics3", "other projectors are not supported"),
-        done);
-    TACIT_TRY(expect_bool(t, "clip.use_silu", false, false, "only tanh GELU is supported"), done);
-    status = expect_bool(t, "clip.use_gelu", false, true, "only tanh GELU is supported");
+    TACIT_TRY(find_projector(t), done);
+    status = find_activation(t);
 done:
     return status;
 }
@@ -129,7 +179,7 @@ static tacit_status read_epsilon(vision_loader *t)
     return TACIT_OK;
 }
 
-static tacit_status expect_multiple(vision_loader *t, const char *what, uint32_t a, const char *of,
+tacit_status vision_expect_multiple(vision_loader *t, const char *what, uint32_t a, const char *of,
                                     uint32_t b)
 {
     if (a % b == 0)
@@ -142,17 +192,53 @@ static tacit_status derive_shape(vision_loader *t)
 {
     vision_shape *s = &t->v->shape;
     tacit_status status;
-    TACIT_TRY(expect_multiple(t, "image size", s->image_size, "patch size", s->patch_size), done);
     s->grid = s->image_size / s->patch_size;
     s->patches = s->grid * s->grid;
-    TACIT_TRY(expect_multiple(t, "patch grid", s->grid, "scale factor", s->scale), done);
-    TACIT_TRY(expect_multiple(t, "embedding length", s->width, "head count", s->heads), done);
-    if (s->patches > MAX_PATCHES)
-        return tacit_fail(t->err, TACIT_BAD_INPUT, "%s: %u patches: at most %d are supported",
-                          gguf_name(t->file), s->patches, MAX_PATCHES);
-    s->rows = s->grid / s->scale * (s->grid / s->scale);
+    s->tokens = s->patches + (gguf_tensor_find(t->file, "v.class_embd") ? 1 : 0);
+    if (s->patches == 0 || s->patches > MAX_PATCHES)
+        return tacit_fail(t->err, TACIT_BAD_INPUT,
+                          "%s: image size %u and patch size %u make %u patches: expected 1 to %d",
+                          gguf_name(t->file), s->image_size, s->patch_size, s->patches,
+                          MAX_PATCHES);
+    TACIT_TRY(vision_expect_multiple(t, "embedding length", s->width, "head count", s->heads),
+              done);
+    status = t->v->projector->read_keys(t);
 done:
     return status;
+}
+
+/* Without the key: the last state. */
+static tacit_status read_features(vision_loader *t)
+{
+    vision_shape *s = &t->v->shape;
+    const char *key = PREFIX "feature_layer";
+    size_t count = 0;
+    tacit_status status = gguf_get_array(t->file, key, GGUF_I32, &count, t->err);
+    if (status == TACIT_NOT_FOUND || (status == TACIT_OK && count == 0)) {
+        s->features = 1;
+        s->feature[0] = s->layers;
+        return TACIT_OK;
+    }
+    if (status != TACIT_OK)
+        return status;
+    if (count > VISION_MAX_FEATURES)
+        return tacit_fail(t->err, TACIT_BAD_INPUT, "%s: %s has %zu layers: at most %d",
+                          gguf_name(t->file), key, count, VISION_MAX_FEATURES);
+    if (gguf_tensor_find(t->file, "v.post_ln.weight"))
+        return tacit_fail(t->err, TACIT_BAD_INPUT,
+                          "%s: %s names states before the last norm, and the file has "
+                          "v.post_ln.weight: convert it without one of them",
+                          gguf_name(t->file), key);
+    for (size_t i = 0; i < count; i++) {
+        double v = gguf_array_number(t->file, key, i);
+        if (!(v >= 0 && v <= s->layers) || (i > 0 && v <= s->feature[i - 1]))
+            return tacit_fail(t->err, TACIT_BAD_INPUT,
+                              "%s: %s[%zu] is %g: expected ascending states from 0 to %u",
+                              gguf_name(t->file), key, i, v, s->layers);
+        s->feature[i] = (uint32_t)v;
+    }
+    s->features = (uint32_t)count;
+    return TACIT_OK;
 }
 
 static tacit_status read_shape(vision_loader *t)
@@ -161,8 +247,8 @@ static tacit_status read_shape(vision_loader *t)
     uint64_t preproc = 0;
     tacit_status status;
     for (size_t i = 0; i < sizeof size_keys / sizeof size_keys[0]; i++)
-        TACIT_TRY(get_size(t, size_keys[i].key, size_keys[i].max,
-                           (uint32_t *)(void *)((char *)s + size_keys[i].offset)),
+        TACIT_TRY(vision_get_size(t, size_keys[i].key, size_keys[i].max,
+                                  (uint32_t *)(void *)((char *)s + size_keys[i].offset)),
                   done);
     status = gguf_get_u64(t->file, PREFIX "preproc_image_size", 0, MAX_PREPROC, &preproc, t->err);
     if (status != TACIT_OK && status != TACIT_NOT_FOUND)
@@ -171,6 +257,7 @@ static tacit_status read_shape(vision_loader *t)
     TACIT_TRY(read_epsilon(t), done);
     TACIT_TRY(read_channel_numbers(t, PREFIX "image_mean", false, s->mean), done);
     TACIT_TRY(read_channel_numbers(t, PREFIX "image_std", true, s->std), done);
+    TACIT_TRY(read_features(t), done);
     status = derive_shape(t);
 done:
     return status;
@@ -197,11 +284,11 @@ static tacit_status take(vision_loader *t, const char *name, size_t rows, size_t
                           gguf_name(t->file), name, type ? type : "of an unknown number");
     }
     t->v->tensor[t->v->count++] =
-        (vision_tensor){g->name, g, rows, cols, strncmp(name, "mm.", 3) == 0};
+        (vision_tensor){g->name, g, rows, cols, t->v->first_projector != VISION_ABSENT};
     return TACIT_OK;
 }
 
-static tacit_status take_vector(vision_loader *t, const char *name, size_t n)
+tacit_status vision_take_vector(vision_loader *t, const char *name, size_t n)
 {
     const uint64_t ne[GGUF_MAX_DIMS] = {n, 1, 1, 1};
     return take(t, name, 1, n, ne);
@@ -211,6 +298,23 @@ static tacit_status take_matrix(vision_loader *t, const char *name, size_t n_out
 {
     const uint64_t ne[GGUF_MAX_DIMS] = {n_in, n_out, 1, 1};
     return take(t, name, n_out, n_in, ne);
+}
+
+tacit_status vision_take_product(vision_loader *t, const char *name, size_t n_out, size_t n_in)
+{
+    t->v->product[t->v->count] = true;
+    return take_matrix(t, name, n_out, n_in);
+}
+
+tacit_status vision_outputs(vision_loader *t, const char *name, uint32_t *out)
+{
+    const gguf_tensor *g = gguf_tensor_find(t->file, name);
+    if (g && (g->ne[1] == 0 || g->ne[1] > VISION_MAX_OUT))
+        return tacit_fail(t->err, TACIT_BAD_INPUT,
+                          "%s: %s has %" PRIu64 " outputs: expected 1 to %d", gguf_name(t->file),
+                          name, g->ne[1], VISION_MAX_OUT);
+    *out = g ? (uint32_t)g->ne[1] : 1;
+    return TACIT_OK;
 }
 
 /* Of the block's tensors: the name, and input and output as width (1) or feed-forward width (2). */
@@ -244,16 +348,35 @@ static tacit_status take_block(vision_loader *t, size_t layer)
         if (swapped && strncmp(stored, "ffn_", 4) == 0)
             stored = strcmp(stored, "ffn_up") == 0 ? "ffn_down" : "ffn_up";
         snprintf(name, sizeof name, "v.blk.%zu.%s.weight", layer, stored);
-        status = parts[i].in ? take_matrix(t, name, sizes[parts[i].out], sizes[parts[i].in])
-                             : take_vector(t, name, sizes[parts[i].out]);
+        status = parts[i].in ? vision_take_product(t, name, sizes[parts[i].out], sizes[parts[i].in])
+                             : vision_take_vector(t, name, sizes[parts[i].out]);
         snprintf(name, sizeof name, "v.blk.%zu.%s.bias", layer, stored);
         if (status == TACIT_OK)
-            status = take_vector(t, name, sizes[parts[i].out]);
+            status = vision_take_vector(t, name, sizes[parts[i].out]);
     }
     return status;
 }
 
-static tacit_status take_patches(vision_loader *t)
+static tacit_status take_optional(vision_loader *t, const char *name, size_t *at)
+{
+    if (!gguf_tensor_find(t->file, name))
+        return TACIT_OK;
+    *at = t->v->count;
+    return vision_take_vector(t, name, t->v->shape.width);
+}
+
+/* A norm that the file may lack: weight, then bias. */
+static tacit_status take_norm(vision_loader *t, const char *name, size_t *at)
+{
+    char bias[32];
+    snprintf(bias, sizeof bias, "%.*s.bias", (int)(strlen(name) - strlen(".weight")), name);
+    tacit_status status = take_optional(t, name, at);
+    if (status == TACIT_OK && *at != VISION_ABSENT)
+        status = vision_take_vector(t, bias, t->v->shape.width);
+    return status;
+}
+
+static tacit_status take_embedding(vision_loader *t)
 {
     tacit_vision *v = t->v;
     const vision_shape *s = &v->shape;
@@ -263,35 +386,11 @@ static tacit_status take_patches(vision_loader *t)
     TACIT_TRY(
         take(t, "v.patch_embd.weight", s->width, (size_t)3 * s->patch_size * s->patch_size, kernel),
         done);
-    v->patch_bias = VISION_ABSENT;
-    if (gguf_tensor_find(t->file, "v.patch_embd.bias")) {
-        v->patch_bias = v->count;
-        TACIT_TRY(take_vector(t, "v.patch_embd.bias", s->width), done);
-    }
+    TACIT_TRY(take_optional(t, "v.patch_embd.bias", &v->patch_bias), done);
+    TACIT_TRY(take_optional(t, "v.class_embd", &v->class_embedding), done);
     v->positions = v->count;
-    status = take_matrix(t, "v.position_embd.weight", s->patches, s->width);
-done:
-    return status;
-}
-
-static tacit_status take_head(vision_loader *t)
-{
-    tacit_vision *v = t->v;
-    vision_shape *s = &v->shape;
-    const char *name = "mm.model.fc.weight";
-    const gguf_tensor *fc = gguf_tensor_find(t->file, name);
-    tacit_status status;
-    v->post_ln = v->count;
-    v->post_ln_bias = v->count + 1;
-    TACIT_TRY(take_vector(t, "v.post_ln.weight", s->width), done);
-    TACIT_TRY(take_vector(t, "v.post_ln.bias", s->width), done);
-    if (fc && (fc->ne[1] == 0 || fc->ne[1] > MAX_OUT))
-        return tacit_fail(t->err, TACIT_BAD_INPUT,
-                          "%s: %s has %" PRIu64 " outputs: expected 1 to %d", gguf_name(t->file),
-                          name, fc->ne[1], MAX_OUT);
-    s->out_width = fc ? (uint32_t)fc->ne[1] : 1;
-    v->projector = v->count;
-    status = take_matrix(t, name, s->out_width, (size_t)s->scale * s->scale * s->width);
+    TACIT_TRY(take_matrix(t, "v.position_embd.weight", s->tokens, s->width), done);
+    status = take_norm(t, "v.pre_ln.weight", &v->pre_ln);
 done:
     return status;
 }
@@ -306,9 +405,11 @@ static tacit_status refuse_others(vision_loader *t)
         while (j < t->v->count && t->v->tensor[j].data != g)
             j++;
         if (j == t->v->count)
-            return tacit_fail(t->err, TACIT_BAD_INPUT,
-                              "%s: tensor %s is not part of an idefics3 tower of %u blocks",
-                              gguf_name(t->file), g->name, t->v->shape.layers);
+            return tacit_fail(
+                t->err, TACIT_BAD_INPUT,
+                "%s: tensor %s is not part of a tower of %u blocks with the projector "
+                "'%s'",
+                gguf_name(t->file), g->name, t->v->shape.layers, t->v->projector->name);
     }
     return TACIT_OK;
 }
@@ -317,30 +418,24 @@ static tacit_status take_all(vision_loader *t)
 {
     tacit_vision *v = t->v;
     tacit_status status;
-    size_t most = 6 + (size_t)v->shape.layers * VISION_PARTS;
+    size_t most = MAX_TENSORS_BESIDE_BLOCKS + (size_t)v->shape.layers * VISION_PARTS;
     v->tensor = calloc(most, sizeof *v->tensor);
+    v->product = calloc(most, sizeof *v->product);
     v->linear = calloc(most, sizeof *v->linear);
     v->plain = calloc(most, sizeof *v->plain);
     v->owned = calloc(most, sizeof *v->owned);
-    if (!v->tensor || !v->linear || !v->plain || !v->owned)
+    if (!v->tensor || !v->product || !v->linear || !v->plain || !v->owned)
         return tacit_fail(t->err, TACIT_NO_MEMORY, "no memory for %zu tensors", most);
-    TACIT_TRY(take_patches(t), done);
+    TACIT_TRY(take_embedding(t), done);
     v->first_block = v->count;
     for (size_t i = 0; i < v->shape.layers; i++)
         TACIT_TRY(take_block(t, i), done);
-    TACIT_TRY(take_head(t), done);
+    TACIT_TRY(take_norm(t, "v.post_ln.weight", &v->post_ln), done);
+    v->first_projector = v->count;
+    TACIT_TRY(v->projector->take(t), done);
     status = refuse_others(t);
 done:
     return status;
-}
-
-/* The weights that multiply rows: they may stay in the file's type. */
-static bool is_linear(const tacit_vision *v, size_t i)
-{
-    if (i < v->first_block || i >= v->post_ln)
-        return i == v->projector;
-    const size_t part = (i - v->first_block) % VISION_PARTS;
-    return part % 2 == 0 && parts[part / 2].in > 0;
 }
 
 /* fp32 values of a tensor: the map's where they lie aligned, else a copy. */
@@ -381,7 +476,7 @@ static tacit_status prepare(vision_loader *t)
     for (size_t i = 0; i < v->count; i++)
         values += v->tensor[i].rows * v->tensor[i].cols;
     for (size_t i = 0; i < v->count && status == TACIT_OK; i++)
-        status = is_linear(v, i) ? make_linear(t, i, values <= CACHE_VALUES) : make_plain(t, i);
+        status = v->product[i] ? make_linear(t, i, values <= CACHE_VALUES) : make_plain(t, i);
     return status;
 }
 
@@ -392,6 +487,8 @@ tacit_status vision_load(tacit_vision **out, const gguf_file *file, tacit_error 
     *out = NULL;
     if (!t.v)
         return tacit_fail(err, TACIT_NO_MEMORY, "no memory for a vision tower");
+    t.v->patch_bias = t.v->class_embedding = t.v->pre_ln = VISION_ABSENT;
+    t.v->post_ln = t.v->first_projector = t.v->newline = VISION_ABSENT;
     TACIT_TRY(check_kind(&t), done);
     TACIT_TRY(read_shape(&t), done);
     TACIT_TRY(take_all(&t), done);
@@ -412,6 +509,7 @@ void vision_free(tacit_vision *v)
         free(v->owned[i]);
     }
     free(v->tensor);
+    free(v->product);
     free(v->linear);
     free(v->plain);
     free(v->owned);
@@ -431,4 +529,14 @@ size_t vision_tensor_count(const tacit_vision *v)
 const vision_tensor *vision_tensor_at(const tacit_vision *v, size_t i)
 {
     return &v->tensor[i];
+}
+
+size_t vision_newline(const tacit_vision *v)
+{
+    return v->newline == VISION_ABSENT ? v->count : v->newline;
+}
+
+const float *vision_newline_values(const tacit_vision *v)
+{
+    return v->newline == VISION_ABSENT ? NULL : v->plain[v->newline];
 }

@@ -4,6 +4,7 @@
 
 #include "engine/linear.h"
 #include "engine/vision.h"
+#include "engine/vision_activation.h"
 
 /* Tensors of one block, in layout order; a bias follows its weight. */
 typedef enum vision_part {
@@ -28,16 +29,24 @@ typedef enum vision_part {
 
 #define VISION_ABSENT SIZE_MAX
 
+typedef struct vision_projector vision_projector;
+
 struct tacit_vision {
     vision_shape shape;
+    const vision_projector *projector;
+    const vision_activation *activation; /* of the blocks */
     size_t count;
     vision_tensor *tensor; /* [count] */
+    bool *product;         /* [count]: multiplies rows */
     tacit_linear *linear;  /* [count]: over tensor i where it is a matrix product's weight */
     const float **plain;   /* [count]: fp32 values, NULL where a linear dequantizes as it goes */
     float **owned;         /* [count]: the copies behind `plain` that are not the file's own */
-    size_t patch_weight, patch_bias, positions; /* indices; patch_bias may be VISION_ABSENT */
-    size_t first_block;                         /* VISION_PARTS tensors a block from here on */
-    size_t post_ln, post_ln_bias, projector;
+    /* Indices; VISION_ABSENT where the file has none. The bias of a norm follows its weight. */
+    size_t patch_weight, patch_bias, class_embedding, positions, pre_ln;
+    size_t first_block; /* VISION_PARTS tensors a block from here on */
+    size_t post_ln;
+    size_t first_projector; /* the projector's tensors, in its own order */
+    size_t newline;
 };
 
 static inline size_t vision_block_tensor(const tacit_vision *v, size_t layer, vision_part part)
@@ -45,7 +54,7 @@ static inline size_t vision_block_tensor(const tacit_vision *v, size_t layer, vi
     return v->first_block + layer * VISION_PARTS + part;
 }
 
-/* Activations of one block, each [patches, width] but for up and act, [patches, ff]. Without
+/* Activations of one block, each [tokens, width] but for up and act, [tokens, ff]. Without
  * training several share memory. */
 typedef struct vision_block {
     float *norm1, *q, *k, *v, *mixed; /* mixed: the heads' outputs side by side */
@@ -64,14 +73,21 @@ struct vision_pass {
     vision_block *block;  /* keep_all: [max_images, layers], else one */
     float *arena;
     float *patch;    /* [patches, 3 * patch_size^2] */
-    float *x;        /* train: [max_images, layers + 1, patches, width], else [patches, width] */
-    float *shuffled; /* [max_images or 1, rows, scale^2 * width] */
-    float *scores;   /* [threads, 2 (train) or 1, patches, patches] */
+    float *embedded; /* before pre_ln, train only: [max_images, tokens, width] */
+    float *x;        /* train: [max_images, layers + 1, tokens, width], else [tokens, width] */
+    float *features; /* [max_images or 1, patches, features * width] */
+    float *scores;   /* [threads, 2 (train) or 1, VISION_QUERIES, tokens] */
+    float *work;     /* of the projector */
     float *scratch;  /* of linear.h */
     /* Backward only. */
-    float *dx, *dnorm, *dmixed, *dq, *dk, *dv; /* [patches, width] */
-    float *dact, *dup;                         /* [patches, ff] */
+    float *dx, *dnorm, *dmixed, *dq, *dk, *dv; /* [tokens, width] */
+    float *dact, *dup;                         /* [tokens, ff] */
+    float *dfeatures;                          /* as features of one picture */
 };
+
+/* Rows of attention that are held at a time: their scores stay in a cache, and memory does not grow
+ * with the square of the picture. */
+#define VISION_QUERIES 64
 
 /* Tensor i as the pass sees it now: the stand-in, or the file's fp32 values, or NULL. */
 const float *vision_values(const vision_pass *p, size_t i);
@@ -83,17 +99,25 @@ float *vision_layer_input(const vision_pass *p, size_t image, size_t l);
 vision_block *vision_block_of(const vision_pass *p, size_t image, size_t l);
 
 /* patch[patches, 3 * patch_size^2] from planes[3, image_size, image_size], each row by channel,
- * row, column as the kernel has it. */
+ * row, column as the kernel has it. Pixels right of and below the last whole patch are not read. */
 void vision_cut_patches(const vision_shape *s, float *patch, const float *planes);
-/* to[rows, scale^2 * width] from x[patches, width]: the scale x scale patches of a cell side by
- * side, row by row; and back. */
-void vision_shuffle(const vision_shape *s, float *to, const float *x);
-void vision_unshuffle(const vision_shape *s, float *x, const float *from);
 
-/* scores[patches, patches] = softmax(q k^T / sqrt(head width)) of head h of block b. */
-void vision_attend(const vision_shape *s, const vision_block *b, size_t h, float *scores);
+/* x[tokens, width] = class token, then kernel of each patch + bias; each + its position. */
+void vision_embed(vision_pass *p, float *x, const float *planes);
 
-/* out[patches, width] = block l of x[patches, width], filling b. out may be x. */
+/* scores[n, tokens] = softmax(q k^T / sqrt(head width)) of head h of block b, for the queries
+ * [from, from + n). */
+void vision_attend(const vision_shape *s, const vision_block *b, size_t h, size_t from, size_t n,
+                   float *scores);
+
+/* y[rows, width] = norm with the tensors `weight` and `weight` + 1. */
+void vision_norm(vision_pass *p, size_t weight, float *y, const float *x, size_t rows);
+
+/* The state before block l + 1 (0: before the first) is feature number `slot` of shape.features;
+ * returns false when it is none. */
+bool vision_feature_slot(const vision_shape *s, size_t state, size_t *slot);
+
+/* out[tokens, width] = block l of x[tokens, width], filling b. out may be x. */
 void vision_block_forward(vision_pass *p, size_t l, vision_block *b, const float *x, float *out);
 
 #endif

@@ -146,6 +146,35 @@ static void a_failure_leaves_the_old_file_alone(void **state)
     }
 }
 
+/* Content that comes in pieces and breaks off: its own reason is what is told. */
+static tacit_status break_off(void *ctx, int fd, tacit_error *err)
+{
+    *(bool *)ctx = tacit_file_write_all(fd, "part", 4);
+    return tacit_fail(err, TACIT_BAD_INPUT, "the content broke off");
+}
+
+static tacit_status two_pieces(void *ctx, int fd, tacit_error *err)
+{
+    (void)ctx, (void)err;
+    return tacit_file_write_all(fd, NEW, 1) && tacit_file_write_all(fd, NEW + 1, strlen(NEW) - 1)
+               ? TACIT_OK
+               : TACIT_IO;
+}
+
+static void content_in_pieces_is_published_whole_or_not(void **state)
+{
+    (void)state;
+    tacit_error err;
+    bool wrote = false;
+    assert_int_equal(tacit_file_publish(path, 0600, break_off, &wrote, &err), TACIT_BAD_INPUT);
+    assert_true(wrote);
+    assert_string_equal(err.message, "the content broke off");
+    expect_old();
+    assert_int_equal(count_files(), 1);
+    assert_int_equal(tacit_file_publish(path, 0600, two_pieces, NULL, &err), TACIT_OK);
+    expect_content(NEW);
+}
+
 /* The name may not be there after a power cut: nothing is announced. */
 static void an_unsynced_name_is_an_error(void **state)
 {
@@ -304,6 +333,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         T(the_order_of_calls_is_durable),
         T(a_failure_leaves_the_old_file_alone),
+        T(content_in_pieces_is_published_whole_or_not),
         T(an_unsynced_name_is_an_error),
         T(names_of_new_folders_are_synced),
         T(what_a_killed_writer_left_is_taken_over),

@@ -26,8 +26,8 @@ expect 2 'expected MODEL.gguf' "$tacit" inspect
 expect 0 'usage: tacit inspect MODEL.gguf' "$tacit" inspect --help
 
 expect 0 '^[0-9]+( [0-9]+)*$' "$tacit" tokenize -m "$small" -p 'The heart rate is 72.'
-expect 0 '^\{"tokens":\[2\]\}$' "$tacit" tokenize -m "$small" --special --json -p '<|im_end|>'
-expect 0 '^\{"tokens":\[([0-9]{2,},)+[0-9]{2,}\]\}$' "$tacit" tokenize -m "$small" --json -p '<|im_end|>'
-expect 0 '^\{"tokens":\[\]\}$' "$tacit" tokenize -m "$small" --json -p ''
+expect 0 '^\{"tokens":\[2\],"seconds":[0-9.e-]+\}$' "$tacit" tokenize -m "$small" --special --json -p '<|im_end|>'
+expect 0 '^\{"tokens":\[([0-9]{2,},)+[0-9]{2,}\],"seconds":[0-9.e-]+\}$' "$tacit" tokenize -m "$small" --json -p '<|im_end|>'
+expect 0 '^\{"tokens":\[\],"seconds":[0-9.e-]+\}$' "$tacit" tokenize -m "$small" --json -p ''
 expect 2 '--prompt is missing' "$tacit" tokenize -m "$small"
 echo "inspect holds"

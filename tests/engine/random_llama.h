@@ -1,4 +1,5 @@
-/* Random llama files in memory, from a description that tests vary. Include after cmocka.h. */
+/* Random text models in memory, from a description that tests vary: of every architecture whose
+ * layers are llama's. Include after cmocka.h. */
 #ifndef TACIT_TESTS_RANDOM_LLAMA_H
 #define TACIT_TESTS_RANDOM_LLAMA_H
 
@@ -10,19 +11,24 @@
 #include <string.h>
 
 typedef struct random_llama {
+    const char *arch; /* NULL: llama */
     size_t width, layers, head, vocab, context;
     uint32_t heads[8], kv_heads[8], ff[8];
     bool per_layer; /* arrays in the file instead of single numbers */
     tacit_type type;
     bool untied, biases, divisors;
-    double base, factor; /* 0: not in the file */
+    bool qkv_biases, head_norms; /* qwen2's and qwen3's */
+    double base, factor;         /* 0: not in the file */
+    const char *scaling;         /* of the factor; NULL: linear */
+    size_t trained;              /* original context of YaRN */
     /* For refusals: a key or tensor left out, and one more tensor. */
     const char *without, *with;
 } random_llama;
 
 static inline random_llama random_llama_usual(void)
 {
-    return (random_llama){.width = 64,
+    return (random_llama){.arch = "llama",
+                          .width = 64,
                           .layers = 2,
                           .head = 16,
                           .vocab = 50,
@@ -31,6 +37,28 @@ static inline random_llama random_llama_usual(void)
                           .kv_heads = {2, 2},
                           .ff = {96, 96},
                           .type = TACIT_TYPE_F32};
+}
+
+/* The architectures, so that tests can run over them. Heads of qwen3 do not divide the width. */
+static const char *const random_archs[] = {"llama", "qwen2", "qwen3"};
+enum { RANDOM_ARCHS = 3 };
+
+static inline random_llama random_arch(const char *arch)
+{
+    random_llama m = random_llama_usual();
+    m.arch = arch;
+    m.qkv_biases = strcmp(arch, "qwen2") == 0;
+    m.head_norms = strcmp(arch, "qwen3") == 0;
+    m.head = m.head_norms ? 24 : m.head;
+    m.untied = m.qkv_biases;
+    return m;
+}
+
+/* "ARCH.key", in a buffer of the caller's. */
+static inline const char *random_name(char out[96], const random_llama *m, const char *key)
+{
+    snprintf(out, 96, "%s.%s", m->arch ? m->arch : "llama", key);
+    return out;
 }
 
 static void random_tensor(gguf_writer *w, const random_llama *m, const char *name, tacit_type type,
@@ -46,9 +74,11 @@ static void random_tensor(gguf_writer *w, const random_llama *m, const char *nam
     free(value);
 }
 
-static void random_key(gguf_writer *w, const random_llama *m, const char *key,
+static void random_key(gguf_writer *w, const random_llama *m, const char *part,
                        const uint32_t *value)
 {
+    char key[96];
+    random_name(key, m, part);
     if (m->without && strcmp(m->without, key) == 0)
         return;
     if (m->per_layer)
@@ -79,41 +109,53 @@ static void random_layer(gguf_writer *w, const random_llama *m, size_t layer)
         random_tensor(w, m, name, m->type, linear[i].in, linear[i].out,
                       2 / sqrtf((float)linear[i].in), 0, seed + i);
         snprintf(name, sizeof name, "blk.%zu.%s.bias", layer, linear[i].name);
-        if (m->biases)
+        if (m->biases || (m->qkv_biases && i < 3))
             random_tensor(w, m, name, TACIT_TYPE_F32, linear[i].out, 1, 0.2f, 0, seed + 20 + i);
     }
     snprintf(name, sizeof name, "blk.%zu.attn_norm.weight", layer);
     random_tensor(w, m, name, TACIT_TYPE_F32, d, 1, 0.3f, 1, seed + 40);
     snprintf(name, sizeof name, "blk.%zu.ffn_norm.weight", layer);
     random_tensor(w, m, name, TACIT_TYPE_F32, d, 1, 0.3f, 1, seed + 41);
+    snprintf(name, sizeof name, "blk.%zu.attn_q_norm.weight", layer);
+    if (m->head_norms)
+        random_tensor(w, m, name, TACIT_TYPE_F32, m->head, 1, 0.5f, 1, seed + 42);
+    snprintf(name, sizeof name, "blk.%zu.attn_k_norm.weight", layer);
+    if (m->head_norms)
+        random_tensor(w, m, name, TACIT_TYPE_F32, m->head, 1, 0.5f, 1, seed + 43);
 }
 
 /* A writer that a test may add to before it is written. */
 static inline gguf_writer *random_llama_writer(const random_llama *m)
 {
     gguf_writer *w = gguf_writer_new();
+    char key[96];
     const struct {
         const char *key;
         size_t value;
-    } number[] = {
-        {"llama.context_length", m->context},      {"llama.embedding_length", m->width},
-        {"llama.block_count", m->layers},          {"llama.attention.key_length", m->head},
-        {"llama.attention.value_length", m->head}, {"llama.vocab_size", m->vocab}};
-    gguf_put_string(w, "general.architecture", "llama", 5);
+    } number[] = {{"context_length", m->context},      {"embedding_length", m->width},
+                  {"block_count", m->layers},          {"attention.key_length", m->head},
+                  {"attention.value_length", m->head}, {"vocab_size", m->vocab}};
+    const char *arch = m->arch ? m->arch : "llama";
+    gguf_put_string(w, "general.architecture", arch, strlen(arch));
     for (size_t i = 0; i < sizeof number / sizeof number[0]; i++)
-        if (!m->without || strcmp(m->without, number[i].key) != 0)
-            gguf_put_u32(w, number[i].key, (uint32_t)number[i].value);
-    random_key(w, m, "llama.attention.head_count", m->heads);
-    random_key(w, m, "llama.attention.head_count_kv", m->kv_heads);
-    random_key(w, m, "llama.feed_forward_length", m->ff);
-    if (!m->without || strcmp(m->without, "llama.attention.layer_norm_rms_epsilon") != 0)
-        gguf_put_f32(w, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
+        if (!m->without || strcmp(m->without, random_name(key, m, number[i].key)) != 0)
+            gguf_put_u32(w, random_name(key, m, number[i].key), (uint32_t)number[i].value);
+    random_key(w, m, "attention.head_count", m->heads);
+    random_key(w, m, "attention.head_count_kv", m->kv_heads);
+    random_key(w, m, "feed_forward_length", m->ff);
+    random_name(key, m, "attention.layer_norm_rms_epsilon");
+    if (!m->without || strcmp(m->without, key) != 0)
+        gguf_put_f32(w, key, 1e-5f);
     if (m->base > 0)
-        gguf_put_f32(w, "llama.rope.freq_base", (float)m->base);
+        gguf_put_f32(w, random_name(key, m, "rope.freq_base"), (float)m->base);
     if (m->factor > 0) {
-        gguf_put_string(w, "llama.rope.scaling.type", "linear", 6);
-        gguf_put_f32(w, "llama.rope.scaling.factor", (float)m->factor);
+        const char *scaling = m->scaling ? m->scaling : "linear";
+        gguf_put_string(w, random_name(key, m, "rope.scaling.type"), scaling, strlen(scaling));
+        gguf_put_f32(w, random_name(key, m, "rope.scaling.factor"), (float)m->factor);
     }
+    if (m->trained > 0)
+        gguf_put_u32(w, random_name(key, m, "rope.scaling.original_context_length"),
+                     (uint32_t)m->trained);
     random_tensor(w, m, "token_embd.weight", m->type, m->width, m->vocab, 1, 0, 1);
     random_tensor(w, m, "output_norm.weight", TACIT_TYPE_F32, m->width, 1, 0.3f, 1, 2);
     if (m->untied)

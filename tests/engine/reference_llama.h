@@ -1,12 +1,13 @@
-/* A naive llama forward in double: the oracle of the inference path. It reads the GGUF file itself
- * (any numbers a layer, biases, rope scaling and divisors, tied output) and shares nothing with the
- * engine but the reader and the dequantization of rows. */
+/* A naive forward of llama, qwen2 and qwen3 in double: the oracle of the inference path. It reads
+ * the GGUF file itself (any numbers a layer, biases, norms of heads, rope scaling and divisors,
+ * tied output) and shares nothing with the engine but the reader and the dequantization of rows. */
 #ifndef TACIT_TESTS_REFERENCE_LLAMA_H
 #define TACIT_TESTS_REFERENCE_LLAMA_H
 
 #include "engine/gguf.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,8 @@ typedef struct llama_reference {
     size_t width, layers, head, vocab;
     size_t heads[8], kv_heads[8], ff[8];
     double eps, base, factor;
+    bool halves;    /* rotation of pairs (i, i + head / 2) instead of (2i, 2i + 1) */
+    double trained; /* YaRN from that context, with `factor`; 0: linear scaling */
 } llama_reference;
 
 static double *llama_tensor(const llama_reference *m, const char *name, size_t *rows, size_t *cols)
@@ -67,6 +70,7 @@ static double *llama_linear(const llama_reference *m, size_t layer, const char *
     return y;
 }
 
+/* A new [n, size of the norm]. */
 static double *llama_norm(const llama_reference *m, const char *name, const double *x, size_t n)
 {
     size_t rows, cols;
@@ -83,20 +87,54 @@ static double *llama_norm(const llama_reference *m, const char *name, const doub
     return y;
 }
 
+/* Radians a position of pair j. YaRN as in the appendix of arXiv 2309.00071: a pair that turns at
+ * least 32 times in the trained context is left alone, one that turns at most once is slowed by the
+ * factor; between, the share falls with the index of the pair, counted from whole indices. */
+static double llama_frequency(const llama_reference *m, size_t j)
+{
+    double d = (double)m->head, slow, from, to;
+    double frequency = pow(m->base, -2.0 * (double)j / d);
+    if (m->trained <= 0)
+        return frequency / m->factor;
+    from = floor(d / 2 * log(m->trained / (32 * 2 * acos(-1))) / log(m->base));
+    to = ceil(d / 2 * log(m->trained / (2 * acos(-1))) / log(m->base));
+    from = from < 0 ? 0 : from;
+    to = to > d - 1 ? d - 1 : to;
+    slow = ((double)j - from) / (to > from ? to - from : 1e-3);
+    slow = slow < 0 ? 0 : slow > 1 ? 1 : slow;
+    return (1 - slow) * frequency + slow * frequency / m->factor;
+}
+
 static void llama_turn(const llama_reference *m, double *x, size_t n, size_t heads,
                        const uint32_t *position)
 {
     size_t rows, cols;
     double *divisor = llama_tensor(m, "rope_freqs.weight", &rows, &cols);
+    double magnitude = m->trained > 0 ? 1 + log(m->factor) / 10 : 1;
     for (size_t i = 0; i < n * heads; i++)
         for (size_t j = 0; j < m->head / 2; j++) {
-            double *pair = x + i * m->head + 2 * j, even = pair[0], odd = pair[1];
-            double angle = position[i / heads] / m->factor / (divisor ? divisor[j] : 1) /
-                           pow(m->base, 2.0 * (double)j / (double)m->head);
-            pair[0] = even * cos(angle) - odd * sin(angle);
-            pair[1] = even * sin(angle) + odd * cos(angle);
+            double *one = x + i * m->head + (m->halves ? j : 2 * j);
+            double *two = one + (m->halves ? m->head / 2 : 1), a = *one, b = *two;
+            double angle = position[i / heads] * llama_frequency(m, j) / (divisor ? divisor[j] : 1);
+            *one = magnitude * (a * cos(angle) - b * sin(angle));
+            *two = magnitude * (a * sin(angle) + b * cos(angle));
         }
     free(divisor);
+}
+
+/* `x` [n, heads * head], normed by head and turned; replaced when it is normed. */
+static double *llama_heads(const llama_reference *m, size_t layer, const char *norm, double *x,
+                           size_t n, size_t heads, const uint32_t *position)
+{
+    char name[64];
+    snprintf(name, sizeof name, "blk.%zu.%s.weight", layer, norm);
+    if (gguf_tensor_find(m->file, name)) {
+        double *normed = llama_norm(m, name, x, n * heads);
+        free(x);
+        x = normed;
+    }
+    llama_turn(m, x, n, heads, position);
+    return x;
 }
 
 static double *llama_attend(const llama_reference *m, size_t layer, const double *q,
@@ -131,8 +169,8 @@ static void llama_layer(const llama_reference *m, size_t layer, double *x, const
     double *h = llama_norm(m, name, x, n);
     double *q = llama_linear(m, layer, "attn_q", h, n), *k = llama_linear(m, layer, "attn_k", h, n);
     double *v = llama_linear(m, layer, "attn_v", h, n);
-    llama_turn(m, q, n, m->heads[layer], position);
-    llama_turn(m, k, n, m->kv_heads[layer], position);
+    q = llama_heads(m, layer, "attn_q_norm", q, n, m->heads[layer], position);
+    k = llama_heads(m, layer, "attn_k_norm", k, n, m->kv_heads[layer], position);
     double *attended = llama_attend(m, layer, q, k, v, n);
     double *o = llama_linear(m, layer, "attn_output", attended, n);
     for (size_t i = 0; i < n * m->width; i++)

@@ -1,6 +1,6 @@
-/* A naive llama in double over named parameters: the oracle of gradients. One loop a sum, no
- * sharing with the engine but the GGUF reader that fetches dequantized weights. Losses of perturbed
- * parameters give central differences. */
+/* A naive text model in double over named parameters (llama, qwen2, qwen3): the oracle of
+ * gradients. One loop a sum, no sharing with the engine but the GGUF reader that fetches
+ * dequantized weights. Losses of perturbed parameters give central differences. */
 #ifndef TACIT_TESTS_REFERENCE_TRAIN_H
 #define TACIT_TESTS_REFERENCE_TRAIN_H
 
@@ -21,6 +21,7 @@ typedef struct ref_tensor {
 typedef struct ref_model {
     size_t width, layers, heads, kv_heads, head, ff, vocab;
     double eps, base, alpha;
+    bool halves;          /* rotation of pairs (i, i + head / 2) instead of (2i, 2i + 1) */
     double *const *media; /* rows of each picture, when not the example's cached ones */
     ref_tensor *tensor;
     size_t count;
@@ -101,24 +102,32 @@ static void ref_linear(const ref_model *m, double *y, size_t layer, const char *
     }
 }
 
+/* Of as many values as the norm has; y may be x. */
 static void ref_norm(const ref_model *m, double *y, const double *x, const ref_tensor *w)
 {
     double sum = 0;
-    for (size_t i = 0; i < m->width; i++)
+    for (size_t i = 0; i < w->cols; i++)
         sum += x[i] * x[i];
-    for (size_t i = 0; i < m->width; i++)
-        y[i] = x[i] / sqrt(sum / (double)m->width + m->eps) * w->value[i];
+    for (size_t i = 0; i < w->cols; i++)
+        y[i] = x[i] / sqrt(sum / (double)w->cols + m->eps) * w->value[i];
 }
 
-static void ref_rope(const ref_model *m, double *x, size_t heads, double position)
+/* Heads of q or k: normed where the model has such a norm, and turned. */
+static void ref_heads(const ref_model *m, double *x, size_t layer, const char *norm, size_t heads,
+                      double position)
 {
-    for (size_t h = 0; h < heads; h++)
+    const ref_tensor *w = ref_of(m, layer, norm, "weight");
+    for (size_t h = 0; h < heads; h++) {
+        if (w)
+            ref_norm(m, x + h * m->head, x + h * m->head, w);
         for (size_t i = 0; i < m->head / 2; i++) {
-            double *p = x + h * m->head + 2 * i, first = p[0];
+            double *p = x + h * m->head + (m->halves ? i : 2 * i), first = *p;
+            double *q = p + (m->halves ? m->head / 2 : 1), second = *q;
             double angle = position * pow(m->base, -2.0 * (double)i / (double)m->head);
-            p[0] = first * cos(angle) - p[1] * sin(angle);
-            p[1] = first * sin(angle) + p[1] * cos(angle);
+            *p = first * cos(angle) - second * sin(angle);
+            *q = first * sin(angle) + second * cos(angle);
         }
+    }
 }
 
 static void ref_attend(const ref_model *m, double *out, const double *q, const double *k,
@@ -157,8 +166,8 @@ static void ref_layer(const ref_model *m, double *x, size_t layer, const tacit_i
         ref_linear(m, q + r * qw, layer, "attn_q", h);
         ref_linear(m, k + r * kw, layer, "attn_k", h);
         ref_linear(m, v + r * kw, layer, "attn_v", h);
-        ref_rope(m, q + r * qw, m->heads, in->row[r].position);
-        ref_rope(m, k + r * kw, m->kv_heads, in->row[r].position);
+        ref_heads(m, q + r * qw, layer, "attn_q_norm", m->heads, in->row[r].position);
+        ref_heads(m, k + r * kw, layer, "attn_k_norm", m->kv_heads, in->row[r].position);
     }
     for (size_t r = 0; r < n; r++) {
         double *xr = x + r * m->width;

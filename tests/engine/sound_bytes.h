@@ -10,15 +10,16 @@
 
 typedef struct sound_bytes {
     uint8_t *data;
-    size_t size, at;
+    size_t size, at, capacity;
 } sound_bytes;
 
 static inline void sound_put(sound_bytes *s, const void *data, size_t n)
 {
-    if (s->at + n > s->size) {
-        s->data = realloc(s->data, s->at + n);
-        s->size = s->at + n;
+    if (s->at + n > s->capacity) {
+        s->capacity = 2 * s->capacity + n + 256;
+        s->data = realloc(s->data, s->capacity);
     }
+    s->size = s->at + n > s->size ? s->at + n : s->size;
     if (n)
         memcpy(s->data + s->at, data, n);
     s->at += n;

@@ -157,7 +157,7 @@ static void a_file_says_what_it_is(void **state)
     write_clip(f->other, claims, 0);
     expect_refusal(f, f->other, NULL, "expected one of clip.has_vision_encoder");
     write_clip(f->other, claims, 1);
-    expect_refusal(f, f->other, NULL, "projector");
+    expect_refusal(f, f->other, NULL, "clip.vision.image_size");
     write_clip(f->other, claims, 2);
     expect_refusal(f, f->other, NULL, "an encoder for image and one for audio");
     write_clip(f->other, claims + 1, 1);

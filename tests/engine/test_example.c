@@ -7,6 +7,7 @@
 #include "common/file.h"
 #include "engine/example.h"
 #include "engine/image.h"
+#include "engine/model_parts.h"
 
 #include "tiny_model.h"
 
@@ -140,9 +141,39 @@ static void test_one_bos(void **state)
         assert_int_equal(in.row[1].token, 'U');
         tacit_input_free(&in);
     }
+    /* A template that prints the vocabulary's own BOS and EOS, whatever people write. */
+    assert_int_equal(tacit_model_choose_chat(model, "no such", &err), TACIT_USAGE);
+    assert_int_equal(tacit_model_choose_chat(model, "mistral-v1", &err), TACIT_OK);
+    assert_int_equal(tacit_example_build(&in, model, &r, NULL, &err), TACIT_OK);
+    assert_int_equal(in.row[0].token, TINY_START);
+    assert_int_equal(in.row[1].token, '[');
+    for (size_t i = 1; i < in.count; i++) {
+        assert_int_not_equal(in.row[i].token, TINY_START);
+        assert_int_equal(in.row[i].token == TINY_END, i + 1 == in.count);
+    }
+    assert_true(in.row[in.count - 1].trained);
+    tacit_input_free(&in);
     tacit_record_free(&r);
     tacit_model_free(model);
     unlink(file);
+}
+
+/* A template that wants a BOS of a file that names none is an error that says so. */
+static void test_no_bos_to_print(void **state)
+{
+    tiny_model *t = *state;
+    tacit_error err;
+    tacit_input in;
+    tacit_record r = parse("{\"id\":\"a\",\"messages\":[{\"role\":\"user\",\"content\":\"x\"},"
+                           "{\"role\":\"assistant\",\"content\":\"y\"}]}");
+    const tacit_chat before = t->model->chat;
+    assert_int_equal(tacit_model_choose_chat(t->model, "mistral-v1", &err), TACIT_OK);
+    assert_int_equal(tacit_example_build(&in, t->model, &r, NULL, &err), TACIT_BAD_INPUT);
+    assert_string_equal(err.message,
+                        "the chat template asks for the vocabulary's BOS, and the file "
+                        "names none: key 'tokenizer.ggml.bos_token_id'");
+    t->model->chat = before;
+    tacit_record_free(&r);
 }
 
 static const char with_picture[] =
@@ -295,6 +326,7 @@ int main(void)
         cmocka_unit_test(test_text),
         cmocka_unit_test(test_user_text_stays_text),
         cmocka_unit_test(test_one_bos),
+        cmocka_unit_test(test_no_bos_to_print),
         cmocka_unit_test(test_forms_of_pictures),
         cmocka_unit_test(test_pixels),
         cmocka_unit_test(test_refusals),

@@ -5,6 +5,7 @@
 #include <cmocka.h>
 
 #include "common/bytes.h"
+#include "common/file.h"
 #include "engine/gguf.h"
 
 #include <math.h>
@@ -118,6 +119,77 @@ static void test_round_trip_in_memory(void **state)
     gguf_writer_free(again);
     free(data);
     free(same);
+}
+
+/* Tensors below and above what is written at once, of lengths that are no multiple of the
+ * alignment: a file has the bytes of memory, whether data was there or is asked for. */
+enum { LARGE = (5 << 18) + 3, SMALL = 7 };
+
+static tacit_status give_floats(void *ctx, uint8_t *out, size_t bytes, tacit_error *err)
+{
+    if (!ctx)
+        return tacit_fail(err, TACIT_BAD_INPUT, "nothing to give");
+    memcpy(out, ctx, bytes);
+    return TACIT_OK;
+}
+
+static gguf_writer *large_writer(float *values, bool later)
+{
+    static const char *const names[] = {"a", "b", "c", "d"};
+    const uint64_t lengths[] = {SMALL, LARGE, LARGE - 2, SMALL};
+    gguf_writer *w = gguf_writer_new();
+    for (size_t i = 0; i < 4; i++)
+        if (later)
+            gguf_put_tensor_later(w, names[i], 1, &lengths[i], TACIT_TYPE_F32, give_floats,
+                                  values + i);
+        else
+            gguf_put_tensor(w, names[i], 1, &lengths[i], TACIT_TYPE_F32, values + i);
+    return w;
+}
+
+static void test_files_are_written_in_parts(void **state)
+{
+    (void)state;
+    static const char path[] = TACIT_BINARY_DIR "/test-gguf-parts.gguf";
+    float *values = malloc((LARGE + 4) * sizeof *values);
+    tacit_error err;
+    uint8_t *data, *found;
+    size_t size, n;
+    for (size_t i = 0; i < LARGE + 4; i++)
+        values[i] = (float)i;
+    gguf_writer *w = large_writer(values, false);
+    assert_int_equal(gguf_write_memory(w, &data, &size, &err), TACIT_OK);
+    gguf_writer_free(w);
+    for (int later = 0; later < 2; later++) {
+        gguf_file *f;
+        w = large_writer(values, later);
+        assert_int_equal(gguf_write(w, path, &err), TACIT_OK);
+        gguf_writer_free(w);
+        assert_int_equal(tacit_file_read(path, SIZE_MAX / 4, &found, &n, &err), TACIT_OK);
+        assert_int_equal(n, size);
+        assert_memory_equal(found, data, size);
+        free(found);
+        assert_int_equal(gguf_open(&f, path, &err), TACIT_OK);
+        assert_memory_equal(gguf_tensor_find(f, "c")->data, values + 2, (LARGE - 2) * 4);
+        gguf_close(f);
+    }
+    free(data);
+    free(values);
+    assert_int_equal(unlink(path), 0);
+}
+
+static void test_data_that_does_not_come_ends_the_writing(void **state)
+{
+    (void)state;
+    static const char path[] = TACIT_BINARY_DIR "/test-gguf-none.gguf";
+    const uint64_t n = 4;
+    tacit_error err;
+    gguf_writer *w = gguf_writer_new();
+    gguf_put_tensor_later(w, "a", 1, &n, TACIT_TYPE_F32, give_floats, NULL);
+    assert_int_equal(gguf_write(w, path, &err), TACIT_BAD_INPUT);
+    assert_string_equal(err.message, "nothing to give");
+    assert_int_not_equal(access(path, F_OK), 0);
+    gguf_writer_free(w);
 }
 
 static void test_round_trip_on_disk(void **state)
@@ -329,6 +401,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip_in_memory),
+        cmocka_unit_test(test_files_are_written_in_parts),
+        cmocka_unit_test(test_data_that_does_not_come_ends_the_writing),
         cmocka_unit_test(test_round_trip_on_disk),
         cmocka_unit_test(test_asking_for_the_wrong_thing),
         cmocka_unit_test(test_data_beyond_four_gib),

@@ -16,6 +16,7 @@
 #include <jpeglib.h>
 
 #include "../golden/pictures_pillow.h"
+#include "../golden/resized_pillow.h"
 
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])
 
@@ -63,6 +64,31 @@ static void test_resizing_agrees_with_pillow(void **state)
             if (out.rgb[p] != resized[i].rgb[p])
                 fail_msg("case %zu: value %zu is %d, Pillow has %d", i, p, out.rgb[p],
                          resized[i].rgb[p]);
+        tacit_image_free(&in);
+        tacit_image_free(&out);
+    }
+}
+
+static unsigned long long fnv(const uint8_t *data, size_t size)
+{
+    unsigned long long h = 0xcbf29ce484222325;
+    for (size_t i = 0; i < size; i++)
+        h = (h ^ data[i]) * 0x100000001b3;
+    return h;
+}
+
+/* Larger ones to the last bit. */
+static void test_resizing_equals_pillow(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT(digested); i++) {
+        tacit_image in = pattern(digested[i].width, digested[i].height), out;
+        assert_int_equal(tacit_image_resize(&out, &in, digested[i].to_width, digested[i].to_height,
+                                            digested[i].filter, NULL),
+                         TACIT_OK);
+        if (fnv(out.rgb, (size_t)out.width * out.height * 3) != digested[i].digest)
+            fail_msg("filter %d, %u x %u to %u x %u: other pixels than Pillow's",
+                     (int)digested[i].filter, in.width, in.height, out.width, out.height);
         tacit_image_free(&in);
         tacit_image_free(&out);
     }
@@ -253,11 +279,33 @@ static void test_jpeg_of_many_scans_is_refused(void **state)
     free(file);
 }
 
-int main(void)
+/* Resizes the pattern as each line of standard input asks: filter, width, height, and the new ones;
+ * writes the pixels. */
+static int print_resized(void)
+{
+    unsigned filter, width, height, to_width, to_height;
+    while (scanf("%u %u %u %u %u", &filter, &width, &height, &to_width, &to_height) == 5) {
+        tacit_image in = pattern(width, height), out;
+        tacit_error err = {0};
+        if (filter > TACIT_IMAGE_LANCZOS ||
+            tacit_image_resize(&out, &in, to_width, to_height, (tacit_image_filter)filter, &err) !=
+                TACIT_OK) {
+            fprintf(stderr, "test_image: %s\n", err.message);
+            return 1;
+        }
+        fwrite(out.rgb, 3, (size_t)to_width * to_height, stdout);
+        tacit_image_free(&in);
+        tacit_image_free(&out);
+    }
+    return 0;
+}
+
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_decoding_agrees_with_pillow),
         cmocka_unit_test(test_resizing_agrees_with_pillow),
+        cmocka_unit_test(test_resizing_equals_pillow),
         cmocka_unit_test(test_resizing_refuses_sizes),
         cmocka_unit_test(test_planes),
         cmocka_unit_test(test_truncated_anywhere_is_refused),
@@ -268,5 +316,7 @@ int main(void)
         cmocka_unit_test(test_jpeg_bomb_is_refused_by_its_header),
         cmocka_unit_test(test_jpeg_of_many_scans_is_refused),
     };
+    if (argc > 1 && strcmp(argv[1], "resize") == 0)
+        return print_resized();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

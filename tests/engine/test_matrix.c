@@ -77,7 +77,9 @@ static void test_empty_sum(void **state)
 }
 
 static const tacit_type types[] = {TACIT_TYPE_F32,  TACIT_TYPE_F16,  TACIT_TYPE_BF16,
-                                   TACIT_TYPE_Q8_0, TACIT_TYPE_Q4_0, TACIT_TYPE_Q4_1};
+                                   TACIT_TYPE_Q8_0, TACIT_TYPE_Q4_0, TACIT_TYPE_Q4_1,
+                                   TACIT_TYPE_Q5_0, TACIT_TYPE_Q5_1, TACIT_TYPE_Q4_K,
+                                   TACIT_TYPE_Q5_K, TACIT_TYPE_Q6_K};
 #define TYPES (sizeof types / sizeof types[0])
 
 /* A linear of each type with its dequantized values, a bias and a low-rank pair. */
@@ -213,7 +215,9 @@ static void test_linear_of_every_type(void **state)
     for (size_t t = 0; t < TYPES; t++)
         for (size_t s = 0; s < 4; s++) {
             fixture f;
-            make(&f, types[t], shape[s][0], shape[s][1], shape[s][2], shape[s][3]);
+            size_t block = tacit_type_find(types[t])->block_values;
+            size_t n_in = (shape[s][1] + block - 1) / block * block;
+            make(&f, types[t], shape[s][0], n_in, shape[s][2], shape[s][3]);
             check_all_ways(&f);
             assert_int_equal(linear_cache(&f.l), TACIT_OK);
             check_all_ways(&f);
@@ -226,6 +230,8 @@ static void test_expand_and_rows(void **state)
     (void)state;
     for (size_t t = 0; t < TYPES; t++) {
         fixture f;
+        if (96 % tacit_type_find(types[t])->block_values != 0)
+            continue;
         make(&f, types[t], 5, 96, 70, 1);
         float *buffer = malloc(linear_expand_floats(&f.l) * sizeof *buffer), row[96];
         float *y = calloc(2 * 5 * 96, sizeof *y), *expected = y + 5 * 96;

@@ -26,7 +26,7 @@ static tacit_model *reload(void)
 static void a_trained_model_computes_the_same_when_loaded(void **state)
 {
     (void)state;
-    for (int w = 0; w < 2; w++) {
+    for (int w = 0; w < FIXTURE_WORDS; w++) {
         tacit_model *m = fixture_model(fixture_words[w], true);
         gguf_file *golden = fixture_file("gradients", fixture_words[w]);
         tacit_trainable_spec spec = {.kind = TACIT_TRAIN_ALL};

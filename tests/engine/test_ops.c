@@ -208,28 +208,73 @@ static void test_activations_go_through_the_table(void **state)
     }
 }
 
-/* The textbook form: pair (2i, 2i + 1) is a complex number times e^(i position frequency). */
+/* The textbook form: a pair is a complex number times magnitude e^(i position frequency). `second`
+ * is where a head's pair i has its other half, `first` the one. */
+static void check_rope(const ops_rope *rope, size_t first(size_t), size_t second(size_t))
+{
+    enum { HEADS = 2, TURNED = 4 };
+    const size_t dim = rope->head_dim, stride = HEADS * dim + 8;
+    const uint32_t position[TURNED] = {0, 1, 7, 100000};
+    float *x = numbers_new(TURNED * stride, 1, 5), *start = numbers_new(TURNED * stride, 1, 5);
+    float *table = numbers_new(TURNED * dim, 0, 0);
+    ops_rope_table(table, rope, position, TURNED);
+    ops_rope_forward(x, table, rope, TURNED, HEADS, stride);
+    for (size_t r = 0; r < TURNED; r++) {
+        for (size_t i = 0; i < HEADS * dim / 2; i++) {
+            size_t head = r * stride + i / (dim / 2) * dim, pair = i % (dim / 2);
+            size_t at = head + first(pair), other = head + second(pair);
+            double angle = position[r] * rope->frequency[pair], a = start[at], b = start[other];
+            double c = rope->magnitude * cos(angle), d = rope->magnitude * sin(angle);
+            assert_true(fabs(x[at] - (a * c - b * d)) < 1e-6);
+            assert_true(fabs(x[other] - (a * d + b * c)) < 1e-6);
+        }
+        assert_memory_equal(x + r * stride + HEADS * dim, start + r * stride + HEADS * dim,
+                            8 * sizeof *x);
+    }
+    /* The transpose of a rotation by `magnitude` undoes it but for the magnitude's square. */
+    ops_rope_backward(x, table, rope, TURNED, HEADS, stride);
+    for (size_t r = 0; r < TURNED; r++)
+        ops_scale(x + r * stride, (float)(1 / rope->magnitude / rope->magnitude), HEADS * dim);
+    assert_true(numbers_distance(x, start, TURNED * stride) < 1e-6);
+    free(x), free(start), free(table);
+}
+
+static size_t even(size_t i)
+{
+    return 2 * i;
+}
+static size_t odd(size_t i)
+{
+    return 2 * i + 1;
+}
+static size_t lower(size_t i)
+{
+    return i;
+}
+static size_t upper_of_6(size_t i)
+{
+    return i + 3;
+}
+static size_t upper_of_70(size_t i)
+{
+    return i + 35;
+}
+
+/* Heads shorter than a vector, and of several vectors and a rest. */
 static void test_rope(void **state)
 {
     (void)state;
-    enum { HEADS = 2, DIM = 6, STRIDE = 20, TURNED = 4 };
-    const uint32_t position[TURNED] = {0, 1, 7, 100000};
-    const double frequency[DIM / 2] = {1, 0.046415888336127795, 0.0021544346900318843};
-    float x[TURNED * STRIDE], start[TURNED * STRIDE], table[TURNED * DIM];
-    numbers_fill(start, TURNED * STRIDE, 1, 5);
-    memcpy(x, start, sizeof x);
-    ops_rope_table(table, position, frequency, TURNED, DIM);
-    ops_rope_forward(x, table, TURNED, HEADS, DIM, STRIDE);
-    for (size_t r = 0; r < TURNED; r++)
-        for (size_t j = 0; j < STRIDE; j += 2) {
-            size_t i = j % DIM / 2;
-            double angle = j < HEADS * DIM ? position[r] * frequency[i] : 0;
-            double a = start[r * STRIDE + j], b = start[r * STRIDE + j + 1];
-            assert_true(fabs(x[r * STRIDE + j] - (a * cos(angle) - b * sin(angle))) < 1e-6);
-            assert_true(fabs(x[r * STRIDE + j + 1] - (a * sin(angle) + b * cos(angle))) < 1e-6);
-        }
-    ops_rope_backward(x, table, TURNED, HEADS, DIM, STRIDE);
-    assert_true(numbers_distance(x, start, TURNED * STRIDE) < 1e-6);
+    double frequency[35];
+    for (size_t i = 0; i < 35; i++)
+        frequency[i] = pow(10000, -(double)i / 35);
+    ops_rope rope = {OPS_ROPE_PAIRS, 6, frequency, 1};
+    check_rope(&rope, even, odd);
+    rope = (ops_rope){OPS_ROPE_HALVES, 6, frequency, 1};
+    check_rope(&rope, lower, upper_of_6);
+    rope = (ops_rope){OPS_ROPE_PAIRS, 70, frequency, 1.1386294};
+    check_rope(&rope, even, odd);
+    rope = (ops_rope){OPS_ROPE_HALVES, 70, frequency, 1.1386294};
+    check_rope(&rope, lower, upper_of_70);
 }
 
 static void test_add_and_scale(void **state)

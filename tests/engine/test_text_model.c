@@ -87,9 +87,9 @@ static void add_experts(gguf_writer *w)
 {
     gguf_put_u32(w, "llama.expert_count", 8);
 }
-static void add_yarn(gguf_writer *w)
+static void add_longrope(gguf_writer *w)
 {
-    gguf_put_string(w, "llama.rope.scaling.type", "yarn", 4);
+    gguf_put_string(w, "llama.rope.scaling.type", "longrope", 8);
 }
 static void add_rope_dimension(gguf_writer *w)
 {
@@ -144,8 +144,8 @@ static const refusal refusals[] = {
     {"one for each of 2 layers", short_array, add_short_array},
     {"feed_forward_length[1]", short_array, add_zero_in_array},
     {"feed_forward_length", short_array, add_real_array},
-    {"8 experts", NULL, add_experts},
-    {"'yarn'", NULL, add_yarn},
+    {"expert_count is 8", NULL, add_experts},
+    {"'longrope'", NULL, add_longrope},
     {"rope dimensions 8", NULL, add_rope_dimension},
     {"rope.freq_base", NULL, add_bad_base},
     {"rope_freqs.weight[3]", NULL, add_bad_divisors},
@@ -202,7 +202,7 @@ static void test_types_without_arithmetic(void **state)
     static const struct {
         uint32_t type;
         const char *name;
-    } types[] = {{6, "q5_0"}, {7, "q5_1"}};
+    } types[] = {{20, "iq4_nl"}, {39, "mxfp4"}};
     static const char *const tensors[] = {"blk.1.ffn_down.weight", "token_embd.weight"};
     random_llama m = random_llama_usual();
     for (size_t i = 0; i < 4; i++) {
@@ -256,7 +256,7 @@ static void test_numbers_of_a_usual_file(void **state)
     assert_int_equal(text.layer[1].linear[TEXT_K].n_out, 32);
     assert_non_null(text.layer[1].linear[TEXT_DOWN].bias);
     assert_non_null(text.layer[0].linear[TEXT_Q].transposed);
-    assert_true(fabs(text.rope_frequency[1] - pow(10000, -2.0 / 16)) < 1e-12);
+    assert_true(fabs(text.rope.frequency[1] - pow(10000, -2.0 / 16)) < 1e-12);
     text_model_unload(&text);
     text_model_unload(&text);
     random_file_close(&f);
@@ -268,6 +268,9 @@ static void test_names(void **state)
     for (int i = 0; i < TEXT_LINEARS; i++)
         assert_int_equal(text_linear_find(text_linear_name((text_linear)i)), i);
     assert_int_equal(text_linear_find("attn_norm"), TEXT_LINEARS);
+    for (int i = 0; i < TEXT_NORMS; i++)
+        assert_int_equal(text_norm_find(text_norm_name((text_norm)i)), i);
+    assert_int_equal(text_norm_find("attn_q"), TEXT_NORMS);
     tacit_low_rank pair[TEXT_LINEARS * 2] = {[TEXT_LINEARS + TEXT_O] = {.rank = 3}};
     const text_pairs pairs = {.pair = pair};
     assert_ptr_equal(text_pair(&pairs, 1, TEXT_O), &pair[TEXT_LINEARS + TEXT_O]);

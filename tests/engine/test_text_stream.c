@@ -82,10 +82,29 @@ static void test_output_is_always_text(void **state)
     }
 }
 
+/* One space, at the very start, and only when asked. */
+static void test_the_tokenizers_space_is_dropped(void **state)
+{
+    (void)state;
+    static const char *const parts[] = {"", " ", " a", " b"};
+    for (int drop = 0; drop < 2; drop++) {
+        text_stream s = {.drop_space = drop};
+        tacit_buffer out = {0};
+        for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+            assert_int_equal(text_stream_put(&s, (const uint8_t *)parts[i], strlen(parts[i]), &out),
+                             TACIT_OK);
+        assert_int_equal(text_stream_end(&s, &out), TACIT_OK);
+        assert_int_equal(out.size, drop ? 4 : 5);
+        assert_memory_equal(out.data, drop ? " a b" : "  a b", out.size);
+        tacit_buffer_free(&out);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cases),
+        cmocka_unit_test(test_the_tokenizers_space_is_dropped),
         cmocka_unit_test(test_output_is_always_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

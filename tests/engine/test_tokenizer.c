@@ -60,20 +60,26 @@ static void check_ids(const loaded *l, const char *name, size_t text, const json
 }
 
 /* Goldens are what the Python package `tokenizers` makes of the same vocabularies. */
-static void check_goldens(const char *name)
+static void check_goldens(const char *name, const char *file, size_t least)
 {
     loaded l = load(name);
     tacit_error err;
-    json_t *golden = json_load_file(GOLDEN "tokens.json", JSON_ALLOW_NUL, NULL);
+    char path[512];
+    snprintf(path, sizeof path, GOLDEN "%s", file);
+    json_t *golden = json_load_file(path, JSON_ALLOW_NUL, NULL);
     assert_non_null(golden);
     const json_t *texts = json_object_get(golden, "texts");
     const json_t *expected = json_object_get(golden, name);
     assert_true(json_array_size(texts) > 80);
+    size_t compared = 0;
     for (size_t i = 0; i < json_array_size(texts); i++) {
         const json_t *text = json_array_get(texts, i);
         for (int special = 0; special < 2; special++) {
             tacit_tokens tokens = {0};
             const json_t *all = json_object_get(expected, special ? "special" : "plain");
+            if (!json_is_array(json_array_get(all, i)))
+                continue;
+            compared++;
             assert_int_equal(tacit_tokenize(l.tokenizer, json_string_value(text),
                                             json_string_length(text), special, &tokens, &err),
                              TACIT_OK);
@@ -81,6 +87,7 @@ static void check_goldens(const char *name)
             tacit_tokens_free(&tokens);
         }
     }
+    assert_true(compared >= least);
     json_decref(golden);
     unload(&l);
 }
@@ -88,19 +95,38 @@ static void check_goldens(const char *name)
 static void test_small_gpt2_vocabulary(void **state)
 {
     (void)state;
-    check_goldens("small_gpt2");
+    check_goldens("small_gpt2", "tokens.json", 160);
 }
 
 static void test_small_smollm_vocabulary(void **state)
 {
     (void)state;
-    check_goldens("small_smollm");
+    check_goldens("small_smollm", "tokens.json", 160);
 }
 
 static void test_part_of_smollm2(void **state)
 {
     (void)state;
-    check_goldens("smollm2_part");
+    check_goldens("smollm2_part", "tokens.json", 160);
+}
+
+static void test_small_llama3_vocabulary(void **state)
+{
+    (void)state;
+    check_goldens("small_llama3", "tokens_more.json", 160);
+}
+
+static void test_small_qwen2_vocabulary(void **state)
+{
+    (void)state;
+    check_goldens("small_qwen2", "tokens_more.json", 160);
+}
+
+/* Goldens are what SentencePiece itself makes of a vocabulary that it trained. */
+static void test_small_sentencepiece_vocabulary(void **state)
+{
+    (void)state;
+    check_goldens("small_spm", "tokens_more.json", 80);
 }
 
 /* Any bytes come back, whether they are UTF-8 or not, and never as a control token. */
@@ -259,7 +285,7 @@ typedef struct vocabulary {
     gguf_string merge[8];
     size_t n_merges;
     uint32_t eos;
-    bool has_bos, add_bos;
+    bool has_bos, bos_only, add_bos;
     char byte[256][3];
 } vocabulary;
 
@@ -295,14 +321,16 @@ static tacit_status load_vocabulary(const vocabulary *v, tacit_tokenizer **out, 
     gguf_file *file;
     gguf_writer *w = gguf_writer_new();
     gguf_put_string(w, "tokenizer.ggml.model", v->model, strlen(v->model));
-    gguf_put_string(w, "tokenizer.ggml.pre", v->pre, strlen(v->pre));
+    if (v->pre)
+        gguf_put_string(w, "tokenizer.ggml.pre", v->pre, strlen(v->pre));
     gguf_put_strings(w, "tokenizer.ggml.tokens", v->token, v->n_tokens);
     gguf_put_array(w, "tokenizer.ggml.token_type", GGUF_I32, v->type, v->n_types);
     gguf_put_strings(w, "tokenizer.ggml.merges", v->merge, v->n_merges);
     gguf_put_u32(w, "tokenizer.ggml.eos_token_id", v->eos);
     if (v->has_bos) {
         gguf_put_u32(w, "tokenizer.ggml.bos_token_id", 3);
-        gguf_put_bool(w, "tokenizer.ggml.add_bos_token", v->add_bos);
+        if (!v->bos_only)
+            gguf_put_bool(w, "tokenizer.ggml.add_bos_token", v->add_bos);
     }
     assert_int_equal(gguf_write_memory(w, &data, &size, err), TACIT_OK);
     gguf_writer_free(w);
@@ -375,11 +403,11 @@ static void merge_to_control(vocabulary *v)
 }
 static void other_model(vocabulary *v)
 {
-    v->model = "llama";
+    v->model = "bert";
 }
 static void other_pre(vocabulary *v)
 {
-    v->pre = "llama-bpe";
+    v->pre = "viking";
 }
 
 static void token_too_long(vocabulary *v)
@@ -414,10 +442,12 @@ static void test_hostile_vocabularies(void **state)
         {merge_twice, "v.gguf: merge 1 ('a b') is there twice"},
         {merge_to_control, "v.gguf: merge 0 ('a b'): its result is a control token, which no text "
                            "may become"},
-        {other_model, "v.gguf: tokenizer 'llama' is not supported (supported: gpt2, byte-level "
-                      "BPE)"},
-        {other_pre, "v.gguf: pre-tokenizer 'llama-bpe' is not supported (supported: gpt-2, smollm, "
-                    "starcoder, refact, codeshell)"},
+        {other_model, "v.gguf: tokenizer 'bert' is not supported (supported: gpt2, byte-level "
+                      "BPE; llama, SentencePiece BPE)"},
+        {other_pre, "v.gguf: pre-tokenizer 'viking' is not supported (supported: gpt-2, smollm, "
+                    "llama-bpe, llama3, llama-v3, falcon3, qwen2, deepseek-r1-qwen, megrez, "
+                    "starcoder, refact, command-r, codeshell, exaone, minerva-7b, mpt, falcon, "
+                    "deepseek-coder, default)"},
     };
     vocabulary *v = malloc(sizeof *v);
     tacit_tokenizer *t;
@@ -490,6 +520,36 @@ static void test_bos_is_reported_only_when_it_is_to_be_added(void **state)
     free(v);
 }
 
+/* Whether a BOS is to be added is in the file, else in the pre-tokenizer's name; a file without
+ * that is old and is read by the default one. */
+static void test_what_the_pre_tokenizer_says(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *pre;
+        bool says, add;
+        int32_t bos;
+    } cases[] = {{"llama-bpe", false, false, 3}, {"llama-bpe", true, false, -1},
+                 {"qwen2", false, false, -1},    {"qwen2", true, true, 3},
+                 {NULL, false, false, -1},       {"falcon3", false, false, 3}};
+    vocabulary *v = malloc(sizeof *v);
+    tacit_error err;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        tacit_tokenizer *t;
+        sound(v);
+        v->pre = cases[i].pre;
+        v->has_bos = true;
+        v->bos_only = !cases[i].says;
+        v->add_bos = cases[i].add;
+        assert_int_equal(load_vocabulary(v, &t, &err), TACIT_OK);
+        assert_int_equal(tacit_tokenizer_bos(t), cases[i].bos);
+        assert_int_equal(tacit_tokenizer_bos_token(t), 3);
+        check_text(t, "abc", false, (int32_t[]){27}, 1);
+        tacit_tokenizer_free(t);
+    }
+    free(v);
+}
+
 static void test_a_text_beyond_the_cap_is_refused(void **state)
 {
     (void)state;
@@ -501,6 +561,275 @@ static void test_a_text_beyond_the_cap_is_refused(void **state)
     assert_string_equal(err.message, "expected a text of at most 268435456 bytes, found "
                                      "18446744073709551615");
     unload(&l);
+}
+
+/* ---- SentencePiece ----------------------------------------------------------------------- */
+
+/* A vocabulary laid out by hand: <unk> <s> </s>, 256 byte tokens unless `bytes` is false, and what
+ * the tests name. */
+typedef struct spm_vocabulary {
+    gguf_string token[400];
+    float score[400];
+    int32_t type[400];
+    size_t n, n_scores;
+    char byte[256][7];
+    bool typed, no_space, no_scores;
+} spm_vocabulary;
+
+static int32_t add_piece(spm_vocabulary *v, const char *text, float score, int32_t type)
+{
+    v->token[v->n] = (gguf_string){text, strlen(text)};
+    v->score[v->n] = score;
+    v->type[v->n++] = type;
+    v->n_scores = v->n;
+    return (int32_t)v->n - 1;
+}
+
+static void sound_spm(spm_vocabulary *v, bool bytes)
+{
+    *v = (spm_vocabulary){.typed = true};
+    add_piece(v, "<unk>", 0, 2);
+    add_piece(v, "<s>", 0, 3);
+    add_piece(v, "</s>", 0, 3);
+    for (unsigned b = 0; bytes && b < 256; b++) {
+        snprintf(v->byte[b], sizeof v->byte[b], "<0x%02X>", b);
+        add_piece(v, v->byte[b], 0, 6);
+    }
+}
+
+static tacit_status load_spm(const spm_vocabulary *v, tacit_tokenizer **out, tacit_error *err)
+{
+    uint8_t *data;
+    size_t size;
+    gguf_file *file;
+    gguf_writer *w = gguf_writer_new();
+    gguf_put_string(w, "tokenizer.ggml.model", "llama", 5);
+    gguf_put_strings(w, "tokenizer.ggml.tokens", v->token, v->n);
+    if (v->typed)
+        gguf_put_array(w, "tokenizer.ggml.token_type", GGUF_I32, v->type, v->n);
+    if (!v->no_scores)
+        gguf_put_array(w, "tokenizer.ggml.scores", GGUF_F32, v->score, v->n_scores);
+    if (v->no_space)
+        gguf_put_bool(w, "tokenizer.ggml.add_space_prefix", false);
+    assert_int_equal(gguf_write_memory(w, &data, &size, err), TACIT_OK);
+    gguf_writer_free(w);
+    assert_int_equal(gguf_open_memory(&file, data, size, "v.gguf", err), TACIT_OK);
+    tacit_status status = tacit_tokenizer_load(out, file, err);
+    gguf_close(file);
+    free(data);
+    return status;
+}
+
+static tacit_tokenizer *must_load_spm(const spm_vocabulary *v)
+{
+    tacit_tokenizer *t;
+    tacit_error err;
+    if (load_spm(v, &t, &err) != TACIT_OK)
+        fail_msg("%s", err.message);
+    return t;
+}
+
+static void check_decoded(const tacit_tokenizer *t, const int32_t *id, size_t n, const char *text)
+{
+    tacit_buffer out = {0};
+    tacit_error err;
+    for (size_t i = 0; i < n; i++)
+        assert_int_equal(tacit_detokenize(t, id[i], false, &out, &err), TACIT_OK);
+    assert_int_equal(out.size, strlen(text));
+    assert_memory_equal(out.data, text, out.size);
+    tacit_buffer_free(&out);
+}
+
+/* Scores decide, not lengths or order; equal scores are merged from the left. */
+static void test_spm_merges_by_score(void **state)
+{
+    (void)state;
+    spm_vocabulary *v = malloc(sizeof *v);
+    sound_spm(v, true);
+    v->no_space = true;
+    int32_t a = add_piece(v, "a", -1, 1), b = add_piece(v, "b", -2, 1),
+            c = add_piece(v, "c", -3, 1);
+    int32_t ab = add_piece(v, "ab", -5, 1), bc = add_piece(v, "bc", -4, 1);
+    int32_t aa = add_piece(v, "aa", -9, 1), xy = add_piece(v, "xy", -8, 1);
+    int32_t abcd = add_piece(v, "abbc", -20, 1);
+    tacit_tokenizer *t = must_load_spm(v);
+    check_text(t, "abc", false, (int32_t[]){a, bc}, 2);
+    check_text(t, "ab", false, (int32_t[]){ab}, 1);
+    check_text(t, "aaa", false, (int32_t[]){aa, a}, 2);
+    check_text(t, "abbc", false, (int32_t[]){abcd}, 1);
+    check_text(t, "cb", false, (int32_t[]){c, b}, 2);
+    check_text(t, "xy", false, (int32_t[]){xy}, 1); /* of characters that are no tokens */
+    check_text(t, "x", false, (int32_t[]){3 + 'x'}, 1);
+    check_text(t, "\xc3\xa9", false, (int32_t[]){3 + 0xc3, 3 + 0xa9}, 2);
+    check_text(t, "a\xff\xc3", false, (int32_t[]){a, 3 + 0xff, 3 + 0xc3}, 3);
+    tacit_tokenizer_free(t);
+    free(v);
+}
+
+static void test_spm_spaces(void **state)
+{
+    (void)state;
+    spm_vocabulary *v = malloc(sizeof *v);
+    tacit_error err;
+    sound_spm(v, true);
+    int32_t a = add_piece(v, "a", -1, 1), s = add_piece(v, "\xe2\x96\x81", -2, 1);
+    int32_t sa = add_piece(v,
+                           "\xe2\x96\x81"
+                           "a",
+                           -3, 1),
+            u = add_piece(v, "<u>", 0, 4);
+    tacit_tokenizer *t = must_load_spm(v);
+    check_text(t, "a", false, (int32_t[]){sa}, 1);
+    check_text(t, " a", false, (int32_t[]){s, sa}, 2);
+    check_text(t, "aa", false, (int32_t[]){sa, a}, 2);
+    check_text(t, "", false, NULL, 0);
+    /* after whole tokens too, as files of the ecosystem are read */
+    check_text(t, "a<u>a", false, (int32_t[]){sa, u, sa}, 3);
+    check_text(t, "<s>a</s>", true, (int32_t[]){1, sa, 2}, 3);
+    tacit_tokens more = {0};
+    assert_int_equal(tacit_tokenize_more(t, "a<u>a", 5, false, &more, &err), TACIT_OK);
+    assert_int_equal(more.count, 3);
+    assert_int_equal(more.id[0], a);
+    assert_int_equal(more.id[2], sa);
+    tacit_tokens_free(&more);
+    assert_true(tacit_tokenizer_adds_space(t));
+    check_decoded(t, (int32_t[]){sa, a, s, u, 3 + '!', 1, 0}, 7, " aa <u>!");
+    tacit_tokenizer_free(t);
+    v->no_space = true;
+    t = must_load_spm(v);
+    check_text(t, "a<u>a", false, (int32_t[]){a, u, a}, 3);
+    assert_false(tacit_tokenizer_adds_space(t));
+    tacit_tokenizer_free(t);
+    free(v);
+}
+
+/* Merging never ends in a control, unknown or byte token, whatever people spell. */
+static void test_spm_text_never_becomes_a_control_token(void **state)
+{
+    (void)state;
+    spm_vocabulary *v = malloc(sizeof *v);
+    for (int typed = 0; typed < 2; typed++) {
+        sound_spm(v, true);
+        v->typed = typed;
+        v->no_space = true;
+        static const char *const parts[] = {"<",     "/", "s", ">", "</", "s>",  "</s",
+                                            "<s",    "0", "x", "A", "<0", "<0x", "<0x0",
+                                            "<0x0A", "u", "n", "k", "<u", "<un", "<unk"};
+        for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+            add_piece(v, parts[i], -(float)i, 1);
+        tacit_tokenizer *t = must_load_spm(v);
+        tacit_tokens tokens = {0};
+        tacit_error err;
+        static const char text[] = "</s> <s> <unk> <0x0A>";
+        assert_int_equal(tacit_tokenize(t, text, strlen(text), false, &tokens, &err), TACIT_OK);
+        for (size_t i = 0; i < tokens.count; i++) {
+            assert_true(tokens.id[i] > 2);
+            assert_int_not_equal(tokens.id[i], 3 + 0x0a);
+        }
+        tacit_tokens_free(&tokens);
+        check_text(t, "</s>", true, (int32_t[]){2}, 1);
+        assert_int_equal(tacit_tokenizer_bos(t), 1); /* the trainer's ids where the file has none */
+        assert_true(tacit_tokenizer_is_end(t, 2));
+        tacit_tokenizer_free(t);
+    }
+    free(v);
+}
+
+/* Without byte tokens a run of unknown characters is one unknown token. */
+static void test_spm_unknown_characters(void **state)
+{
+    (void)state;
+    spm_vocabulary *v = malloc(sizeof *v);
+    sound_spm(v, false);
+    v->no_space = true;
+    int32_t a = add_piece(v, "a", -1, 1);
+    tacit_tokenizer *t = must_load_spm(v);
+    check_text(t, "a\xc3\xa9\xc3\xa9za\xff", false, (int32_t[]){a, 0, a, 0}, 4);
+    tacit_tokenizer_free(t);
+    free(v);
+}
+
+/* Unused tokens take part in merging and come apart again, each into what it was made of. */
+static void test_spm_unused_tokens(void **state)
+{
+    (void)state;
+    spm_vocabulary *v = malloc(sizeof *v);
+    sound_spm(v, true);
+    v->no_space = true;
+    int32_t a = add_piece(v, "a", -9, 1), b = add_piece(v, "b", -9, 1);
+    add_piece(v, "ab", -1, 5);
+    add_piece(v, "abab", -2, 5);
+    int32_t aba = add_piece(v, "aba", -3, 1);
+    tacit_tokenizer *t = must_load_spm(v);
+    check_text(t, "ab", false, (int32_t[]){a, b}, 2);
+    check_text(t, "abab", false, (int32_t[]){a, b, a, b}, 4);
+    check_text(t, "aba", false, (int32_t[]){aba}, 1);
+    tacit_tokenizer_free(t);
+    free(v);
+}
+
+static void test_spm_long_texts(void **state)
+{
+    (void)state;
+    size_t size = 1 << 20;
+    char *text = malloc(size);
+    static const char *const units[] = {"a", " ", "the ", "\xff", "\xc3\xa9", "<u>"};
+    loaded l = load("small_spm");
+    for (size_t u = 0; u < sizeof units / sizeof *units; u++) {
+        tacit_tokens tokens = {0};
+        tacit_buffer back = {0};
+        tacit_error err;
+        for (size_t i = 0; i < size; i++)
+            text[i] = units[u][i % strlen(units[u])];
+        assert_int_equal(tacit_tokenize_more(l.tokenizer, text, size, false, &tokens, &err), 0);
+        for (size_t i = 0; i < tokens.count; i++)
+            assert_int_equal(tacit_detokenize(l.tokenizer, tokens.id[i], false, &back, &err), 0);
+        if (u < 5) { /* user-defined tokens get a space between */
+            assert_int_equal(back.size, size);
+            assert_memory_equal(back.data, text, size);
+        }
+        tacit_buffer_free(&back);
+        tacit_tokens_free(&tokens);
+    }
+    free(text);
+    unload(&l);
+}
+
+static void test_hostile_spm_vocabularies(void **state)
+{
+    (void)state;
+    static const char *const malformed[] = {"<0x-1>", "<0x0g>", "<0xFFF>", "<0x0a>", "<0x >",
+                                            "<0X41>", "<0x41",  "",        "0x41"};
+    spm_vocabulary *v = malloc(sizeof *v);
+    tacit_tokenizer *t;
+    tacit_error err;
+    for (size_t i = 0; i < sizeof malformed / sizeof *malformed; i++) {
+        char expected[256];
+        sound_spm(v, false);
+        add_piece(v, malformed[i], 0, 6);
+        assert_int_equal(load_spm(v, &t, &err), TACIT_BAD_INPUT);
+        snprintf(expected, sizeof expected,
+                 "v.gguf: token 3: expected a byte token from <0x00> to <0xFF>, found '%s'",
+                 malformed[i]);
+        assert_string_equal(err.message, expected);
+        v->type[3] = 1; /* as an ordinary token it is plain text */
+        assert_int_equal(load_spm(v, &t, &err), TACIT_OK);
+        tacit_tokenizer_free(t);
+    }
+    sound_spm(v, true);
+    v->n_scores = 7;
+    assert_int_equal(load_spm(v, &t, &err), TACIT_BAD_INPUT);
+    assert_string_equal(err.message, "v.gguf: expected 259 token scores, found 7");
+    sound_spm(v, true);
+    v->score[9] = __builtin_nanf("");
+    assert_int_equal(load_spm(v, &t, &err), TACIT_BAD_INPUT);
+    assert_string_equal(err.message,
+                        "v.gguf: token 9: expected a score, found one that is not a number");
+    sound_spm(v, true);
+    v->no_scores = true;
+    assert_int_not_equal(load_spm(v, &t, &err), TACIT_OK);
+    assert_non_null(strstr(err.message, "tokenizer.ggml.scores"));
+    free(v);
 }
 
 static void *tokenize_many(void *ctx)
@@ -529,6 +858,16 @@ int main(void)
         cmocka_unit_test(test_small_gpt2_vocabulary),
         cmocka_unit_test(test_small_smollm_vocabulary),
         cmocka_unit_test(test_part_of_smollm2),
+        cmocka_unit_test(test_small_llama3_vocabulary),
+        cmocka_unit_test(test_small_qwen2_vocabulary),
+        cmocka_unit_test(test_small_sentencepiece_vocabulary),
+        cmocka_unit_test(test_spm_merges_by_score),
+        cmocka_unit_test(test_spm_spaces),
+        cmocka_unit_test(test_spm_text_never_becomes_a_control_token),
+        cmocka_unit_test(test_spm_unknown_characters),
+        cmocka_unit_test(test_spm_unused_tokens),
+        cmocka_unit_test(test_spm_long_texts),
+        cmocka_unit_test(test_hostile_spm_vocabularies),
         cmocka_unit_test(test_any_bytes_round_trip),
         cmocka_unit_test(test_control_tokens_come_only_when_asked_for),
         cmocka_unit_test(test_merging_agrees_with_its_definition),
@@ -536,6 +875,7 @@ int main(void)
         cmocka_unit_test(test_hostile_vocabularies),
         cmocka_unit_test(test_user_defined_tokens),
         cmocka_unit_test(test_bos_is_reported_only_when_it_is_to_be_added),
+        cmocka_unit_test(test_what_the_pre_tokenizer_says),
         cmocka_unit_test(test_a_text_beyond_the_cap_is_refused),
         cmocka_unit_test(test_threads_share_a_tokenizer),
     };

@@ -210,8 +210,7 @@ static void free_naive(naive_encoders *n, const tacit_model *m)
 static void naive_rows(const naive_encoders *n, const scene *s, const tacit_media *m, double *rows)
 {
     if (m->modality == TACIT_MODALITY_IMAGE)
-        reference_tower(vision_get_shape(model_vision(s->model)), n->tensor[VISION], m->values,
-                        rows);
+        reference_tower(&tower_spec, n->tensor[VISION], m->values, rows);
     else if (m->modality == TACIT_MODALITY_AUDIO)
         reference_clip(audio_get_shape(audio_of(s)), n->tensor[AUDIO], m->values, FRAMES, rows);
     else

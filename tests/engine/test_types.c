@@ -118,8 +118,11 @@ static void test_quantization_error_is_bounded(void **state)
     static const struct {
         tacit_type type;
         double steps_of_range, worst_in_steps;
-    } cases[] = {
-        {TACIT_TYPE_Q8_0, 127, 0.5}, {TACIT_TYPE_Q4_0, 8, 1.0}, {TACIT_TYPE_Q4_1, 7.5, 0.5}};
+    } cases[] = {{TACIT_TYPE_Q8_0, 127, 0.5},
+                 {TACIT_TYPE_Q4_0, 8, 1.0},
+                 {TACIT_TYPE_Q4_1, 7.5, 0.5},
+                 {TACIT_TYPE_Q5_0, 16, 1.0},
+                 {TACIT_TYPE_Q5_1, 15.5, 0.5}};
     float in[96], out[96];
     uint8_t bytes[3 * 34];
     srand(7);
@@ -158,28 +161,61 @@ static void test_quantization_is_idempotent_on_exact_scales(void **state)
     }
 }
 
+/* The sanitizers are one oracle; the other: blocks read back finite, and of all values but the odd
+ * one, zeros, nothing becomes more than the block's own step allows. */
+static void check_odd_value(const tacit_type_traits *t, float odd, bool fit)
+{
+    float in[256], out[256];
+    uint8_t bytes[1024];
+    for (int j = 0; j < 256; j++)
+        in[j] = j % 32 == 3 ? odd : 0;
+    if (fit)
+        t->fit(bytes, in, NULL, 256);
+    else
+        t->from_f32(bytes, in, 256);
+    t->to_f32(out, bytes, 256);
+    for (int j = 0; j < 256 && t->block_values > 1; j++)
+        if (!isfinite(out[j]))
+            fail_msg("%s of %g reads as %g at %d", t->name, (double)odd, (double)out[j], j);
+    if (isfinite(odd) && fabsf(odd) < 60000 && t->block_values > 1)
+        for (int j = 0; j < 256; j++)
+            assert_true(fabsf(out[j] - in[j]) <= fabsf(odd) * 0.13f + 1e-7f);
+}
+
 static void test_odd_values_do_no_harm(void **state)
 {
     (void)state;
-    static const float odd[] = {NAN, INFINITY, -INFINITY, 0.0f, -0.0f, 3e38f, -3e38f, 1e-42f};
-    static const tacit_type types[] = {TACIT_TYPE_F32,  TACIT_TYPE_F16,  TACIT_TYPE_BF16,
-                                       TACIT_TYPE_Q8_0, TACIT_TYPE_Q4_0, TACIT_TYPE_Q4_1};
-    float in[32], out[32];
-    uint8_t bytes[128];
-    for (size_t c = 0; c < 6; c++) {
-        const tacit_type_traits *traits = tacit_type_find(types[c]);
-        for (size_t o = 0; o < 8; o++) {
-            for (int j = 0; j < 32; j++)
-                in[j] = j == 3 ? odd[o] : 0.0f;
-            traits->from_f32(bytes, in, 32); /* the sanitizers are the oracle */
-            traits->to_f32(out, bytes, 32);
+    static const float odd[] = {NAN,    INFINITY, -INFINITY, 0.0f,  -0.0f, 3e38f,
+                                -3e38f, 1e-42f,   1e-7f,     59999, -7};
+    for (size_t i = 0; tacit_type_at(i); i++)
+        for (size_t o = 0; o < sizeof odd / sizeof odd[0]; o++) {
+            check_odd_value(tacit_type_at(i), odd[o], false);
+            if (tacit_type_at(i)->fit)
+                check_odd_value(tacit_type_at(i), odd[o], true);
         }
-        memset(in, 0, sizeof in);
-        traits->from_f32(bytes, in, 32);
-        traits->to_f32(out, bytes, 32);
-        for (int j = 0; j < 32; j++)
-            assert_true(out[j] == 0);
-    }
+}
+
+/* Blocks of one value: zeros stay zeros, others stay within the scales' rounding. */
+static void test_blocks_of_one_value(void **state)
+{
+    (void)state;
+    static const float values[] = {0, 1, -0.75f, 1234.5f};
+    float in[256], out[256];
+    uint8_t bytes[1024];
+    for (size_t i = 0; tacit_type_at(i); i++)
+        for (size_t v = 0; v < 4; v++)
+            for (int fit = 0; fit < (tacit_type_at(i)->fit ? 2 : 1); fit++) {
+                const tacit_type_traits *t = tacit_type_at(i);
+                for (int j = 0; j < 256; j++)
+                    in[j] = values[v];
+                if (fit)
+                    t->fit(bytes, in, NULL, 256);
+                else
+                    t->from_f32(bytes, in, 256);
+                t->to_f32(out, bytes, 256);
+                for (int j = 0; j < 256; j++)
+                    assert_true(fabsf(out[j] - in[j]) <= fabsf(in[j]) * 0.01f);
+            }
 }
 
 static size_t read_hex(uint8_t *out, size_t most, const json_t *text)
@@ -194,7 +230,7 @@ static size_t read_hex(uint8_t *out, size_t most, const json_t *text)
 static void test_goldens_of_the_ggml_project(void **state)
 {
     (void)state;
-    static const char *const names[] = {"f16", "bf16", "q8_0", "q4_0", "q4_1"};
+    static const char *const names[] = {"f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1"};
     float values[256], expected[256], found[256];
     uint8_t bytes[1024], quantized[1024];
     json_t *golden = json_load_file(TACIT_SOURCE_DIR "/tests/golden/types.json", 0, NULL);
@@ -215,6 +251,34 @@ static void test_goldens_of_the_ggml_project(void **state)
     json_decref(golden);
 }
 
+/* Random bytes, scales at the ends of what a half holds among them, read as that package does. */
+static void test_random_blocks_read_as_the_ggml_project_does(void **state)
+{
+    (void)state;
+    static float expected[6 * 256], found[6 * 256];
+    static uint8_t bytes[6 * 256];
+    json_t *golden = json_load_file(TACIT_SOURCE_DIR "/tests/golden/types.json", 0, NULL);
+    const char *name;
+    json_t *row;
+    size_t types = 0;
+    assert_non_null(golden);
+    json_object_foreach(json_object_get(golden, "random"), name, row)
+    {
+        const tacit_type_traits *traits = tacit_type_by_name(name);
+        assert_non_null(traits);
+        size_t size = read_hex(bytes, sizeof bytes, json_object_get(row, "bytes"));
+        size_t n = size / traits->block_bytes * traits->block_values;
+        assert_int_equal(
+            read_hex((uint8_t *)expected, sizeof expected, json_object_get(row, "values")),
+            n * sizeof *expected);
+        traits->to_f32(found, bytes, n);
+        assert_memory_equal(found, expected, n * sizeof *found);
+        types++;
+    }
+    assert_int_equal(types, 8);
+    json_decref(golden);
+}
+
 static void test_the_tables_agree(void **state)
 {
     (void)state;
@@ -232,7 +296,7 @@ static void test_the_tables_agree(void **state)
         assert_string_equal(traits->name, tacit_type_ggml_name(type));
         assert_ptr_equal(tacit_type_by_name(traits->name), traits);
     }
-    assert_true(known >= 6);
+    assert_int_equal(known, 11);
     assert_null(tacit_type_by_name("q9_9"));
     assert_null(tacit_type_find(UINT32_MAX));
     assert_null(tacit_type_ggml_name(4)); /* removed from the format */
@@ -248,7 +312,9 @@ int main(void)
         cmocka_unit_test(test_quantization_error_is_bounded),
         cmocka_unit_test(test_quantization_is_idempotent_on_exact_scales),
         cmocka_unit_test(test_odd_values_do_no_harm),
+        cmocka_unit_test(test_blocks_of_one_value),
         cmocka_unit_test(test_goldens_of_the_ggml_project),
+        cmocka_unit_test(test_random_blocks_read_as_the_ggml_project_does),
         cmocka_unit_test(test_the_tables_agree),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

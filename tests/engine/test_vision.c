@@ -24,6 +24,39 @@ static const reference_spec small = {.image = 12,
                                      .out = 5,
                                      .linears = TACIT_TYPE_F32};
 
+/* As CLIP's towers are: class token, a norm before the blocks, no bias of the kernel, quick GELU,
+ * an image that is no whole number of patches; and as GraniteVision's, several states. */
+static const reference_spec small_mlp = {.image = 13,
+                                         .patch = 2,
+                                         .width = 8,
+                                         .ff = 12,
+                                         .heads = 2,
+                                         .layers = 2,
+                                         .out = 5,
+                                         .linears = TACIT_TYPE_F32,
+                                         .act = REFERENCE_QUICK,
+                                         .class_token = true,
+                                         .pre_ln = true,
+                                         .no_patch_bias = true,
+                                         .mlp = true,
+                                         .hidden = 7,
+                                         .feature = {1, 2},
+                                         .features = 2};
+
+/* As SigLIP's are in LLaVA-OneVision. */
+static const reference_spec small_siglip = {.image = 13,
+                                            .patch = 2,
+                                            .width = 8,
+                                            .ff = 12,
+                                            .heads = 2,
+                                            .layers = 2,
+                                            .out = 5,
+                                            .linears = TACIT_TYPE_F32,
+                                            .mlp = true,
+                                            .hidden = 7};
+
+static const reference_spec *const smalls[] = {&small, &small_mlp, &small_siglip};
+
 typedef struct tower {
     uint8_t *bytes;
     gguf_file *file;
@@ -131,7 +164,7 @@ static void check_rows_against_reference(const reference_spec *spec, double tole
     double *expected = malloc(n * sizeof *expected);
     float *rows = malloc(n * sizeof *rows), *planes = picture(s, 7);
     vision_pass *pass;
-    reference_tower(s, tensors, planes, expected);
+    reference_tower(spec, tensors, planes, expected);
     for (int train = 0; train < 2; train++) {
         assert_int_equal(vision_pass_new(&pass, t.v, 1, train, NULL, NULL), TACIT_OK);
         vision_forward(pass, NULL, (const float *const *)&planes, 1, rows);
@@ -152,6 +185,40 @@ static void test_rows_agree_with_the_reference(void **state)
     check_rows_against_reference(&spec, 2e-6);
     spec.swapped = true;
     check_rows_against_reference(&spec, 2e-6);
+}
+
+static void test_rows_of_mlp_towers(void **state)
+{
+    (void)state;
+    reference_spec spec = small_mlp;
+    check_rows_against_reference(&spec, 2e-6);
+    spec.features = 1, spec.feature[0] = 1; /* the block behind it does not count */
+    check_rows_against_reference(&spec, 2e-6);
+    spec.feature[0] = 0;
+    check_rows_against_reference(&spec, 2e-6);
+    spec.features = 0;
+    for (spec.act = REFERENCE_TANH; spec.act <= REFERENCE_SILU; spec.act++)
+        check_rows_against_reference(&spec, 2e-6);
+    check_rows_against_reference(&small_siglip, 2e-6);
+    spec = small_siglip;
+    spec.post_ln = true;
+    check_rows_against_reference(&spec, 2e-6);
+    spec.swapped = true, spec.class_token = true;
+    check_rows_against_reference(&spec, 2e-6);
+}
+
+/* More patches than attention takes at a time, no multiple of that, and every part of a class token
+ * tower in types that are dequantized. */
+static void test_rows_of_many_patches(void **state)
+{
+    (void)state;
+    reference_spec spec = small_mlp;
+    spec.image = 35, spec.width = 32, spec.ff = 64, spec.hidden = 32, spec.out = 12;
+    check_rows_against_reference(&spec, 5e-6);
+    spec.linears = TACIT_TYPE_Q8_0;
+    check_rows_against_reference(&spec, 2e-5);
+    spec.image = 16, spec.features = 0, spec.heads = 4;
+    check_rows_against_reference(&spec, 2e-5);
 }
 
 static void test_rows_of_quantized_towers(void **state)
@@ -175,24 +242,24 @@ static void test_rows_of_a_large_tower(void **state)
     check_rows_against_reference(&spec, 5e-5);
 }
 
-static void test_rows_and_gradients_agree_with_torch(void **state)
+static void check_against_torch(const reference_spec *spec, const double *expected,
+                                const torch_tensor *torch, size_t count)
 {
-    (void)state;
-    tower t = make_tower(&small);
+    tower t = make_tower(spec);
     const vision_shape *s = vision_get_shape(t.v);
     float *planes = picture(s, 1000), *d_rows = fixed_d_rows(s, 1), **grads = new_grads(t.v);
     float *rows = malloc(sizeof *rows * s->rows * s->out_width);
     vision_pass *pass;
-    assert_int_equal(COUNT(torch_gradient), vision_tensor_count(t.v));
+    assert_int_equal(count, vision_tensor_count(t.v));
     assert_int_equal(vision_pass_new(&pass, t.v, 1, true, NULL, NULL), TACIT_OK);
     vision_forward(pass, NULL, (const float *const *)&planes, 1, rows);
-    assert_true(relative_error(rows, torch_rows, (size_t)s->rows * s->out_width) < 2e-6);
+    assert_true(relative_error(rows, expected, (size_t)s->rows * s->out_width) < 2e-6);
     vision_backward(pass, d_rows, grads);
-    for (size_t i = 0; i < vision_tensor_count(t.v); i++) {
-        double error = relative_error(grads[i], torch_gradient[i].values, torch_gradient[i].count);
+    for (size_t i = 0; i < count; i++) {
+        double error = relative_error(grads[i], torch[i].values, torch[i].count);
         /* Softmax does not see a bias of k: its gradient is nothing but rounding. */
         bool vanishes = strstr(vision_tensor_at(t.v, i)->name, "attn_k.bias") != NULL;
-        for (size_t j = 0; vanishes && j < torch_gradient[i].count; j++)
+        for (size_t j = 0; vanishes && j < torch[i].count; j++)
             assert_true(fabsf(grads[i][j]) < 1e-5f);
         if (!vanishes && error > 1e-5)
             fail_msg("%s: gradient off by %g (relative)", vision_tensor_at(t.v, i)->name, error);
@@ -203,12 +270,18 @@ static void test_rows_and_gradients_agree_with_torch(void **state)
     free_tower(&t);
 }
 
-static double reference_loss(const vision_shape *s, double *const *tensors, const float *planes,
-                             const float *d_rows)
+static void test_rows_and_gradients_agree_with_torch(void **state)
 {
-    size_t n = (size_t)s->rows * s->out_width;
+    (void)state;
+    check_against_torch(&small, idefics3_rows, idefics3_gradient, COUNT(idefics3_gradient));
+    check_against_torch(&small_mlp, mlp_rows, mlp_gradient, COUNT(mlp_gradient));
+}
+
+static double reference_loss(const reference_spec *spec, double *const *tensors,
+                             const float *planes, const float *d_rows, size_t n)
+{
     double *rows = malloc(n * sizeof *rows), loss = 0;
-    reference_tower(s, tensors, planes, rows);
+    reference_tower(spec, tensors, planes, rows);
     for (size_t i = 0; i < n; i++)
         loss += rows[i] * (double)d_rows[i];
     free(rows);
@@ -216,11 +289,11 @@ static double reference_loss(const vision_shape *s, double *const *tensors, cons
 }
 
 /* Central differences of the reference in double, at several values of every tensor. */
-static void test_gradients_agree_with_differences(void **state)
+static void check_differences(const reference_spec *spec)
 {
-    (void)state;
-    tower t = make_tower(&small);
+    tower t = make_tower(spec);
     const vision_shape *s = vision_get_shape(t.v);
+    size_t values = (size_t)s->rows * s->out_width;
     float *planes = picture(s, 3), *d_rows = fixed_d_rows(s, 1), **grads = new_grads(t.v);
     float *rows = malloc(sizeof *rows * s->rows * s->out_width);
     double **tensors = doubles_of(t.v);
@@ -233,9 +306,10 @@ static void test_gradients_agree_with_differences(void **state)
         for (size_t j = 0; j < n; j += n / 7 + 1) {
             double value = tensors[i][j], step = 1e-5;
             tensors[i][j] = value + step;
-            double above = reference_loss(s, tensors, planes, d_rows);
+            double above = reference_loss(spec, tensors, planes, d_rows, values);
             tensors[i][j] = value - step;
-            double slope = (above - reference_loss(s, tensors, planes, d_rows)) / (2 * step);
+            double slope =
+                (above - reference_loss(spec, tensors, planes, d_rows, values)) / (2 * step);
             tensors[i][j] = value;
             if (fabs(slope - (double)grads[i][j]) > 2e-5 * (1 + fabs(slope)))
                 fail_msg("%s[%zu]: gradient %g, difference %g", vision_tensor_at(t.v, i)->name, j,
@@ -247,6 +321,20 @@ static void test_gradients_agree_with_differences(void **state)
     free_doubles(tensors, t.v);
     free_grads(grads, t.v);
     free_tower(&t);
+}
+
+static void test_gradients_agree_with_differences(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT(smalls); i++)
+        check_differences(smalls[i]);
+    reference_spec spec = small_siglip;
+    spec.post_ln = true, spec.act = REFERENCE_ERF;
+    check_differences(&spec);
+    spec.act = REFERENCE_SILU;
+    check_differences(&spec);
+    spec.image = 19; /* 81 patches: more than attention takes at a time */
+    check_differences(&spec);
 }
 
 /* Runs forward and backward on pictures 0..n-1 with stand-ins for the weights or without. */
@@ -269,12 +357,9 @@ static void run_pass(const tower *t, size_t n, size_t max_images, tacit_pool *po
 
 /* The same numbers whatever the threads, the company, and whether activations are kept or computed
  * again (which 4000 planned pictures bring about). */
-static void test_bitwise_the_same(void **state)
+static void check_bits(const reference_spec *spec)
 {
-    (void)state;
-    reference_spec spec = {.image = 24, .patch = 4, .width = 32, .ff = 64, .heads = 4};
-    spec.layers = 3, spec.scale = 2, spec.out = 24, spec.linears = TACIT_TYPE_Q8_0;
-    tower t = make_tower(&spec);
+    tower t = make_tower(spec);
     const vision_shape *s = vision_get_shape(t.v);
     size_t n = (size_t)s->rows * s->out_width, tensors = vision_tensor_count(t.v);
     float *alone = malloc(n * sizeof *alone), *together = malloc(3 * n * sizeof *together);
@@ -303,11 +388,21 @@ static void test_bitwise_the_same(void **state)
     free_tower(&t);
 }
 
-/* Only what is wanted is computed, and it is the same. */
-static void test_partial_gradients(void **state)
+static void test_bitwise_the_same(void **state)
 {
     (void)state;
-    tower t = make_tower(&small);
+    reference_spec spec = {.image = 24, .patch = 4, .width = 32, .ff = 64, .heads = 4};
+    spec.layers = 3, spec.scale = 2, spec.out = 24, spec.linears = TACIT_TYPE_Q8_0;
+    check_bits(&spec);
+    spec.mlp = spec.class_token = spec.pre_ln = spec.no_patch_bias = true;
+    spec.image = 38, spec.hidden = 32, spec.act = REFERENCE_QUICK;
+    check_bits(&spec);
+}
+
+/* Only what is wanted is computed, and it is the same. */
+static void check_partial(const reference_spec *spec)
+{
+    tower t = make_tower(spec);
     const vision_shape *s = vision_get_shape(t.v);
     size_t tensors = vision_tensor_count(t.v);
     float *rows = malloc(sizeof *rows * s->rows * s->out_width);
@@ -326,11 +421,17 @@ static void test_partial_gradients(void **state)
     free_tower(&t);
 }
 
-/* Stand-ins for every tensor equal to the file's values change nothing; another value does. */
-static void test_stand_ins(void **state)
+static void test_partial_gradients(void **state)
 {
     (void)state;
-    tower t = make_tower(&small);
+    for (size_t i = 0; i < COUNT(smalls); i++)
+        check_partial(smalls[i]);
+}
+
+/* Stand-ins for every tensor equal to the file's values change nothing; another value does. */
+static void check_stand_ins(const reference_spec *spec)
+{
+    tower t = make_tower(spec);
     const vision_shape *s = vision_get_shape(t.v);
     size_t n = (size_t)s->rows * s->out_width, tensors = vision_tensor_count(t.v);
     float *plain = malloc(n * sizeof *plain), *rows = malloc(n * sizeof *rows);
@@ -359,6 +460,29 @@ static void test_stand_ins(void **state)
     free_tower(&t);
 }
 
+static void test_stand_ins(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT(smalls); i++)
+        check_stand_ins(smalls[i]);
+}
+
+static void test_memory_is_judged_first(void **state)
+{
+    (void)state;
+    reference_spec spec = small_siglip;
+    spec.image = 128, spec.width = 64, spec.ff = 64; /* 4096 patches */
+    tower t = make_tower(&spec);
+    tacit_error err = {0};
+    vision_pass *pass;
+    assert_int_equal(vision_pass_new(&pass, t.v, 65536, true, NULL, &err), TACIT_NO_MEMORY);
+    assert_null(pass);
+    assert_non_null(strstr(err.message, "GiB are available"));
+    assert_int_equal(vision_pass_new(&pass, t.v, 1, true, NULL, &err), TACIT_OK);
+    vision_pass_free(pass);
+    free_tower(&t);
+}
+
 /* Files that must be refused: a key of the small tower put otherwise. The writer refuses a key put
  * twice, so the changed key comes first and the others are copied around it. */
 static const struct {
@@ -367,6 +491,7 @@ static const struct {
     const char *word;
 } bad_sizes[] = {
     {"clip.vision.image_size", 13, "no multiple of patch size"},
+    {"clip.vision.image_size", 1, "patches"},
     {"clip.vision.image_size", 0, "image_size"},
     {"clip.vision.image_size", 1 << 20, "image_size"},
     {"clip.vision.patch_size", 0, "patch_size"},
@@ -404,14 +529,19 @@ static tacit_status load_writer(gguf_writer *w, tacit_error *err)
 }
 
 /* The small tower with what `w` already holds in place of its own keys. */
-static tacit_status load_changed(gguf_writer *w, tacit_error *err)
+static tacit_status load_changed_of(const reference_spec *spec, gguf_writer *w, tacit_error *err)
 {
-    tower t = make_tower(&small);
+    tower t = make_tower(spec);
     gguf_put_keys_of(w, t.file);
-    reference_tensors(w, &small);
+    reference_tensors(w, spec);
     tacit_status status = load_writer(w, err);
     free_tower(&t);
     return status;
+}
+
+static tacit_status load_changed(gguf_writer *w, tacit_error *err)
+{
+    return load_changed_of(&small, w, err);
 }
 
 static void expect_refusal(tacit_status status, const tacit_error *err, const char *words,
@@ -442,14 +572,21 @@ static void test_wrong_kinds_are_refused(void **state)
     (void)state;
     tacit_error err = {0};
     gguf_writer *w = gguf_writer_new();
+    gguf_put_string(w, "clip.projector_type", "ldpv2", 5);
+    expect_refusal(load_changed(w, &err), &err, "'ldpv2': supported are 'idefics3', 'mlp'",
+                   "projector");
+    w = gguf_writer_new();
     gguf_put_string(w, "clip.projector_type", "mlp", 3);
-    expect_refusal(load_changed(w, &err), &err, "'mlp': expected 'idefics3'", "projector");
+    expect_refusal(load_changed(w, &err), &err, "mm.0.weight is missing", "no mlp");
     w = gguf_writer_new();
     gguf_put_string(w, "general.architecture", "llama", 5);
     expect_refusal(load_changed(w, &err), &err, "expected 'clip'", "architecture");
     w = gguf_writer_new();
-    gguf_put_bool(w, "clip.use_gelu", false);
-    expect_refusal(load_changed(w, &err), &err, "tanh GELU", "gelu");
+    gguf_put_bool(w, "clip.use_silu", true);
+    expect_refusal(load_changed(w, &err), &err, "both true", "two activations");
+    w = gguf_writer_new();
+    gguf_put_string(w, "tacit.vision.hidden_act", "relu", 4);
+    expect_refusal(load_changed(w, &err), &err, "'relu': expected gelu", "activation");
     w = gguf_writer_new();
     gguf_put_bool(w, "clip.has_vision_encoder", false);
     expect_refusal(load_changed(w, &err), &err, "not an image encoder", "audio");
@@ -489,10 +626,77 @@ static void test_other_tensors_are_refused(void **state)
     expect_refusal(load_changed(w, &err), &err, "v.class_embd", "class token");
 }
 
+/* Keys of mlp towers. */
+static void put_numbers(gguf_writer *w, const char *key, const int32_t *values, size_t count)
+{
+    gguf_put_array(w, key, GGUF_I32, values, count);
+}
+
+static void test_wrong_mlp_keys_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *key;
+        int32_t value[4];
+        size_t count;
+        const char *word;
+    } bad[] = {
+        {"clip.vision.feature_layer", {3}, 1, "feature_layer[0] is 3"},
+        {"clip.vision.feature_layer", {-1}, 1, "feature_layer[0] is -1"},
+        {"clip.vision.feature_layer", {1, 1}, 2, "feature_layer[1] is 1"},
+        {"clip.vision.feature_layer", {2, 1}, 2, "feature_layer[1] is 1"},
+        {"clip.vision.feature_layer", {2}, 1, "shape"},
+        {"clip.vision.image_grid_pinpoints", {13}, 1, "1 numbers"},
+        {"clip.vision.image_grid_pinpoints", {13, 14}, 2, "is 14"},
+        {"clip.vision.image_grid_pinpoints", {13, 0}, 2, "is 0"},
+        {"clip.vision.image_grid_pinpoints", {13, -13}, 2, "is -13"},
+        {"clip.vision.image_grid_pinpoints", {13, 13 * 9}, 2, "is 117"},
+    };
+    for (size_t i = 0; i < COUNT(bad); i++) {
+        tacit_error err = {0};
+        gguf_writer *w = gguf_writer_new();
+        put_numbers(w, bad[i].key, bad[i].value, bad[i].count);
+        expect_refusal(load_changed_of(&small_mlp, w, &err), &err, bad[i].word, bad[i].word);
+    }
+    static const char *const aspects[] = {"anyres",       "square",        "anyres_max_",
+                                          "anyres_max_0", "anyres_max_9x", "anyres_max_1000"};
+    for (size_t i = 0; i < COUNT(aspects); i++) {
+        tacit_error err = {0};
+        gguf_writer *w = gguf_writer_new();
+        gguf_put_string(w, "clip.vision.image_aspect_ratio", aspects[i], strlen(aspects[i]));
+        expect_refusal(load_changed_of(&small_mlp, w, &err), &err,
+                       "pinpoints is missing|pad, anyres", aspects[i]);
+    }
+}
+
+static void test_wrong_mlp_files_are_refused(void **state)
+{
+    (void)state;
+    tacit_error err = {0};
+    const uint64_t ne[] = {8};
+    const int32_t sizes[] = {13, 26}, many[9] = {0, 1, 2, 3, 4, 5, 6, 7, 8};
+    gguf_writer *w = gguf_writer_new();
+    reference_put(w, 0, "mm.3.weight", 1, ne, TACIT_TYPE_F32, 1, 0);
+    expect_refusal(load_changed_of(&small_mlp, w, &err), &err, "mm.3.weight", "mlp_norm");
+    w = gguf_writer_new();
+    reference_put(w, 0, "v.post_ln.weight", 1, ne, TACIT_TYPE_F32, 1, 0);
+    expect_refusal(load_changed_of(&small_mlp, w, &err), &err, "before the last norm", "post_ln");
+    w = gguf_writer_new();
+    put_numbers(w, "clip.vision.feature_layer", many, 9);
+    expect_refusal(load_changed_of(&small_mlp, w, &err), &err, "at most 8", "many layers");
+    w = gguf_writer_new();
+    put_numbers(w, "clip.vision.image_grid_pinpoints", sizes, 2);
+    gguf_put_string(w, "clip.vision.mm_patch_merge_type", "flat", 4);
+    expect_refusal(load_changed_of(&small_mlp, w, &err), &err, "'flat': expected spatial_unpad",
+                   "flat");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rows_agree_with_the_reference),
+        cmocka_unit_test(test_rows_of_mlp_towers),
+        cmocka_unit_test(test_rows_of_many_patches),
         cmocka_unit_test(test_rows_of_quantized_towers),
         cmocka_unit_test(test_rows_of_a_large_tower),
         cmocka_unit_test(test_rows_and_gradients_agree_with_torch),
@@ -500,10 +704,13 @@ int main(void)
         cmocka_unit_test(test_bitwise_the_same),
         cmocka_unit_test(test_partial_gradients),
         cmocka_unit_test(test_stand_ins),
+        cmocka_unit_test(test_memory_is_judged_first),
         cmocka_unit_test(test_wrong_numbers_are_refused),
         cmocka_unit_test(test_wrong_kinds_are_refused),
         cmocka_unit_test(test_wrong_channel_numbers_are_refused),
         cmocka_unit_test(test_other_tensors_are_refused),
+        cmocka_unit_test(test_wrong_mlp_keys_are_refused),
+        cmocka_unit_test(test_wrong_mlp_files_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,7 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const fixture_words[2] = {"untied", "tied"};
+/* The first two are llama. */
+static const char *const fixture_words[] = {"untied", "tied", "qwen2", "qwen3"};
+enum { FIXTURE_LLAMA = 2, FIXTURE_WORDS = 4 };
 
 /* tests/golden/KIND-WORD.gguf */
 static gguf_file *fixture_file(const char *kind, const char *word)

@@ -9,19 +9,28 @@ bool fuzz_accepted;
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    char *text = strndup(size ? (const char *)data : "", size), said[] = "Hi";
-    tacit_content content = {TACIT_CONTENT_TEXT, said};
-    tacit_message message = {TACIT_ROLE_USER, &content, 1};
+    char *text = strndup(size ? (const char *)data : "", size), said[] = " Hi</think> ";
+    tacit_content content[] = {{TACIT_CONTENT_TEXT, said}, {TACIT_CONTENT_IMAGE, said}};
+    const tacit_message message[] = {
+        {.role = TACIT_ROLE_SYSTEM, .content = content, .n_content = 1},
+        {.role = TACIT_ROLE_USER, .content = content, .n_content = 2},
+        {.role = TACIT_ROLE_ASSISTANT, .content = content, .n_content = 1}};
     tacit_chat chat;
     tacit_error err;
     FUZZ_CHECK(text != NULL);
     fuzz_accepted = tacit_chat_recognise(&chat, text, &err) == TACIT_OK;
     if (fuzz_accepted) {
-        tacit_pieces pieces;
-        FUZZ_CHECK(strlen(chat.system) < sizeof chat.system);
-        FUZZ_CHECK(tacit_chat_render(&chat, &message, 1, true, &pieces, &err) == TACIT_OK);
-        FUZZ_CHECK(pieces.count >= 3);
-        tacit_pieces_free(&pieces);
+        FUZZ_CHECK(strlen(chat.says) < sizeof chat.says);
+        for (size_t from = 0; from < 2; from++) { /* with a system turn and without one */
+            tacit_pieces pieces;
+            FUZZ_CHECK(tacit_chat_render(&chat, message + from, 3 - from, true, &pieces, &err) ==
+                       TACIT_OK);
+            size_t media = 0;
+            for (size_t i = 0; i < pieces.count; i++)
+                media += pieces.piece[i].kind == TACIT_PIECE_MEDIA;
+            FUZZ_CHECK(media == 1);
+            tacit_pieces_free(&pieces);
+        }
     }
     free(text);
     return 0;

@@ -2,24 +2,35 @@
  */
 #include "fuzz_target.h"
 
-#include "engine/vision.h"
+#include "engine/encoder_kind.h"
+#include "engine/vision_picture.h"
 
 #include <string.h>
 
 bool fuzz_accepted;
 
-static void run(const tacit_vision *v)
+/* A picture of width x height; 0 x 0: one frame. */
+static void run(tacit_vision *v, uint32_t width, uint32_t height)
 {
     const vision_shape *s = vision_get_shape(v);
-    vision_pass *pass;
+    vision_arrangement a;
     tacit_error err;
-    float *pixels = calloc((size_t)3 * s->image_size * s->image_size, sizeof *pixels);
-    float *rows = calloc((size_t)s->rows * s->out_width, sizeof *rows);
-    FUZZ_CHECK(pixels && rows);
-    FUZZ_CHECK(vision_pass_new(&pass, v, 1, false, NULL, &err) == TACIT_OK);
-    vision_forward(pass, NULL, (const float *const *)&pixels, 1, rows);
-    vision_pass_free(pass);
-    free(pixels);
+    void *pass;
+    vision_arrange(&a, s, width, height);
+    FUZZ_CHECK(a.frames >= 1 && a.frames <= MEDIA_MAX_FRAMES);
+    tacit_media media = {.dim = {(uint32_t)(3 * a.frames), s->image_size, s->image_size},
+                         .extent = {width, height},
+                         .n_rows = a.total};
+    const tacit_media *one = &media;
+    media.values =
+        calloc(a.frames, (size_t)3 * s->image_size * s->image_size * sizeof *media.values);
+    float *rows = calloc(a.total, s->out_width * sizeof *rows);
+    FUZZ_CHECK(media.values && rows);
+    FUZZ_CHECK(encoder_image.check(v, &media, &err) == TACIT_OK);
+    FUZZ_CHECK(encoder_image.pass_new(&pass, v, 1, false, NULL, &err) == TACIT_OK);
+    encoder_image.forward(pass, NULL, &one, 1, &rows);
+    encoder_image.pass_free(pass);
+    free(media.values);
     free(rows);
 }
 
@@ -38,8 +49,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fuzz_accepted = status == TACIT_OK;
     if (v) {
         const vision_shape *s = vision_get_shape(v);
-        if (s->image_size <= 64 && s->patches <= 64 && s->width <= 64 && s->ff <= 256)
-            run(v);
+        if (s->image_size <= 64 && s->patches <= 64 && s->width <= 64 && s->ff <= 256 &&
+            s->out_width <= 256 && s->patches * s->features <= 256)
+            run(v, size % 97, size % 89);
     }
     vision_free(v);
     gguf_close(file);

@@ -53,7 +53,7 @@ GGUF_GOOD = {
     "one": container([NAME], [ONE], FLOATS),
     "two": container([NAME], [ONE, tensor("two", [32], 8, 128)], FLOATS + bytes(range(34)) + bytes(30)),
     "version2": container([NAME], [ONE], FLOATS, version=2),
-    "unsupported_type": container([NAME], [tensor("q6", [256], 14, 0)], bytes(210)),
+    "unsupported_type": container([NAME], [tensor("q2", [256], 10, 0)], bytes(84)),
     "arrays": container([key("a", ARRAY, strings(["x", "", "yy"])), key("b", ARRAY, u32(5) + u64(2) + u32(1) + u32(-1)),
                          key("c", 7, b"\x01"), key("d", 12, struct.pack("<d", 0.5)), key("e", 11, u64(-5))]),
     "alignment": container([key("general.alignment", U32, u32(64))], [ONE], FLOATS, alignment=64),
@@ -85,11 +85,29 @@ def vocabulary(tokens, types, merges, model="gpt2", pre="gpt-2", eos=0):
         key("tokenizer.ggml.merges", ARRAY, strings(merges)), key("tokenizer.ggml.eos_token_id", U32, u32(eos))])
 
 
+def spm(tokens, types, scores, space=True):
+    return container([
+        key("tokenizer.ggml.model", STRING, string("llama")), key("tokenizer.ggml.tokens", ARRAY, strings(tokens)),
+        key("tokenizer.ggml.token_type", ARRAY, u32(5) + u64(len(types)) + b"".join(u32(t) for t in types)),
+        key("tokenizer.ggml.scores", ARRAY, u32(6) + u64(len(scores)) + struct.pack(f"<{len(scores)}f", *scores)),
+        key("tokenizer.ggml.add_space_prefix", 7, bytes([space]))])
+
+
+SPM = ["<unk>", "<s>", "</s>", "<0x0A>", "a", "\u2581", "\u2581a", "aa", "<u>", "\u00e9", "12", "ab", "b", "<|im_end|>"]
+SPM_TYPES = [2, 3, 3, 6, 1, 1, 1, 1, 4, 1, 1, 5, 1, 4]
+SPM_SCORES = [0, 0, 0, 0, -1, -2, -3, -4, 0, -5, -6, -0.5, -7, 0]
 SMALL = (["<|im_end|>", "a", "b", "ab", "aa", "1", "2", "Ġ", "Ċ", "é", "<u>"], [3] + [1] * 9 + [4], ["a b", "a a"])
 VOCABULARY_GOOD = {
     "small": vocabulary(*SMALL),
     "smollm": vocabulary(*SMALL, pre="smollm"),
     "no_merges": vocabulary(["a"], [1], []),
+    "llama3": vocabulary(*SMALL, pre="llama-bpe"),
+    "qwen2": vocabulary(*SMALL, pre="qwen2"),
+    "falcon": vocabulary(*SMALL, pre="falcon"),
+    "default": vocabulary(*SMALL, pre="default"),
+    "spm": spm(SPM, SPM_TYPES, SPM_SCORES),
+    "spm_no_space": spm(SPM, SPM_TYPES, SPM_SCORES, space=False),
+    "spm_one": spm(["a"], [1], [0]),
 }
 VOCABULARY_BAD = {
     "twice": vocabulary(["a", "a"], [1, 1], []),
@@ -98,20 +116,28 @@ VOCABULARY_BAD = {
     "merge_to_control": vocabulary(["a", "b", "ab"], [1, 1, 3], ["a b"]),
     "eos": vocabulary(["a"], [1], [], eos=1),
     "spm": vocabulary(["a"], [1], [], model="llama"),
+    "spm_scores": spm(SPM, SPM_TYPES, SPM_SCORES[:-1]),
+    "spm_nan": spm(["a"], [1], [float("nan")]),
+    "spm_byte": spm(["<0x-1>"], [6], [0]),
+    "bert": vocabulary(*SMALL, model="bert"),
     "none": container(),
 }
 
 TOKENIZE_GOOD = {
     "empty": b"", "english": b"It's 72 beats per minute; they'll see.\n", "markers": b"<|im_start|>user\nHi<|im_end|>",
     "spaces": b"  \t\n\r\n   a  ", "no_utf8": b"\xff\xc3\xed\xa0\x80 \xf0\x9f\x99\x82 \xf0\x9f",
+    "combining": "e\u0301 q\u0323\u0307 \u1100\u1161\u11a8 \u0344\u0301\u0301 \ufb01".encode(),
+    "spm": b"</s> <s>a<u>a <0x0A> \xe2\x96\x81\xe2\x96 a\r\n'S 12345",
     "scripts": "Größe Привет 你好 １２ ½ नमस्ते \u180e\u0085\u3000".encode(), "run": b"a" * 100 + b"!" * 50 + b"1" * 50,
 }
 
 
 def chat_corpus():
     with open(os.path.join(GOLDEN, "chat.json"), encoding="utf-8") as f:
-        good = {row["name"]: row["template"].encode() for row in json.load(f)["templates"]}
+        good = {row["name"].replace(" ", "_"): row["template"].encode() for row in json.load(f)["templates"]}
     bad = {"empty": b"", "llama2": b"{% for m in messages %}[INST] {{ m['content'] }} [/INST]{% endfor %}",
+           "llama2_system": b"{{ bos_token }}{{ '[INST] <<SYS>>' }}{{ ' [/INST]' + eos_token }}",
+           "thinking": b"<|im_start|><think><|im_end|>add_generation_prompt",
            "long_system": b"add_generation_prompt<|im_start|>system\n" + b"x" * 1024 + b"<|im_end|>"}
     return good, bad
 
@@ -123,42 +149,58 @@ def values(count, kind):
     return b"".join(b"\x00\x20" + bytes((11 * i + j) % 256 for j in range(32)) for i in range(count // 32))
 
 
-def llama(kind=0, keys=(), without=(), with_tensor=None, width=32):
-    """One layer of a llama with 4 heads of 8, 2 key-value heads, 32 wide, 4 tokens."""
+def llama(kind=0, keys=(), without=(), with_tensor=None, width=32, arch="llama"):
+    """One layer of a llama, qwen2 or qwen3 with 4 heads of 8, 2 key-value heads, 32 wide, 4 tokens."""
     numbers = {"context_length": 16, "embedding_length": width, "block_count": 1, "feed_forward_length": 32,
                "attention.head_count": 4, "attention.head_count_kv": 2}
-    head = [NAME] + [key("llama." + name, U32, u32(v)) for name, v in numbers.items() if name not in without]
+    head = [key("general.architecture", STRING, string(arch))]
+    head += [key(f"{arch}.{name}", U32, u32(v)) for name, v in numbers.items() if name not in without]
     if "eps" not in without:
-        head.append(key("llama.attention.layer_norm_rms_epsilon", 6, struct.pack("<f", 1e-5)))
+        head.append(key(f"{arch}.attention.layer_norm_rms_epsilon", 6, struct.pack("<f", 1e-5)))
     shapes = {"token_embd": (32, 4), "output_norm": (32,), "blk.0.attn_norm": (32,), "blk.0.ffn_norm": (32,),
               "blk.0.attn_q": (32, 32), "blk.0.attn_k": (32, 16), "blk.0.attn_v": (32, 16),
               "blk.0.attn_output": (32, 32), "blk.0.ffn_gate": (32, 32), "blk.0.ffn_up": (32, 32),
               "blk.0.ffn_down": (32, 32)}
     if with_tensor:
         shapes[with_tensor] = (32,)
+    if arch == "qwen2":
+        shapes |= {f"blk.0.attn_{x}.bias": (32 if x == "q" else 16,) for x in "qkv"}
+    if arch == "qwen3":
+        shapes |= {"blk.0.attn_q_norm": (8,), "blk.0.attn_k_norm": (8,)}
     tensors, data = [], b""
     for name, dims in shapes.items():
         if name in without:
             continue
         type_ = kind if len(dims) == 2 else 0
-        tensors.append(tensor(name + ".weight", dims, type_, len(data)))
+        full = name if name.endswith(".bias") else name + ".weight"
+        tensors.append(tensor(full, dims, type_, len(data)))
         data += values(dims[0] * (dims[1] if len(dims) == 2 else 1), type_)
         data += bytes(-len(data) % 32)
     return container(head + list(keys), tensors, data)
 
 
-def scaling(name):
-    return key("llama.rope.scaling.type", STRING, string(name))
+def scaling(name, arch="llama"):
+    return key(f"{arch}.rope.scaling.type", STRING, string(name))
+
+
+def real(name, v):
+    return key(name, 6, struct.pack("<f", v))
 
 
 TEXT_MODEL_GOOD = {
     "f32": llama(), "q8_0": llama(8), "linear": llama(keys=[scaling("linear")]),
     "array": llama(8, [key("llama.feed_forward_length", ARRAY, u32(U32) + u64(1) + u32(32))],
                    ["feed_forward_length"]),
+    "qwen2": llama(8, arch="qwen2"), "qwen3": llama(8, arch="qwen3"),
+    "yarn": llama(arch="qwen2", keys=[scaling("yarn", "qwen2"), real("qwen2.rope.scaling.factor", 4)]),
 }
 TEXT_MODEL_BAD = {
     "no_down": llama(without=["blk.0.ffn_down"]), "no_eps": llama(without=["eps"]), "width": llama(width=64),
-    "extra": llama(with_tensor="blk.0.attn_q_norm"), "yarn": llama(keys=[scaling("yarn")]),
+    "extra": llama(with_tensor="blk.0.attn_q_norm"), "yarn": llama(keys=[scaling("yarn"), real("llama.rope.scaling.factor", 0)]),
+    "longrope": llama(keys=[scaling("longrope")]), "other": llama(arch="gemma3"),
+    "no_bias": llama(arch="qwen2", without=["blk.0.attn_k.bias"]),
+    "no_norm": llama(arch="qwen3", without=["blk.0.attn_q_norm"]),
+    "window": llama(keys=[key("llama.attention.sliding_window", U32, u32(8))]),
     "heads_0": llama(keys=[key("llama.attention.head_count", U32, u32(0))], without=["attention.head_count"]),
     "layers": llama(keys=[key("llama.block_count", U32, u32(-1))], without=["block_count"]),
     "kv_3": llama(keys=[key("llama.attention.head_count_kv", U32, u32(3))], without=["attention.head_count_kv"]),

@@ -56,6 +56,19 @@ SIZES = {"image_size": 8, "patch_size": 2, "embedding_length": 4, "feed_forward_
          "attention.head_count": 2, "projector.scale_factor": 2, "preproc_image_size": 8}
 
 
+def tensors(shapes):
+    """Infos and data of tensors of small values."""
+    infos, data = [], b""
+    for name, dims in shapes:
+        n = 1
+        for size in dims:
+            n *= size
+        infos.append(tensor(name, dims, FLOAT, len(data)))
+        data += struct.pack(f"<{n}f", *[(i % 7 - 3) / 8 for i in range(n)])
+        data += bytes(-len(data) % 32)
+    return infos, data
+
+
 def tower(skip="", **changes):
     sizes = {**SIZES, **{name.replace("__", "."): value for name, value in changes.items()}}
     half = u32(F32) + u64(3) + struct.pack("<3f", 0.5, 0.5, 0.5)
@@ -69,23 +82,47 @@ def tower(skip="", **changes):
                        ("ln2", [4]), ("ffn_up", [4, 8]), ("ffn_down", [8, 4])):
         shapes += [(f"v.blk.0.{part}.weight", dims), (f"v.blk.0.{part}.bias", dims[-1:])]
     shapes += [("v.post_ln.weight", [4]), ("v.post_ln.bias", [4]), ("mm.model.fc.weight", [16, 4])]
-    infos, data = [], b""
-    for name, dims in shapes:
-        if name == skip:
-            continue
-        n = 1
-        for size in dims:
-            n *= size
-        infos.append(tensor(name, dims, FLOAT, len(data)))
-        data += struct.pack(f"<{n}f", *[(i % 7 - 3) / 8 for i in range(n)])
-        data += bytes(-len(data) % 32)
-    return container(keys, infos, data)
+    return container(keys, *tensors([shape for shape in shapes if shape[0] != skip]))
+
+
+MLP_SIZES = {name: value for name, value in SIZES.items() if name[:4] not in ("proj", "prep")}
+
+
+def llava(kind="mlp", clip=False, pinpoints=(), aspect="", features=(), skip="", **changes):
+    """A tower with the projector of LLaVA: class token and norm before the blocks where it is CLIP's."""
+    sizes = {**MLP_SIZES, **{name.replace("__", "."): value for name, value in changes.items()}}
+    half = u32(F32) + u64(3) + struct.pack("<3f", 0.5, 0.5, 0.5)
+    keys = [key("general.architecture", STRING, string("clip")), key("clip.has_vision_encoder", BOOL, b"\x01"),
+            key("clip.projector_type", STRING, string(kind)), key("clip.use_gelu", BOOL, bytes([not clip]))]
+    keys += [key("clip.vision." + name, U32, u32(value)) for name, value in sizes.items()]
+    keys += [key("clip.vision.attention.layer_norm_epsilon", F32, struct.pack("<f", 1e-6)),
+             key("clip.vision.image_mean", ARRAY, half), key("clip.vision.image_std", ARRAY, half)]
+    for name, numbers in (("image_grid_pinpoints", pinpoints), ("feature_layer", features)):
+        if numbers:
+            keys.append(key("clip.vision." + name, ARRAY, u32(5) + u64(len(numbers)) + b"".join(u32(n) for n in numbers)))
+    if aspect:
+        keys.append(key("clip.vision.image_aspect_ratio", STRING, string(aspect)))
+    wide = 4 * max(1, len(features))
+    shapes = [("v.patch_embd.weight", [2, 2, 3, 4]), ("v.position_embd.weight", [4, 16 + clip])]
+    if clip:
+        shapes += [("v.class_embd", [4]), ("v.pre_ln.weight", [4]), ("v.pre_ln.bias", [4])]
+    for part, dims in (("ln1", [4]), ("attn_q", [4, 4]), ("attn_k", [4, 4]), ("attn_v", [4, 4]), ("attn_out", [4, 4]),
+                       ("ln2", [4]), ("ffn_down", [4, 8]), ("ffn_up", [8, 4])):
+        shapes += [(f"v.blk.0.{part}.weight", dims), (f"v.blk.0.{part}.bias", dims[-1:])]
+    shapes += [("mm.0.weight", [wide, 6]), ("mm.0.bias", [6]), ("mm.2.weight", [6, 4]), ("mm.2.bias", [4]),
+               ("model.image_newline", [4])]
+    return container(keys, *tensors([shape for shape in shapes if shape[0] != skip]))
 
 
 def towers():
-    good = {"tiny": tower()}
+    good = {"tiny": tower(), "llava": llava(clip=True), "states": llava(clip=True, features=(0, 1)),
+            "onevision": llava(pinpoints=(8, 8, 16, 8, 16, 24), aspect="anyres_max_2"),
+            "next": llava(clip=True, pinpoints=(8, 16, 16, 16)), "odd_patch": llava(image_size=9)}
     bad = {"no_projector": tower(skip="mm.model.fc.weight"), "no_bias": tower(skip="v.blk.0.attn_q.bias"),
            "patch": tower(patch_size=3), "zero_patch": tower(patch_size=0), "scale": tower(projector__scale_factor=3),
+           "kind": llava(kind="resampler"), "pinpoints": llava(pinpoints=(8, 8, 8)), "sizes": llava(pinpoints=(8, 12)),
+           "huge": llava(pinpoints=(8, 800)), "aspect": llava(aspect="anyres_max_9"), "state": llava(features=(2,)),
+           "no_class": llava(clip=True, skip="v.class_embd"), "no_second": llava(skip="mm.2.weight"),
            "heads": tower(attention__head_count=3), "blocks": tower(block_count=1000), "none": container()}
     return good, bad
 

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Golden gradients of a tiny llama model, computed by PyTorch in float64 on dequantized weights.
+"""Golden gradients of tiny text models, computed by PyTorch in float64 on dequantized weights.
 
-Writes tests/golden/tiny-{untied,tied}.gguf (the models, mixed types) and gradients-{untied,tied}.gguf
-(examples, adapter values, losses and gradients as tensors). Nothing here uses Tacit: the GGUF writer,
-the quantizers, ChaCha20 and the model are this script's own.
+Writes tests/golden/tiny-{untied,tied,qwen2,qwen3}.gguf (the models, mixed types; the first two are
+llama) and gradients-*.gguf (examples, adapter values, losses and gradients as tensors; FFA-LoRA of
+llama alone). Nothing here uses Tacit: the GGUF writer, the quantizers, ChaCha20 and the models are
+this script's own.
 
     apt-get install python3-torch python3-numpy
     /usr/bin/python3 tests/golden/make_gradients.py
@@ -11,12 +12,13 @@ the quantizers, ChaCha20 and the model are this script's own.
 import math
 import os
 import struct
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-WIDTH, LAYERS, HEADS, KV_HEADS, HEAD, FF, VOCAB = 32, 2, 4, 2, 8, 64, 48
+WIDTH, LAYERS, VOCAB = 32, 2, 48
 EPS, BASE = 1e-5, 10000.0
 RANK, ALPHA = 4, 6.0
 TARGETS = ["attn_output", "ffn_down", "attn_q", "attn_v"]
@@ -124,13 +126,36 @@ def ffa_matrix(seed, ordinal, rank, n_in):
 
 # --- model --------------------------------------------------------------------------------------
 
-SHAPES = {"attn_q": (HEADS * HEAD, WIDTH), "attn_k": (KV_HEADS * HEAD, WIDTH),
-          "attn_v": (KV_HEADS * HEAD, WIDTH), "attn_output": (WIDTH, HEADS * HEAD),
-          "ffn_gate": (FF, WIDTH), "ffn_up": (FF, WIDTH), "ffn_down": (WIDTH, FF)}
+@dataclass
+class Config:
+    word: str
+    seed: int
+    arch: str = "llama"
+    heads: int = 4
+    kv_heads: int = 2
+    head: int = 8
+    ff: int = 64
+    tied: bool = True
+    biases: tuple = ()
+    head_norms: bool = False
+
+    def shapes(self):
+        q, kv = self.heads * self.head, self.kv_heads * self.head
+        return {"attn_q": (q, WIDTH), "attn_k": (kv, WIDTH), "attn_v": (kv, WIDTH),
+                "attn_output": (WIDTH, q), "ffn_gate": (self.ff, WIDTH), "ffn_up": (self.ff, WIDTH),
+                "ffn_down": (WIDTH, self.ff)}
+
+
+CONFIGS = [
+    Config("untied", 20240, tied=False, biases=("attn_q", "attn_k", "attn_v", "ffn_down")),
+    Config("tied", 20241),
+    Config("qwen2", 20242, arch="qwen2", ff=32, biases=("attn_q", "attn_k", "attn_v")),
+    Config("qwen3", 20243, arch="qwen3", kv_heads=1, head=16, ff=32, head_norms=True),
+]
 TYPES = [Q8_0, Q4_0, Q4_1, F16, BF16, F32, Q8_0, Q4_1]
 
 
-def make_model(rng, tied):
+def make_model(rng, c):
     weights, tensors, turn = {}, [], 0
 
     def put(name, w, kind):
@@ -142,35 +167,43 @@ def make_model(rng, tied):
     for i in range(LAYERS):
         for norm in ("attn_norm", "ffn_norm"):
             put(f"blk.{i}.{norm}.weight", rng.normal(1, 0.2, WIDTH), F32)
-        for name, shape in SHAPES.items():
+        for norm in ("attn_q_norm", "attn_k_norm") if c.head_norms else ():
+            put(f"blk.{i}.{norm}.weight", rng.normal(1, 0.3, c.head), F32)
+        for name, shape in c.shapes().items():
             kind = TYPES[turn % len(TYPES)]
             turn += 1
             put(f"blk.{i}.{name}.weight", rng.normal(0, 1.2 / math.sqrt(shape[1]), shape), kind)
-            if not tied and name in ("attn_q", "attn_k", "attn_v", "ffn_down"):
+            if name in c.biases:
                 put(f"blk.{i}.{name}.bias", rng.normal(0, 0.1, shape[0]), F32)
     put("output_norm.weight", rng.normal(1, 0.2, WIDTH), F32)
-    if not tied:
+    if not c.tied:
         put("output.weight", rng.normal(0, 0.3, (VOCAB, WIDTH)), Q4_0)
-    keys = {"general.architecture": "llama", "llama.context_length": 64,
-            "llama.embedding_length": WIDTH, "llama.block_count": LAYERS,
-            "llama.feed_forward_length": FF, "llama.attention.head_count": HEADS,
-            "llama.attention.head_count_kv": KV_HEADS, "llama.vocab_size": VOCAB,
-            "llama.attention.layer_norm_rms_epsilon": EPS, "llama.rope.freq_base": BASE}
-    return keys, tensors, weights
+    keys = {"context_length": 64, "embedding_length": WIDTH, "block_count": LAYERS,
+            "feed_forward_length": c.ff, "attention.head_count": c.heads,
+            "attention.head_count_kv": c.kv_heads, "vocab_size": VOCAB,
+            "attention.layer_norm_rms_epsilon": EPS, "rope.freq_base": BASE}
+    if c.heads * c.head != WIDTH:
+        keys |= {"attention.key_length": c.head, "attention.value_length": c.head}
+    return ({"general.architecture": c.arch} | {f"{c.arch}.{k}": v for k, v in keys.items()},
+            tensors, weights)
 
 
 def rms(x, w):
     return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + float(np.float32(EPS))) * w
 
 
-def rope(x, position):
-    angle = position.double()[:, None] * BASE ** (-2 * torch.arange(HEAD // 2).double() / HEAD)
-    c, s = torch.cos(angle)[:, None, :], torch.sin(angle)[:, None, :]
-    even, odd = x[..., 0::2], x[..., 1::2]
-    return torch.stack((even * c - odd * s, even * s + odd * c), -1).flatten(-2)
+def rope(x, position, c):
+    angle = position.double()[:, None] * BASE ** (-2 * torch.arange(c.head // 2).double() / c.head)
+    cos, sin = torch.cos(angle)[:, None, :], torch.sin(angle)[:, None, :]
+    if c.arch == "llama":
+        even, odd = x[..., 0::2], x[..., 1::2]
+        return torch.stack((even * cos - odd * sin, even * sin + odd * cos), -1).flatten(-2)
+    # Qwen's own form: x cos + rotate_half(x) sin
+    half = torch.cat((-x[..., c.head // 2:], x[..., : c.head // 2]), -1)
+    return x * torch.cat((cos, cos), -1) + half * torch.cat((sin, sin), -1)
 
 
-def loss_of(weights, pairs, example):
+def loss_of(c, weights, pairs, example):
     def linear(x, name):
         y = x @ weights[name + ".weight"].T
         if name + ".bias" in weights:
@@ -180,6 +213,11 @@ def loss_of(weights, pairs, example):
             y = y + ALPHA / RANK * (x @ a.T) @ b.T
         return y
 
+    def heads(x, name, count):
+        x = linear(x, name).view(len(x), count, c.head)
+        norm = weights.get(f"{name}_norm.weight")
+        return x if norm is None else rms(x, norm)
+
     n = len(example["token"])
     x = torch.stack([example["media"][t] if m else weights["token_embd.weight"][t]
                      for t, m in zip(example["token"], example["modality"])])
@@ -188,11 +226,11 @@ def loss_of(weights, pairs, example):
     for i in range(LAYERS):
         p = f"blk.{i}."
         h = rms(x, weights[p + "attn_norm.weight"])
-        q = rope(linear(h, p + "attn_q").view(n, HEADS, HEAD), position)
-        k = rope(linear(h, p + "attn_k").view(n, KV_HEADS, HEAD), position)
-        v = linear(h, p + "attn_v").view(n, KV_HEADS, HEAD)
-        k, v = (t.repeat_interleave(HEADS // KV_HEADS, 1) for t in (k, v))
-        s = torch.einsum("qhd,khd->hqk", q, k) / math.sqrt(HEAD)
+        q = rope(heads(h, p + "attn_q", c.heads), position, c)
+        k = rope(heads(h, p + "attn_k", c.kv_heads), position, c)
+        v = linear(h, p + "attn_v").view(n, c.kv_heads, c.head)
+        k, v = (t.repeat_interleave(c.heads // c.kv_heads, 1) for t in (k, v))
+        s = torch.einsum("qhd,khd->hqk", q, k) / math.sqrt(c.head)
         s = torch.softmax(s.masked_fill(~mask, -math.inf), -1)
         x = x + linear(torch.einsum("hqk,khd->qhd", s, v).reshape(n, -1), p + "attn_output")
         h = rms(x, weights[p + "ffn_norm.weight"])
@@ -219,12 +257,11 @@ def make_examples(rng):
 
 
 def main():
-    for tied in (False, True):
-        rng = np.random.default_rng(20240 + tied)
-        keys, tensors, weights = make_model(rng, tied)
+    for c in CONFIGS:
+        rng = np.random.default_rng(c.seed)
+        keys, tensors, weights = make_model(rng, c)
         examples = make_examples(rng)
-        word = "tied" if tied else "untied"
-        write_gguf(f"{HERE}/tiny-{word}.gguf", keys, tensors)
+        write_gguf(f"{HERE}/tiny-{c.word}.gguf", keys, tensors)
         out, golden = [], {}
 
         def put(name, t):
@@ -239,7 +276,7 @@ def main():
 
         def gradients(kind, leaves, pairs):
             """The unit of both examples: mean of their losses."""
-            losses = [loss_of({**weights, **leaves}, pairs, e) for e in examples]
+            losses = [loss_of(c, {**weights, **leaves}, pairs, e) for e in examples]
             golden[f"{kind}.loss"] = np.array([float(l) for l in losses])
             wanted = [n for n in leaves] + [n for n in sorted(extra)]
             tensors = [leaves.get(n, extra.get(n)) for n in wanted]
@@ -247,11 +284,11 @@ def main():
                 put(f"{kind}/{n}", g)
 
         seed = bytes(range(100, 132))
-        for kind in ("lora", "ffa"):
+        for kind in ("lora", "ffa") if c.arch == "llama" else ("lora",):
             pairs, extra, ordinal = {}, {}, 0
             for i in range(LAYERS):
                 for target in TARGETS:
-                    n_out, n_in = SHAPES[target]
+                    n_out, n_in = c.shapes()[target]
                     name = f"blk.{i}.{target}"
                     a = ffa_matrix(seed, ordinal, RANK, n_in)
                     if kind == "lora":
@@ -268,7 +305,7 @@ def main():
             gradients(kind, {}, pairs)
         extra = {}
         gradients("all", {n: w.clone().requires_grad_() for n, w in weights.items()}, {})
-        write_gguf(f"{HERE}/gradients-{word}.gguf", golden, out)
+        write_gguf(f"{HERE}/gradients-{c.word}.gguf", golden, out)
 
 
 main()

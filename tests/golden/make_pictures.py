@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Writes pictures_pillow.h: what Pillow decodes and resizes, the oracle of test_image.c.
+"""Writes what Pillow decodes and resizes, the oracle of test_image.c.
 
-usage: make_pictures.py > pictures_pillow.h     (needs Pillow and numpy)
+usage: make_pictures.py > pictures_pillow.h
+       make_pictures.py digests > resized_pillow.h     (needs Pillow 13 and numpy)
 """
 import io
+import sys
 
 import numpy as np
 from PIL import Image
@@ -60,6 +62,34 @@ def pictures():
     yield "jpeg_cmyk", data, Image.open(io.BytesIO(data))
 
 
+FILTERS = (("TACIT_IMAGE_BILINEAR", Image.BILINEAR), ("TACIT_IMAGE_BICUBIC", Image.BICUBIC),
+           ("TACIT_IMAGE_LANCZOS", Image.LANCZOS))
+# Lines and columns to and from 4096, primes, both orders of the passes and sizes at their border.
+DIGESTED = ((1, 1, 1, 4096), (1, 1, 4096, 1), (1, 4096, 1, 1), (4096, 1, 1, 1), (1, 77, 4096, 1), (77, 1, 1, 4096),
+            (1, 1, 37, 41), (2, 3, 101, 97), (211, 199, 97, 101), (97, 101, 211, 199), (499, 7, 503, 5), (7, 499, 5, 503),
+            (499, 7, 503, 11), (4096, 3, 997, 2), (3, 4096, 2, 997), (64, 4096, 60, 7), (28, 64, 13, 34),
+            (28, 65, 13, 34), (60, 13, 2048, 3), (480, 640, 384, 384), (640, 480, 384, 384), (384, 383, 336, 336))
+
+
+def fnv(data):
+    """FNV-1a, 64 bits."""
+    h = 0xCBF29CE484222325
+    for byte in data:
+        h = (h ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
+    return h
+
+
+def digests():
+    print("/* Made by make_pictures.py; see there. */")
+    print("static const struct {\n    tacit_image_filter filter;\n    unsigned width, height, to_width, to_height;\n"
+          "    unsigned long long digest; /* FNV-1a of the pixels */\n} digested[] = {")
+    for word, resample in FILTERS:
+        for w, h, to_w, to_h in DIGESTED:
+            pixels = Image.fromarray(pattern(w, h)).resize((to_w, to_h), resample).tobytes()
+            print(f"    {{{word}, {w}, {h}, {to_w}, {to_h}, 0x{fnv(pixels):016x}}},")
+    print("};")
+
+
 def main():
     print("/* Made by make_pictures.py; see there. */")
     rows = []
@@ -73,12 +103,10 @@ def main():
           "} pictures[] = {")
     print("\n".join(rows) + "\n};")
     rows = []
-    filters = (("TACIT_IMAGE_BILINEAR", Image.BILINEAR), ("TACIT_IMAGE_BICUBIC", Image.BICUBIC),
-               ("TACIT_IMAGE_LANCZOS", Image.LANCZOS))
     sizes = ((17, 11, 7, 5), (17, 11, 23, 20), (17, 11, 17, 4), (17, 11, 3, 11), (64, 3, 1, 1),
              (40, 5, 9, 6), (17, 11, 17, 11))
     source = {(w, h): Image.fromarray(pattern(w, h)) for w, h, _, _ in sizes}
-    for word, resample in filters:
+    for word, resample in FILTERS:
         for w, h, to_w, to_h in sizes:
             name = f"resized_{len(rows)}"
             array(name, source[w, h].resize((to_w, to_h), resample).tobytes())
@@ -90,4 +118,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    digests() if sys.argv[1:] == ["digests"] else main()

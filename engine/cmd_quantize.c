@@ -1,0 +1,238 @@
+#include "common/log.h"
+#include "common/options.h"
+#include "engine/commands.h"
+#include "engine/kernels.h"
+#include "engine/quantize.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct quantize_command {
+    const char *type, *output, *embedding, *weights;
+    tacit_option_list rule;
+    uint64_t threads;
+    bool json;
+} quantize_command;
+
+/* Everything that the command holds, released together. */
+typedef struct quantize_state {
+    tacit_pool *pool;
+    gguf_file *file;
+    importance weights;
+    quantize_rule rule[TACIT_OPTION_LIST_MAX];
+    char *pattern[TACIT_OPTION_LIST_MAX];
+    quantize_options options;
+    quantize_plan plan;
+} quantize_state;
+
+static tacit_status parse_type(const tacit_type_traits **out, const char *option, const char *name,
+                               tacit_error *err)
+{
+    char types[160];
+    *out = name ? tacit_type_by_name(name) : NULL;
+    return *out || !name ? TACIT_OK
+                         : tacit_fail(err, TACIT_USAGE, "--%s %s: expected %s", option, name,
+                                      tacit_type_list(types, sizeof types));
+}
+
+/* PATTERN=TYPE. */
+static tacit_status parse_rules(quantize_state *s, const tacit_option_list *list, tacit_error *err)
+{
+    for (size_t i = 0; i < list->count; i++) {
+        const char *text = list->item[i], *equals = strrchr(text, '=');
+        if (!equals || equals == text)
+            return tacit_fail(err, TACIT_USAGE, "--tensor-type %s: expected PATTERN=TYPE", text);
+        s->pattern[i] = strndup(text, (size_t)(equals - text));
+        if (!s->pattern[i])
+            return tacit_fail(err, TACIT_NO_MEMORY, "no memory for %s", text);
+        s->rule[i].pattern = s->pattern[i];
+        tacit_status status = parse_type(&s->rule[i].type, "tensor-type", equals + 1, err);
+        if (status != TACIT_OK)
+            return status;
+    }
+    s->options.rule = s->rule;
+    s->options.n_rules = list->count;
+    return TACIT_OK;
+}
+
+static tacit_status parse_command(quantize_state *s, const quantize_command *c, tacit_error *err)
+{
+    tacit_status status;
+    TACIT_TRY(kernels_check(err), done);
+    TACIT_TRY(parse_type(&s->options.type, "type", c->type, err), done);
+    TACIT_TRY(parse_type(&s->options.output, "output-type", c->output, err), done);
+    TACIT_TRY(parse_type(&s->options.embedding, "embedding-type", c->embedding, err), done);
+    TACIT_TRY(parse_rules(s, &c->rule, err), done);
+done:
+    return status;
+}
+
+/* ---- what is told ---- */
+
+/* One line for each pair of types, with how many tensors and the first of them. */
+static void warn_of_fallbacks(const quantize_plan *p)
+{
+    for (size_t i = 0; i < p->count; i++) {
+        const quantize_tensor *q = &p->tensor[i];
+        const tacit_type_traits *to = q->to;
+        size_t same = 0, before = 0;
+        for (size_t k = 0; k < p->count && to && to != q->wanted; k++)
+            if (p->tensor[k].to == to && p->tensor[k].wanted == q->wanted) {
+                same++;
+                before += k < i;
+            }
+        if (same > 0 && before == 0)
+            tacit_log_warn("%s and %zu more: rows of %llu values are no multiple of %zu, so they "
+                           "become %s instead of %s",
+                           q->from->name, same - 1, (unsigned long long)q->from->ne[0],
+                           q->wanted->block_values, to->name, q->wanted->name);
+    }
+}
+
+static void warn_of_plan(const quantize_plan *p)
+{
+    if (p->requantized > 0)
+        tacit_log_warn("%zu tensors are quantized already and lose a second time; start from a "
+                       "file of f32, f16 or bf16 where there is one",
+                       p->requantized);
+    if (p->unweighted > 0)
+        tacit_log_warn("%zu tensors are not in the importance matrix and are converted without it",
+                       p->unweighted);
+    warn_of_fallbacks(p);
+}
+
+static void show_progress(void *ctx, size_t i)
+{
+    const quantize_plan *p = ctx;
+    if (isatty(STDERR_FILENO))
+        fprintf(stderr, "\r%zu of %zu tensors%s", i + 1, p->count, i + 1 == p->count ? "\n" : "");
+}
+
+static size_t bytes_after(const quantize_tensor *q)
+{
+    const gguf_tensor *t = q->from;
+    return q->to ? t->rows * (t->ne[0] / q->to->block_values * q->to->block_bytes) : t->bytes;
+}
+
+static json_t *tensor_json(const quantize_tensor *q)
+{
+    const gguf_tensor *t = q->from;
+    json_t *object = json_pack(
+        "{s:s,s:s,s:s,s:I}", "name", t->name, "from", tacit_type_ggml_name(t->type), "to",
+        q->to ? q->to->name : tacit_type_ggml_name(t->type), "bytes", (json_int_t)bytes_after(q));
+    if (object && q->to) {
+        json_object_set_new(object, "rmse", json_real(q->error));
+        json_object_set_new(object, "weighted", json_boolean(q->weights != NULL));
+        if (q->to != q->wanted)
+            json_object_set_new(object, "instead_of", json_string(q->wanted->name));
+    }
+    return object;
+}
+
+static tacit_status print_json(const quantize_plan *p, tacit_error *err)
+{
+    json_int_t before = 0, after = 0;
+    json_t *tensors = json_array();
+    for (size_t i = 0; i < p->count; i++) {
+        before += (json_int_t)p->tensor[i].from->bytes;
+        after += (json_int_t)bytes_after(&p->tensor[i]);
+        json_array_append_new(tensors, tensor_json(&p->tensor[i]));
+    }
+    json_t *object =
+        json_pack("{s:s,s:I,s:I,s:I,s:I,s:o}", "type", p->options->type->name, "bytes_before",
+                  before, "bytes", after, "requantized", (json_int_t)p->requantized, "weighted",
+                  (json_int_t)p->weighted, "tensors", tensors);
+    int failed = !object || json_dumpf(object, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9)) != 0;
+    json_decref(object);
+    printf("\n");
+    return failed ? tacit_fail(err, TACIT_FAILED, "cannot print the result") : TACIT_OK;
+}
+
+static void print_text(const quantize_plan *p)
+{
+    size_t before = 0, after = 0;
+    for (size_t i = 0; i < p->count; i++) {
+        const quantize_tensor *q = &p->tensor[i];
+        const char *from = tacit_type_ggml_name(q->from->type);
+        before += q->from->bytes;
+        after += bytes_after(q);
+        if (q->to)
+            printf("%-40s %-5s -> %-5s rmse %.3g%s%s\n", q->from->name, from, q->to->name, q->error,
+                   q->weights ? ", weighted" : "",
+                   q->to != q->wanted ? ", rows do not divide" : "");
+    }
+    printf("%zu bytes of tensors became %zu\n", before, after);
+}
+
+static tacit_status quantize(quantize_state *s, const quantize_command *c, const char *in,
+                             const char *out, tacit_error *err)
+{
+    tacit_status status;
+    TACIT_TRY(parse_command(s, c, err), done);
+    TACIT_TRY(tacit_pool_new(&s->pool, (size_t)c->threads, err), done);
+    TACIT_TRY(tacit_status_of_input(gguf_open(&s->file, in, err), err), done);
+    if (c->weights) {
+        TACIT_TRY(tacit_status_of_input(importance_load(&s->weights, c->weights, err), err), done);
+        s->options.weights = &s->weights;
+        s->options.weights_path = c->weights;
+    }
+    TACIT_TRY(quantize_plan_make(&s->plan, s->file, &s->options, err), done);
+    warn_of_plan(&s->plan);
+    TACIT_TRY(quantize_write(&s->plan, out, s->pool, show_progress, &s->plan, err), done);
+    if (c->json)
+        status = print_json(&s->plan, err);
+    else
+        print_text(&s->plan);
+done:
+    return status;
+}
+
+static void release(quantize_state *s)
+{
+    quantize_plan_free(&s->plan);
+    importance_free(&s->weights);
+    gguf_close(s->file);
+    tacit_pool_free(s->pool);
+    for (size_t i = 0; i < TACIT_OPTION_LIST_MAX; i++)
+        free(s->pattern[i]);
+    free(s);
+}
+
+tacit_status cmd_quantize(int argc, char **argv, tacit_error *err)
+{
+    quantize_command c = {0};
+    bool help = false;
+    const char *path[2] = {NULL, NULL};
+    size_t n;
+    char types[160];
+    const tacit_option table[] = {
+        {"type", 0, TACIT_OPTION_TEXT, &c.type, true, "T", tacit_type_list(types, sizeof types), 0,
+         0},
+        {"imatrix", 0, TACIT_OPTION_TEXT, &c.weights, false, "FILE",
+         "weighs columns: what tacit calibrate wrote", 0, 0},
+        {"output-type", 0, TACIT_OPTION_TEXT, &c.output, false, "T",
+         "of the output; without it T, but q6_k at least", 0, 0},
+        {"embedding-type", 0, TACIT_OPTION_TEXT, &c.embedding, false, "T", "of the embedding", 0,
+         0},
+        {"tensor-type", 0, TACIT_OPTION_LIST, &c.rule, false, "PATTERN=T",
+         "of tensors whose names match, * for any text; may be repeated, the first counts", 0, 0},
+        {"threads", 't', TACIT_OPTION_U64, &c.threads, false, "N",
+         "threads; 0: all that this process may use", 0, 1024},
+        {"json", 0, TACIT_OPTION_FLAG, &c.json, false, NULL, "one JSON object", 0, 0},
+        {.name = NULL},
+    };
+    const tacit_usage usage = {"tacit quantize", "IN.gguf OUT.gguf", 2, 2,
+                               "writes a text model or an mmproj with weights of other types"};
+    tacit_status status = tacit_options_parse(&usage, table, argc, argv, path, &n, &help, err);
+    if (status != TACIT_OK || help)
+        return status;
+    quantize_state *s = calloc(1, sizeof *s);
+    if (!s)
+        return tacit_fail(err, TACIT_NO_MEMORY, "no memory");
+    status = quantize(s, &c, path[0], path[1], err);
+    release(s);
+    return status;
+}

@@ -1,0 +1,28 @@
+/* The text architectures that are computed, a row each: what distinguishes one family's files from
+ * another's. The layers themselves (text_model.h) know no names: loading turns a row into fields of
+ * the model, and forward and backward read those alone. To add an architecture of these layers: an
+ * arch_X.c with its row, and a line in text_arch.c. */
+#ifndef TACIT_ENGINE_TEXT_ARCH_H
+#define TACIT_ENGINE_TEXT_ARCH_H
+
+#include "engine/text_model.h"
+
+/* Whether a file of the architecture has a tensor. */
+typedef enum text_presence { TEXT_ABSENT, TEXT_OPTIONAL, TEXT_REQUIRED } text_presence;
+
+typedef struct text_arch {
+    const char *name; /* general.architecture, and the prefix of the file's keys */
+    ops_rope_form rope;
+    text_presence bias[TEXT_LINEARS];
+    text_presence norm[TEXT_NORMS];
+    text_presence rope_divisors; /* rope_freqs.weight */
+} text_arch;
+
+extern const text_arch arch_llama, arch_qwen2, arch_qwen3;
+
+/* The row of that name (`size` bytes), or NULL. */
+const text_arch *text_arch_find(const char *name, size_t size);
+/* "llama, qwen2, qwen3" */
+void text_arch_names(char *out, size_t size);
+
+#endif

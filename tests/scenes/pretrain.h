@@ -26,7 +26,7 @@ tacit_status pretrain_write_start(const pretrain_files *files, uint64_t seed,
 tacit_status pretrain_write_sensor(const char *path, uint32_t width, uint64_t seed,
                                    tacit_error *err) TACIT_MUST_CHECK;
 
-/* A model of all files. */
+/* A model of all files whose path is not NULL. */
 tacit_status pretrain_load(tacit_model **out, const pretrain_files *files,
                            tacit_error *err) TACIT_MUST_CHECK;
 

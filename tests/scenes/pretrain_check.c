@@ -102,8 +102,12 @@ static tacit_status check_senses(checker *c, scene_split split, size_t index, pr
 
 tacit_status pretrain_load(tacit_model **out, const pretrain_files *files, tacit_error *err)
 {
-    return tacit_model_load(out, files->path[PRETRAIN_TEXT], files->path + PRETRAIN_IMAGE,
-                            PRETRAIN_FILES - PRETRAIN_IMAGE, NULL, err);
+    const char *mmproj[PRETRAIN_FILES];
+    size_t n = 0;
+    for (int i = PRETRAIN_IMAGE; i < PRETRAIN_FILES; i++)
+        if (files->path[i])
+            mmproj[n++] = files->path[i];
+    return tacit_model_load(out, files->path[PRETRAIN_TEXT], mmproj, n, NULL, err);
 }
 
 tacit_status pretrain_check(pretrain_report *out, const pretrain_files *files, scene_split split,

@@ -60,7 +60,8 @@ typedef struct agent {
     uint64_t policy_serial; /* of the policy that did */
     uint8_t bad_adapter[TACIT_DIGEST_BYTES]; /* not fetched again in this run */
     bool entries_refused;                    /* logged once */
-    bool met;                                /* the server has answered a check-in of this run */
+    bool met;                                /* the newest check-in of this run was answered */
+    bool doubts;                             /* what it said since is not of the log it showed */
     bool idle;                               /* the last turn found nothing to do */
     uint64_t wait_until_ms;                  /* wall clock, with AGENT_WAITING */
     renewal_retry retry;
@@ -281,11 +282,11 @@ static tacit_status check_in(agent *a, agent_outcome *outcome, tacit_error *err)
     client_checkin in;
     bool switched = false, brought = false;
     tacit_status status = client_check_in(&in, a->client, a->session, declined_plan(a), err);
+    a->met = status == TACIT_OK;
     if (status != TACIT_OK)
         return status;
     tacit_log_debug("checked in: log of %" PRIu64 " entries, %s", in.checkpoint.size,
                     in.has_plan ? "a plan" : "no plan");
-    a->met = true;
     take_poll(a, in.reply->poll_after_ms);
     status = bring_policy(a, &brought, err);
     if (status != TACIT_OK || brought) { /* what was answered is of the policy before */
@@ -494,6 +495,35 @@ static tacit_status meet(agent *a, bool *followed, tacit_error *err)
     return status;
 }
 
+/* With a connection: the open round, after a check-in. */
+static tacit_status work_on_round(agent *a, round_state *r, agent_outcome *outcome,
+                                  tacit_error *err)
+{
+    bool followed, brought = false;
+    tacit_status status = meet(a, &followed, err);
+    if (status == TACIT_OK && followed) { /* the round is given up */
+        *outcome = AGENT_WORKED;
+        return TACIT_OK;
+    }
+    if (status == TACIT_OK)
+        status = bring_policy(a, &brought, err);
+    if (status == TACIT_UNREACHABLE && is_past_deadline(r))
+        status = TACIT_OK; /* given up by the clock alone */
+    return status == TACIT_OK ? work_connected(a, r, outcome, err) : status;
+}
+
+/* A server that was restored after it had answered the check-in shows another log from one reply to
+ * the next: a run that goes on meets it once more before all ends. */
+static tacit_status doubt(agent *a, tacit_status status, tacit_error *err)
+{
+    bool again = status == TACIT_INTEGRITY && a->met && !a->doubts && !a->setup->once;
+    if (status == TACIT_OK || again)
+        a->doubts = again;
+    if (again && err)
+        err->status = TACIT_AGAIN;
+    return again ? TACIT_AGAIN : status;
+}
+
 /* With a fresh certificate and a connection: `r` is the open round, or NULL to check in. */
 static tacit_status turn_connected(agent *a, round_state *r, agent_outcome *outcome,
                                    tacit_error *err)
@@ -501,30 +531,12 @@ static tacit_status turn_connected(agent *a, round_state *r, agent_outcome *outc
     tacit_status status = renew(a, err);
     if (status == TACIT_OK)
         status = open_session(a, err);
-    bool followed = false, knew = a->met;
-    if (status == TACIT_OK && r)
-        status = meet(a, &followed, err);
-    if (status == TACIT_OK && followed) { /* the round is given up */
-        *outcome = AGENT_WORKED;
-        return TACIT_OK;
-    }
-    bool brought = false;
-    if (status == TACIT_OK && r)
-        status = bring_policy(a, &brought, err);
-    if (status == TACIT_UNREACHABLE && r && is_past_deadline(r))
-        status = TACIT_OK; /* given up by the clock alone */
-    if (status != TACIT_OK)
+    if (status == TACIT_OK)
+        return doubt(a, r ? work_on_round(a, r, outcome, err) : check_in(a, outcome, err), err);
+    if (status != TACIT_UNREACHABLE || !r || !is_past_deadline(r))
         return status;
-    if (!r)
-        return check_in(a, outcome, err);
-    status = work_connected(a, r, outcome, err);
-    if (status == TACIT_INTEGRITY && knew && !a->setup->once) {
-        if (err)
-            err->status =
-                TACIT_AGAIN; /* a restored server answers so: meet it once before all ends */
-        status = TACIT_AGAIN;
-    }
-    return status;
+    *outcome = AGENT_WORKED;
+    return give_up(a, r, err ? err->message : "the server cannot be reached", err);
 }
 
 static tacit_status turn(agent *a, agent_outcome *outcome, tacit_error *err)

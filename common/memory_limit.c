@@ -2,6 +2,9 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
+
+#define JUDGED_BYTES ((size_t)16 << 20) /* less is taken without asking */
 
 /* What a limit leaves when `used` is taken, `files` bytes of which the kernel takes back. */
 static uint64_t left_of(uint64_t limit, uint64_t used, uint64_t files)
@@ -81,4 +84,20 @@ tacit_status tacit_memory_require(uint64_t bytes, const char *what, const char *
     return tacit_fail(err, TACIT_NO_MEMORY, "%s needs %s, %s are available; %s", what,
                       tacit_memory_text(needed, bytes), tacit_memory_text(there, available),
                       advice);
+}
+
+tacit_status tacit_memory_alloc(void **out, size_t count, size_t each, const char *what,
+                                const char *advice, tacit_error *err)
+{
+    size_t bytes;
+    *out = NULL;
+    if (__builtin_mul_overflow(count, each, &bytes))
+        return tacit_fail(err, TACIT_NO_MEMORY, "%s needs more than memory can be; %s", what,
+                          advice);
+    tacit_status status =
+        bytes >= JUDGED_BYTES ? tacit_memory_require(bytes, what, advice, err) : TACIT_OK;
+    if (status != TACIT_OK)
+        return status;
+    *out = calloc(count ? count : 1, each ? each : 1);
+    return *out ? TACIT_OK : tacit_fail(err, TACIT_NO_MEMORY, "%s: no memory; %s", what, advice);
 }

@@ -18,6 +18,11 @@ uint64_t tacit_memory_available(void);
 tacit_status tacit_memory_require(uint64_t bytes, const char *what, const char *advice,
                                   tacit_error *err) TACIT_MUST_CHECK;
 
+/* count * each bytes of zeros into *out, judged like that before they are taken; NULL on failure.
+ * For what a file of others decides the size of. */
+tacit_status tacit_memory_alloc(void **out, size_t count, size_t each, const char *what,
+                                const char *advice, tacit_error *err) TACIT_MUST_CHECK;
+
 /* "1.5 GiB", "12.0 MiB": into `out`, which is returned. */
 #define TACIT_MEMORY_TEXT 32
 const char *tacit_memory_text(char out[TACIT_MEMORY_TEXT], uint64_t bytes);

@@ -24,6 +24,16 @@ typedef struct sound {
     int format;      /* libsndfile's */
 } sound;
 
+/* A FLAC file of a few kilobytes may hold hours of silence in every channel. */
+static tacit_status too_many(const sound *s, uint64_t frames, tacit_error *err)
+{
+    return tacit_fail(err, TACIT_BAD_INPUT,
+                      "%s: %llu samples or more in each of %u channels: at most %llu in all are "
+                      "decoded; lower its rate or cut the clip",
+                      s->name, (unsigned long long)frames, s->channels,
+                      (unsigned long long)AUDIO_FILE_MAX_SAMPLES);
+}
+
 static tacit_status judge_numbers(const sound *s, size_t max_samples, tacit_error *err)
 {
     double seconds = s->rate ? (double)s->frames / s->rate : 0;
@@ -38,6 +48,8 @@ static tacit_status judge_numbers(const sound *s, size_t max_samples, tacit_erro
         return tacit_fail(err, TACIT_BAD_INPUT,
                           "%s: %.2f s of sound: at most %.2f s are taken; cut the clip", s->name,
                           seconds, most);
+    if (s->frames > AUDIO_FILE_MAX_SAMPLES / s->channels)
+        return too_many(s, s->frames, err);
     return TACIT_OK;
 }
 
@@ -325,6 +337,8 @@ static tacit_status decode_all(decoding *d)
             break;
         TACIT_TRY(take_block(d, (size_t)got, false), done);
         at += (uint64_t)got;
+        if (at > AUDIO_FILE_MAX_SAMPLES / s->channels)
+            return too_many(s, at, d->err);
     }
     if (s->frames && at != s->frames)
         return corrupt(d, at);

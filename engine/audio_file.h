@@ -11,11 +11,13 @@
 #include "common/status.h"
 
 #include <stddef.h>
+#include <stdint.h>
 
 #define AUDIO_FILE_MAX_BYTES ((size_t)64 << 20)
 #define AUDIO_FILE_MIN_RATE 1000u /* samples a second */
 #define AUDIO_FILE_MAX_RATE 768000u
 #define AUDIO_FILE_MAX_CHANNELS 16u
+#define AUDIO_FILE_MAX_SAMPLES ((uint64_t)1 << 27) /* of all channels, at the file's rate */
 
 /* samples[count] in about [-1, 1] at AUDIO_RATE, at least one and at most max_samples; the caller
  * frees them with tacit_wipe_free. By content, never by file name; `name` is what errors call the

@@ -1,13 +1,17 @@
 /* `tacit embed`: the rows that media become, for comparisons. */
 #include "common/file.h"
+#include "common/memory_limit.h"
 #include "common/options.h"
 #include "common/secret.h"
 #include "engine/commands.h"
 #include "engine/model_parts.h"
 
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+#define JSON_NUMBER_BYTES 48u /* of one in memory, with its place in an array */
 
 typedef struct embed {
     const char *text;
@@ -19,22 +23,49 @@ typedef struct embed {
     json_t *rows, *times; /* NULL without --json */
     const model_encoder *encoder;
     void *pass;
+    tacit_error *err;
 } embed;
 
-static tacit_status add_json(embed *e, const tacit_media *media, const float *rows)
+/* Takes the value over. */
+static tacit_status append(json_t *array, json_t *value, tacit_error *err)
+{
+    return json_array_append_new(array, value) == 0
+               ? TACIT_OK
+               : tacit_fail(err, TACIT_NO_MEMORY, "no memory for the rows as JSON");
+}
+
+static tacit_status append_number(json_t *array, double v, tacit_error *err)
+{
+    if (!isfinite(v))
+        return tacit_fail(err, TACIT_BAD_INPUT,
+                          "a row holds %g, for which JSON has no number: the model's weights are "
+                          "damaged",
+                          v);
+    return append(array, json_real(v), err);
+}
+
+static tacit_status add_row(embed *e, const float *values, size_t width, tacit_error *err)
+{
+    json_t *row = json_array();
+    tacit_status status = append(e->rows, row, err);
+    for (size_t j = 0; j < width && status == TACIT_OK; j++)
+        status = append_number(row, (double)values[j], err);
+    return status;
+}
+
+static tacit_status add_json(embed *e, const tacit_media *media, const float *rows,
+                             tacit_error *err)
 {
     size_t width = tacit_model_embedding(e->model);
-    for (size_t i = 0; i < media->n_rows; i++) {
-        json_t *row = json_array();
-        for (size_t j = 0; j < width; j++)
-            json_array_append_new(row, json_real((double)rows[i * width + j]));
-        if (json_array_append_new(e->rows, row) != 0)
-            return TACIT_NO_MEMORY;
-        if (media->row_seconds > 0)
-            json_array_append_new(e->times,
-                                  json_real(media->start + (double)i * media->row_seconds));
+    tacit_status status =
+        tacit_memory_require(media->n_rows * (uint64_t)width * JSON_NUMBER_BYTES,
+                             "the rows as JSON", "ask for them without --json", err);
+    for (size_t i = 0; i < media->n_rows && status == TACIT_OK; i++) {
+        status = add_row(e, rows + i * width, width, err);
+        if (status == TACIT_OK && media->row_seconds > 0)
+            status = append_number(e->times, media->start + (double)i * media->row_seconds, err);
     }
-    return TACIT_OK;
+    return status;
 }
 
 static void print_rows(const float *rows, size_t n, size_t width)
@@ -50,12 +81,12 @@ static tacit_status take_media(void *ctx, tacit_media *media)
     embed *e = ctx;
     const tacit_media *of = media;
     size_t width = tacit_model_embedding(e->model);
-    float *rows = calloc(media->n_rows, width * sizeof *rows);
-    tacit_status status = rows ? TACIT_OK : TACIT_NO_MEMORY;
+    float *rows;
+    tacit_status status = media_rows_alloc(&rows, media, width, e->err);
     if (status == TACIT_OK) {
         e->encoder->kind->forward(e->pass, NULL, &of, 1, &rows);
         if (e->json)
-            status = add_json(e, media, rows);
+            status = add_json(e, media, rows, e->err);
         else
             print_rows(rows, media->n_rows, width);
     }
@@ -75,6 +106,7 @@ static tacit_status embed_file(embed *e, const char *path, tacit_error *err)
 {
     const media_sink sink = {e, ignore_token, take_media};
     const model_encoder *encoder = e->encoder;
+    e->err = err;
     media_request request = {.name = path, .tokenizer = tacit_model_tokenizer(e->model)};
     uint8_t *data = NULL;
     tacit_status status = tacit_status_of_input(
@@ -83,8 +115,7 @@ static tacit_status embed_file(embed *e, const char *path, tacit_error *err)
     if (status == TACIT_OK)
         status = encoder->kind->lay_out(encoder->self, &request, &sink, err);
     tacit_wipe_free(data);
-    return status == TACIT_NO_MEMORY ? tacit_fail(err, status, "%s: no memory for its rows", path)
-                                     : status;
+    return status;
 }
 
 /* The files of one kind. */

@@ -1,15 +1,18 @@
 /* `tacit inspect`: one JSON document is built; people get the same, printed as lines. */
+#include "common/file.h"
 #include "common/options.h"
 #include "common/text.h"
 #include "engine/commands.h"
 #include "engine/safetensors.h"
 #include "engine/support.h"
 
+#include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { SHOWN_TEXT = 72, FIRST_ELEMENTS = 8, TYPE_NUMBERS = 64 };
 
@@ -351,15 +354,15 @@ static tacit_status describe_safetensors_file(json_t **out, const char *path, ta
     return TACIT_OK;
 }
 
-/* A header of JSON after its length, where GGUF has its version. */
+/* A header of JSON after its length, where GGUF has its version. A pipe is not waited for. */
 static bool is_safetensors(const char *path)
 {
     char start[9] = {0};
-    FILE *f = fopen(path, "re");
-    size_t n = f ? fread(start, 1, sizeof start, f) : 0;
-    if (f)
-        fclose(f);
-    return n == sizeof start && memcmp(start, "GGUF", 4) != 0 && start[8] == '{';
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    bool whole = fd >= 0 && tacit_file_read_at(fd, start, sizeof start, 0);
+    if (fd >= 0)
+        close(fd);
+    return whole && memcmp(start, "GGUF", 4) != 0 && start[8] == '{';
 }
 
 static tacit_status inspect(const char *path, bool json, tacit_error *err)

@@ -1,5 +1,6 @@
 /* Pictures: idefics3's frames between the tokens of media_layout.h, each a medium of its own; of an
  * mlp tower all frames of a picture as one medium, without tokens around. */
+#include "common/memory_limit.h"
 #include "common/secret.h"
 #include "engine/encoder_kind.h"
 #include "engine/media_frames.h"
@@ -162,13 +163,27 @@ static size_t most_frames(const vision_shape *s)
     return most;
 }
 
+/* The rows of one frame need no copy. */
+static tacit_status take_rows(image_pass *p, const vision_shape *s, size_t max_media,
+                              tacit_error *err)
+{
+    size_t frames = p->one_by_one ? most_frames(s) + 1 : max_media;
+    void *rows = NULL;
+    tacit_status status = TACIT_OK;
+    if (p->one_by_one || s->newline || max_media > 1)
+        status =
+            tacit_memory_alloc(&rows, frames, p->row_values * sizeof *p->rows,
+                               "the rows of a picture's frames", "take a smaller encoder", err);
+    p->rows = rows;
+    return status;
+}
+
 static tacit_status image_pass_new(void **out, const void *self, size_t max_media, bool train,
                                    tacit_pool *pool, tacit_error *err)
 {
     const vision_shape *s = vision_get_shape(self);
     tacit_status status = TACIT_NO_MEMORY;
     image_pass *p = calloc(1, sizeof *p);
-    bool direct = false; /* the rows of one frame need no copy */
     *out = NULL;
     if (p) {
         p->vision = self;
@@ -176,16 +191,14 @@ static tacit_status image_pass_new(void **out, const void *self, size_t max_medi
         p->row_values = (size_t)s->rows * s->out_width;
         p->plane_values = (size_t)3 * s->image_size * s->image_size;
         p->pixels = calloc(max_media, sizeof *p->pixels);
-        direct = !p->one_by_one && !s->newline && max_media == 1;
-        if (!direct)
-            p->rows = calloc(p->one_by_one ? most_frames(s) + 1 : max_media,
-                             p->row_values * sizeof *p->rows);
         p->weights = calloc(vision_tensor_count(self), sizeof *p->weights);
         p->at = calloc(max_media, sizeof *p->at);
     }
-    if (!p || !p->pixels || (!direct && !p->rows) || !p->weights || !p->at)
+    if (!p || !p->pixels || !p->weights || !p->at)
         tacit_fail(err, status, "no memory for %zu pictures", max_media);
     else
+        status = take_rows(p, s, max_media, err);
+    if (status == TACIT_OK)
         status = vision_pass_new(&p->pass, self, p->one_by_one ? 1 : max_media, train, pool, err);
     if (status != TACIT_OK)
         image_pass_free(p);

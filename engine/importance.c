@@ -24,20 +24,26 @@ void importance_free(importance *m)
     *m = (importance){0};
 }
 
+static int compare_entries(const void *a, const void *b)
+{
+    return strcmp(((const importance_entry *)a)->name, ((const importance_entry *)b)->name);
+}
+
 const importance_entry *importance_find(const importance *m, const char *name)
 {
+    const importance_entry sought = {.name = (char *)(uintptr_t)name};
+    if (m->sorted)
+        return bsearch(&sought, m->entry, m->count, sizeof *m->entry, compare_entries);
     for (size_t i = 0; i < m->count; i++)
         if (strcmp(m->entry[i].name, name) == 0)
             return &m->entry[i];
     return NULL;
 }
 
-importance_entry *importance_add(importance *m, const char *name, size_t columns, size_t matrices)
+/* `name` is none of those that are there. */
+static importance_entry *append(importance *m, const char *name, size_t columns, size_t matrices)
 {
-    const importance_entry *there = importance_find(m, name);
     size_t values;
-    if (there)
-        return (importance_entry *)(uintptr_t)there;
     if (!tacit_mul_size(columns, matrices, &values))
         return NULL;
     importance_entry *grown = reallocarray(m->entry, m->count + 1, sizeof *grown);
@@ -52,7 +58,14 @@ importance_entry *importance_add(importance *m, const char *name, size_t columns
         return NULL;
     }
     m->count++;
+    m->sorted = false;
     return e;
+}
+
+importance_entry *importance_add(importance *m, const char *name, size_t columns, size_t matrices)
+{
+    const importance_entry *there = importance_find(m, name);
+    return there ? (importance_entry *)(uintptr_t)there : append(m, name, columns, matrices);
 }
 
 void importance_mean(const importance_entry *e, size_t matrix, float *out)
@@ -128,7 +141,8 @@ static tacit_status read_entry(importance *out, const gguf_file *file, const ggu
     tacit_status status = check_pair(file, sums, counts, err);
     if (status != TACIT_OK)
         return status;
-    importance_entry *e = importance_add(out, name, (size_t)sums->ne[0], (size_t)sums->rows);
+    /* Names of tensors are there once, and so are these: none is looked for. */
+    importance_entry *e = append(out, name, (size_t)sums->ne[0], (size_t)sums->rows);
     if (!e)
         return tacit_fail(err, TACIT_NO_MEMORY, "%s: no memory for %s", gguf_name(file), name);
     TACIT_TRY(read_numbers(file, sums, e->sum, err), done);
@@ -155,7 +169,10 @@ static tacit_status read_tensors(importance *out, const gguf_file *file, tacit_e
                                 gguf_name(file), t->name);
     }
     if (status == TACIT_OK && out->count == 0)
-        status = tacit_fail(err, TACIT_BAD_INPUT, "%s: holds no tensor NAME" SUMS, gguf_name(file));
+        return tacit_fail(err, TACIT_BAD_INPUT, "%s: holds no tensor NAME" SUMS, gguf_name(file));
+    if (status == TACIT_OK)
+        qsort(out->entry, out->count, sizeof *out->entry, compare_entries);
+    out->sorted = status == TACIT_OK;
     return status;
 }
 

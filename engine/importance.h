@@ -20,6 +20,7 @@ typedef struct importance_entry {
 typedef struct importance {
     importance_entry *entry;
     size_t count;
+    bool sorted;         /* by name, as read; an entry that is added ends that */
     char *dataset;       /* where the rows came from, or NULL */
     uint32_t chunks;     /* inputs that were seen */
     uint32_t chunk_size; /* their mean length in rows */

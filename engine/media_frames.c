@@ -1,7 +1,9 @@
 #include "engine/media_frames.h"
 
 #include "common/digest.h"
+#include "common/memory_limit.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -237,10 +239,15 @@ static tacit_status prepare(tacit_media *out, const tacit_image *frame, size_t n
                          .dim = {(uint32_t)(3 * n), frame->height, frame->width},
                          .extent = {extent[0], extent[1]},
                          .n_rows = n_rows};
-    out->values = calloc(n, values * sizeof *out->values);
-    if (!out->values)
-        return tacit_fail(err, TACIT_NO_MEMORY, "no memory for %zu frames of %u x %u", n,
-                          frame->width, frame->height);
+    char what[64];
+    void *planes;
+    snprintf(what, sizeof what, "a picture of %zu frames of %u x %u", n, frame->width,
+             frame->height);
+    tacit_status status = tacit_memory_alloc(&planes, n, values * sizeof *out->values, what,
+                                             "take an encoder of smaller frames", err);
+    if (status != TACIT_OK)
+        return status;
+    out->values = planes;
     for (size_t i = 0; i < n; i++)
         tacit_image_planes(out->values + i * values, &frame[i], shape->mean, shape->std);
     tacit_digest_parts(out->digest, "tacit-frame-1", part, n + (extent[0] ? 4 : 3));

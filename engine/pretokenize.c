@@ -58,9 +58,9 @@ static const struct rule {
     {"default", {"[\\p{P}$+<=>^~|]+", PATTERN_GPT2, "\\p{N}+", "[0-9][0-9][0-9]"}, .nfc = false},
 };
 
-/* No pattern of the table backtracks by more than one step a character; the limit only stops what
- * a later row might do to hostile text. */
-enum { MATCH_LIMIT = 1000000, HEAP_LIMIT_KIB = 64 * 1024 };
+/* No pattern of the table backtracks by more than one step a character of the text; the limit only
+ * stops what a later row might do to hostile text. */
+enum { MATCH_LIMIT = 1000000, MATCH_LIMIT_PER_BYTE = 4, HEAP_LIMIT_KIB = 64 * 1024 };
 
 struct pretokenizer {
     const struct rule *rule;
@@ -256,7 +256,13 @@ static tacit_status split_valid_runs(const run *r, const char *text, size_t size
     return status;
 }
 
-static bool run_init(run *r)
+static uint32_t match_limit(size_t size)
+{
+    size_t most = (UINT32_MAX - MATCH_LIMIT) / MATCH_LIMIT_PER_BYTE;
+    return MATCH_LIMIT + MATCH_LIMIT_PER_BYTE * (uint32_t)(size < most ? size : most);
+}
+
+static bool run_init(run *r, size_t size)
 {
     r->limits = pcre2_match_context_create(NULL);
     bool ok = r->limits != NULL;
@@ -265,7 +271,7 @@ static bool run_init(run *r)
         ok = ok && r->match[i];
     }
     if (ok) {
-        pcre2_set_match_limit(r->limits, MATCH_LIMIT);
+        pcre2_set_match_limit(r->limits, match_limit(size));
         pcre2_set_heap_limit(r->limits, HEAP_LIMIT_KIB);
     }
     return ok;
@@ -283,7 +289,7 @@ tacit_status pretokenizer_run(const pretokenizer *p, const char *text, size_t si
                               void *ctx, tacit_error *err)
 {
     run r = {.patterns = p, .piece = piece, .ctx = ctx, .err = err};
-    tacit_status status = run_init(&r)
+    tacit_status status = run_init(&r, size)
                               ? split_valid_runs(&r, text, size)
                               : tacit_fail(err, TACIT_NO_MEMORY, "no memory to split a text");
     run_fini(&r);

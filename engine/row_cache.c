@@ -373,10 +373,9 @@ tacit_status tacit_row_cache_fill(tacit_row_cache *c, tacit_input *input, tacit_
         tacit_status status = check(c, media, err);
         if (status != TACIT_OK)
             return status;
-        media->rows = malloc(media->n_rows * c->row_bytes);
-        if (!media->rows)
-            return tacit_fail(err, TACIT_NO_MEMORY, "no memory for the rows of a medium");
-        status = obtain(c, media, media->rows, err);
+        status = media_rows_alloc(&media->rows, media, c->model->text.embedding, err);
+        if (status == TACIT_OK)
+            status = obtain(c, media, media->rows, err);
         if (status != TACIT_OK) {
             tacit_wipe_free(media->rows);
             media->rows = NULL;

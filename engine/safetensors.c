@@ -2,6 +2,7 @@
 
 #include "common/bytes.h"
 #include "common/file.h"
+#include "common/text.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -107,6 +108,8 @@ static tacit_status read_tensor(const safetensors_file *f, safetensors_tensor *t
     t->name = name;
     if (!json_is_object(entry) || strlen(name) > SAFETENSORS_MAX_NAME)
         return bad(f, name, "expected an object, under a name of at most 1024 bytes", err);
+    if (!tacit_text_is_plain(name, strlen(name))) /* it is shown on terminals */
+        return bad(f, name, "expected a name without control characters", err);
     const struct dtype *dtype = find_dtype(json_string_value(json_object_get(entry, "dtype")));
     if (!dtype)
         return bad(f, name, "\"dtype\" is none of the format's", err);
@@ -163,6 +166,8 @@ static tacit_status check_metadata(const safetensors_file *f, tacit_error *err)
         return tacit_fail(err, TACIT_BAD_INPUT, "%s: \"" METADATA "\" is no object", f->name);
     json_object_foreach(metadata, key, value)
     {
+        if (!tacit_text_is_plain(key, strlen(key)))
+            return bad(f, METADATA, "a key has control characters", err);
         if (!json_is_string(value))
             return tacit_fail(err, TACIT_BAD_INPUT, "%s: \"" METADATA "\": %.64s is no string",
                               f->name, key);

@@ -459,9 +459,10 @@ static void forward_layer(text_train *t, const layer_visit *v, example_view *e)
 
 /* ---- loss ---- */
 
-/* Negative log-likelihood of `target`; turns the logits into their gradient times `scale`. The sum
- * over a large vocabulary is taken in blocks and then in double: where the model is sure, the
- * gradient is a small difference, and an error of the sum would dominate it. */
+/* Negative log-likelihood of `target`; turns the logits into their probabilities times `scale`,
+ * which are their gradient but for the target's, `scale` less. The sum over a large vocabulary is
+ * taken in blocks and then in double: where the model is sure, the gradient is a small difference,
+ * and an error of the sum would dominate it. */
 static double row_loss(float *logits, size_t vocab, int32_t target, float scale)
 {
     const tacit_kernels *k = kernels();
@@ -472,7 +473,6 @@ static double row_loss(float *logits, size_t vocab, int32_t target, float scale)
         sum += (double)k->exp_sum(logits + at, logits + at, most, n);
     }
     ops_scale(logits, (float)((double)scale / sum), vocab);
-    logits[target] -= scale;
     return log(sum) + ((double)most - (double)wanted);
 }
 
@@ -487,29 +487,63 @@ static tacit_linear linear_slice(const tacit_linear *l, size_t first, size_t cou
     return slice;
 }
 
-/* dx = dy W of the output layer, `count` rows. The gradient of a large vocabulary is what is left
- * when many large terms cancel: its slices are summed in double. */
-static void output_input_gradient(text_train *t, float *dx, size_t count)
+static void subtract_targets(text_train *t, const int32_t *target, float scale, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        t->logits[i * t->model->vocab + (size_t)target[i]] -= scale;
+}
+
+/* What the targets add to the gradient, in double. `row` has room for one of the layer's. */
+static void begin_with_targets(text_train *t, const int32_t *target, float scale, size_t count,
+                               float *row)
+{
+    const tacit_linear *l = &t->model->output;
+    for (size_t i = 0; i < count; i++) {
+        double d = (double)t->logits[i * l->n_out + (size_t)target[i]] - (double)scale;
+        linear_row(l, (size_t)target[i], row);
+        for (size_t k = 0; k < l->n_in; k++)
+            t->dx_sum[i * l->n_in + k] = d * (double)row[k];
+    }
+}
+
+/* Columns at .. at + n - 1 of the logits, without the targets'. */
+static void take_slice(const text_train *t, float *dy, size_t at, size_t n, const int32_t *target,
+                       size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        memcpy(dy + i * n, t->logits + i * t->model->vocab + at, n * sizeof *dy);
+        if ((size_t)target[i] - at < n)
+            dy[i * n + (size_t)target[i] - at] = 0;
+    }
+}
+
+/* dx = dy W of the output layer, `count` rows, and the logits' gradient. That of a large vocabulary
+ * is what is left when many small terms and the target's, as large as all of them, cancel: slices
+ * are summed in double, and so is the target's term, to whose size the sum of its slice would
+ * round. */
+static void output_input_gradient(text_train *t, float *dx, const int32_t *target, float scale,
+                                  size_t count)
 {
     const tacit_linear *l = &t->model->output;
     size_t n_dx = count * l->n_in;
     float *dy = t->slice, *part = dy + count * VOCAB_SLICE;
     if (l->n_out <= VOCAB_WHOLE) {
+        subtract_targets(t, target, scale, count);
         linear_backward_input(t->pool, l, NULL, dx, t->logits, count, false, t->scratch);
         return;
     }
-    memset(t->dx_sum, 0, n_dx * sizeof *t->dx_sum);
+    begin_with_targets(t, target, scale, count, part);
     for (size_t at = 0; at < l->n_out; at += VOCAB_SLICE) {
         size_t n = l->n_out - at < VOCAB_SLICE ? l->n_out - at : VOCAB_SLICE;
         tacit_linear slice = linear_slice(l, at, n);
-        for (size_t i = 0; i < count; i++)
-            memcpy(dy + i * n, t->logits + i * l->n_out + at, n * sizeof *dy);
+        take_slice(t, dy, at, n, target, count);
         linear_backward_input(t->pool, &slice, NULL, part, dy, count, false, t->scratch);
         for (size_t i = 0; i < n_dx; i++)
             t->dx_sum[i] += (double)part[i];
     }
     for (size_t i = 0; i < n_dx; i++)
         dx[i] = (float)t->dx_sum[i];
+    subtract_targets(t, target, scale, count);
 }
 
 /* Sum of the losses. With a `grad` t->d_h receives the gradient of the normed rows. */
@@ -527,7 +561,7 @@ static double chunk_losses(text_train *t, const example_view *e)
             sum += row_loss(t->logits + i * m->vocab, m->vocab, rows->target[first + i], scale);
         if (!rows->grad)
             continue;
-        output_input_gradient(t, t->d_h + first * m->embedding, count);
+        output_input_gradient(t, t->d_h + first * m->embedding, rows->target + first, scale, count);
         if (t->plan->output != TRAIN_FROZEN)
             linear_backward_weight(t->pool, &m->output, rows->grad + t->plan->output, t->logits, x,
                                    count);

@@ -343,12 +343,29 @@ static void mark(tacit_tokenizer *t, int32_t id, bool is_end)
         t->token[id].kind = TOKEN_CONTROL;
 }
 
-/* User-defined tokens that the chat template spells as marks ("<think>"), not as white space. They
- * stay part of what an answer shows. */
-static bool is_template_mark(const tacit_tokenizer *t, const token *k, size_t template_size)
+static bool may_be_template_mark(const token *k)
 {
     return k->kind == TOKEN_USER_DEFINED && k->size && (k->text[0] == '<' || k->text[0] == '[') &&
-           template_size && memmem(t->chat_template, template_size, k->text, k->size);
+           k->size <= TOKENIZER_MOST_WHOLE_BYTES;
+}
+
+/* User-defined tokens that the chat template spells as marks ("<think>"), not as white space. They
+ * stay part of what an answer shows. The template is walked, not the vocabulary: a search for each
+ * of millions of tokens would take minutes. */
+static void find_template_marks(tacit_tokenizer *t)
+{
+    bool sizes[TOKENIZER_MOST_WHOLE_BYTES + 1] = {false};
+    const char *text = t->chat_template ? t->chat_template : "";
+    size_t left = strlen(text);
+    for (size_t i = 0; i < t->count; i++)
+        if (may_be_template_mark(&t->token[i]))
+            sizes[t->token[i].size] = true;
+    for (; left > 0; text++, left--)
+        for (size_t n = 1; (*text == '<' || *text == '[') && n < sizeof sizes && n <= left; n++) {
+            int32_t id = sizes[n] ? tokenizer_find_text(t, text, n) : -1;
+            if (id >= 0 && may_be_template_mark(&t->token[id]))
+                t->token[id].is_shown = true;
+        }
 }
 
 /* Some files list control tokens as user-defined ones, which are found in anybody's text. */
@@ -364,32 +381,38 @@ static void mark_control_tokens(tacit_tokenizer *t)
         t->token[t->bos].kind = TOKEN_CONTROL;
     for (size_t i = 0; i < sizeof control_texts / sizeof *control_texts; i++)
         mark(t, tacit_tokenizer_find(t, control_texts[i]), false);
-    size_t template_size = t->chat_template ? strlen(t->chat_template) : 0;
+    find_template_marks(t);
     for (size_t i = 0; i < t->count; i++) {
-        token *k = &t->token[i];
+        const token *k = &t->token[i];
         bool row = k->size > 5 && memcmp(k->text, "<row_", 5) == 0;
-        k->is_shown = is_template_mark(t, k, template_size);
         if (k->is_end || k->is_shown || (k->kind == TOKEN_USER_DEFINED && row))
             mark(t, (int32_t)i, false);
     }
 }
 
-static tacit_status collect_lengths(tacit_tokenizer *t, bool special)
+/* Every length is tried at every byte of a text that may begin one: hence their cap. */
+static tacit_status collect_lengths(tacit_tokenizer *t, const gguf_file *file, bool special,
+                                    tacit_error *err)
 {
-    bool seen[TOKENIZER_MOST_TOKEN_BYTES + 1] = {false};
+    bool seen[TOKENIZER_MOST_WHOLE_BYTES + 1] = {false};
     token_lengths *to = &t->whole[special];
     for (size_t i = 0; i < t->count; i++) {
         const token *k = &t->token[i];
         if (!tokenizer_is_whole(k, special))
             continue;
+        if (k->size > TOKENIZER_MOST_WHOLE_BYTES)
+            return tacit_fail(err, TACIT_BAD_INPUT,
+                              "%s: token %zu, which is matched in raw text: expected at most %d "
+                              "bytes, found %u",
+                              gguf_name(file), i, TOKENIZER_MOST_WHOLE_BYTES, k->size);
         to->count += !seen[k->size];
         seen[k->size] = true;
         t->starts_whole[(uint8_t)k->text[0]] = true;
     }
     to->size = calloc(to->count + 1, sizeof *to->size);
     if (!to->size)
-        return TACIT_NO_MEMORY;
-    for (uint32_t size = TOKENIZER_MOST_TOKEN_BYTES, n = 0; size > 0; size--)
+        return fail_memory(file, err);
+    for (uint32_t size = TOKENIZER_MOST_WHOLE_BYTES, n = 0; size > 0; size--)
         if (seen[size])
             to->size[n++] = size;
     return TACIT_OK;
@@ -403,6 +426,10 @@ static tacit_status load_chat_template(tacit_tokenizer *t, const gguf_file *file
     tacit_status status = gguf_get_string(file, "tokenizer.chat_template", &text, err);
     if (status != TACIT_OK)
         return status;
+    if (text.size > TOKENIZER_MOST_TEMPLATE_BYTES)
+        return tacit_fail(err, TACIT_BAD_INPUT,
+                          "%s: key 'tokenizer.chat_template': expected at most %d bytes, found %zu",
+                          gguf_name(file), TOKENIZER_MOST_TEMPLATE_BYTES, text.size);
     t->chat_template = strndup(text.size ? text.data : "", text.size);
     return t->chat_template ? TACIT_OK : fail_memory(file, err);
 }
@@ -464,8 +491,8 @@ tacit_status tacit_tokenizer_load(tacit_tokenizer **out, const gguf_file *file, 
     TACIT_TRY(load_chat_template(t, file, err), fail);
     mark_control_tokens(t);
     TACIT_TRY(t->is_spm ? load_spm(t, file, err) : load_bpe(t, file, err), fail);
-    if (collect_lengths(t, false) != TACIT_OK || collect_lengths(t, true) != TACIT_OK)
-        TACIT_TRY(fail_memory(file, err), fail);
+    TACIT_TRY(collect_lengths(t, file, false, err), fail);
+    TACIT_TRY(collect_lengths(t, file, true, err), fail);
     *out = t;
     return TACIT_OK;
 fail:

@@ -11,6 +11,9 @@
 enum {
     TOKENIZER_MOST_TOKENS = 1 << 22,
     TOKENIZER_MOST_TOKEN_BYTES = 1024,
+    TOKENIZER_MOST_WHOLE_BYTES = 256, /* of a token that is matched in raw text */
+    TOKENIZER_MOST_TEMPLATE_BYTES =
+        131072,          /* of a chat template; published ones have up to 30 KiB */
     ALPHABET_END = 0x144 /* one past the last character that stands for a byte */
 };
 

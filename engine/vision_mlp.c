@@ -2,6 +2,7 @@
  *
  * GELU is that of the models, by erf (torch.nn.GELU; "gelu" in their configurations). Other engines
  * take the tanh form, which differs by up to 5e-4. */
+#include "engine/image.h"
 #include "engine/media_layout.h"
 #include "engine/vision_projector.h"
 
@@ -32,6 +33,12 @@ static tacit_status read_pinpoints(vision_loader *t, size_t count)
                               "%s: %s[%zu] is %g: expected 1 to %d times the image size %u",
                               gguf_name(t->file), key, i, v, MEDIA_MAX_GRID, s->image_size);
         s->pinpoint[i / 2][i % 2] = (uint32_t)v;
+        if (i % 2 == 1 &&
+            (size_t)s->pinpoint[i / 2][0] * s->pinpoint[i / 2][1] > TACIT_IMAGE_MAX_PIXELS)
+            return tacit_fail(t->err, TACIT_BAD_INPUT,
+                              "%s: %s[%zu]: %u x %u pixels: expected at most %zu",
+                              gguf_name(t->file), key, i - 1, s->pinpoint[i / 2][0],
+                              s->pinpoint[i / 2][1], TACIT_IMAGE_MAX_PIXELS);
     }
     s->pinpoints = (uint32_t)(count / 2);
     return TACIT_OK;

@@ -13,6 +13,7 @@
 #include "client/snapshot.h"
 
 #include <dirent.h>
+#include <signal.h>
 #include <unistd.h>
 
 /* --- enrolment --- */
@@ -418,6 +419,91 @@ static void a_restore_ends_the_open_round(void **state)
     assert_int_equal(CALLS(RESERVE), 1);
     assert_int_equal(CALLS(ABANDON), 1);
     assert_int_equal(CALLS(UPLOAD_BEGIN), 0);
+    end(&s);
+}
+
+/* An agent that runs on, while the server is restored when it hears `at`; it is stopped at the
+ * second check-in under the new origin. */
+static struct {
+    fake_server *server;
+    uint32_t at;
+    bool restored;
+    int check_ins; /* since */
+    volatile sig_atomic_t stop;
+} restoring;
+
+static void restore_when_heard(uint32_t method)
+{
+    if (!restoring.restored && method == restoring.at) {
+        restoring.restored = true;
+        fake_restore(restoring.server, restoring.server->w.operator_id);
+    }
+    restoring.check_ins += restoring.restored && method == TACIT__METHOD__METHOD_CHECK_IN;
+    if (restoring.check_ins >= 3) /* found elsewhere, asked again, and the next */
+        restoring.stop = 1;
+}
+
+static tacit_status run_on(scene *s)
+{
+    agent_setup setup = {.patience_ms = 10000};
+    fake_device_open(&s->device, CLIENT_FEDERATES);
+    s->device.client->stop = &restoring.stop;
+    tacit_status status = agent_run(s->device.client, &setup, &s->device.err);
+    fake_device_close(&s->device);
+    return status;
+}
+
+static void expect_followed_while_running(scene *s, uint32_t at)
+{
+    memset(&restoring, 0, sizeof restoring);
+    restoring.server = &s->server;
+    restoring.at = at;
+    s->server.lie.heard = restore_when_heard;
+    if (run_on(s) != TACIT_OK)
+        fail_msg("%s", s->device.err.message);
+    s->server.lie.heard = NULL;
+    assert_true(restoring.restored);
+    fake_device_open(&s->device, CLIENT_READS);
+    assert_string_equal(s->device.client->enrolment.log.name, WORLD_ORIGIN "/2");
+    fake_device_close(&s->device);
+}
+
+/* The server is restored after it answered a check-in and before it answers what comes next: while
+ * a run that found its round open goes on with it, and while an entry is brought into the log. */
+static void a_restore_between_two_requests_is_followed(void **state)
+{
+    scene s;
+    (void)state;
+    begin(&s, 3);
+    s.server.offer_plan = true;
+    s.server.lie.fail_method = TACIT__METHOD__METHOD_RESERVE;
+    s.server.lie.fail_status = TACIT_AGAIN;
+    assert_int_not_equal(run_once(&s, 200), TACIT_OK);
+    s.server.lie.fail_status = TACIT_OK;
+    s.server.offer_plan = false;
+    expect_followed_while_running(&s, TACIT__METHOD__METHOD_RESERVE);
+    assert_int_equal(account_of(&s).abandons, 1);
+    end(&s);
+    begin(&s, 3);
+    s.server.offer_plan = true;
+    s.server.lie.late = true;
+    expect_run(&s, TACIT_OK);
+    expect_followed_while_running(&s, TACIT__METHOD__METHOD_ABANDON);
+    end(&s);
+}
+
+/* One more check-in is all that a server gets whose replies contradict each other. */
+static void a_server_that_contradicts_itself_is_left(void **state)
+{
+    scene s;
+    (void)state;
+    begin(&s, 3);
+    s.server.offer_plan = true;
+    s.server.lie.wrong_inclusion = true;
+    memset(&restoring, 0, sizeof restoring);
+    assert_int_equal(run_on(&s), TACIT_INTEGRITY);
+    assert_int_equal(CALLS(CHECK_IN), 2);
+    assert_int_equal(account_of(&s).unacknowledged, 1);
     end(&s);
 }
 
@@ -832,6 +918,8 @@ int main(void)
         cmocka_unit_test(a_server_alone_moves_no_device),
         cmocka_unit_test(a_restored_server_is_followed),
         cmocka_unit_test(a_restore_ends_the_open_round),
+        cmocka_unit_test(a_restore_between_two_requests_is_followed),
+        cmocka_unit_test(a_server_that_contradicts_itself_is_left),
         cmocka_unit_test(a_plan_waits_for_the_witness),
         cmocka_unit_test(a_false_receipt_starts_no_training),
         cmocka_unit_test(a_late_reserve_is_abandoned_and_stays_spent),

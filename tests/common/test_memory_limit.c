@@ -79,6 +79,27 @@ static void test_what_is_refused_says_how_much(void **state)
     assert_true(tacit_memory_available() > 0);
 }
 
+static void test_memory_is_judged_before_it_is_taken(void **state)
+{
+    (void)state;
+    tacit_error err = {0};
+    void *memory;
+    assert_int_equal(tacit_memory_alloc(&memory, 3, 1000, "a row", "", &err), TACIT_OK);
+    for (size_t i = 0; i < 3000; i++)
+        assert_int_equal(((uint8_t *)memory)[i], 0);
+    free(memory);
+    assert_int_equal(tacit_memory_alloc(&memory, 0, 8, "nothing", "", &err), TACIT_OK);
+    free(memory);
+    assert_int_equal(tacit_memory_alloc(&memory, SIZE_MAX / 4, 2, "rows", "give fewer", &err),
+                     TACIT_NO_MEMORY);
+    assert_null(memory);
+    assert_non_null(strstr(err.message, "rows needs 8.0 EiB, "));
+    assert_non_null(strstr(err.message, "available; give fewer"));
+    assert_int_equal(tacit_memory_alloc(&memory, SIZE_MAX / 4, 8, "rows", "give fewer", &err),
+                     TACIT_NO_MEMORY);
+    assert_null(memory);
+}
+
 static void test_texts(void **state)
 {
     (void)state;
@@ -94,6 +115,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_least_counts),
         cmocka_unit_test(test_what_is_refused_says_how_much),
+        cmocka_unit_test(test_memory_is_judged_before_it_is_taken),
         cmocka_unit_test(test_texts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -313,6 +313,23 @@ static void test_flac_heads_that_lie(void **state)
     free(s.data);
 }
 
+/* Seconds that fit, in samples that would take minutes: by its head, and by what is decoded. */
+static void test_too_many_samples_are_refused(void **state)
+{
+    (void)state;
+    const size_t hour = (size_t)3600 * AUDIO_RATE;
+    sound_bytes s = random_flac(4096, 8, AUDIO_RATE, 16);
+    const uint32_t rate = 655350; /* and 8 channels, 16 bits, 2^24 + 1 samples */
+    const uint64_t packed = (uint64_t)rate << 44 | (uint64_t)7 << 41 | (uint64_t)15 << 36 |
+                            ((AUDIO_FILE_MAX_SAMPLES >> 3) + 1);
+    for (int i = 0; i < 8; i++)
+        s.data[18 + i] = (uint8_t)(packed >> 8 * (7 - i));
+    expect_refusal(s.data, s.size, hour, "16777217 samples or more in each of 8 channels");
+    s.data[25] -= 1; /* one less: judged by what there is */
+    expect_refusal(s.data, s.size, hour, "damaged or truncated");
+    free(s.data);
+}
+
 static void test_other_files_are_refused(void **state)
 {
     (void)state;
@@ -425,6 +442,7 @@ int main(void)
         cmocka_unit_test(test_damage_is_found),
         cmocka_unit_test(test_wav_heads_that_lie),
         cmocka_unit_test(test_flac_heads_that_lie),
+        cmocka_unit_test(test_too_many_samples_are_refused),
         cmocka_unit_test(test_other_files_are_refused),
         cmocka_unit_test(test_small_and_loud),
         cmocka_unit_test(test_floats_beyond_one),

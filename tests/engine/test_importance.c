@@ -48,6 +48,30 @@ static void what_is_saved_is_loaded(void **state)
     importance_free(&m);
 }
 
+/* Entries are found whatever their order in the file, and after one was added to what was read. */
+static void every_entry_is_found(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"m", "b", "z", "a", "blk.10.x", "blk.2.x", "mm"};
+    const size_t count = sizeof names / sizeof *names;
+    importance m = {0}, found;
+    tacit_error err = {0};
+    for (size_t i = 0; i < count; i++)
+        assert_non_null(importance_add(&m, names[i], i + 1, 1));
+    assert_int_equal(importance_save(&m, path, &err), TACIT_OK);
+    assert_int_equal(importance_load(&found, path, &err), TACIT_OK);
+    assert_int_equal(found.count, count);
+    for (int added = 0; added < 2; added++) {
+        for (size_t i = 0; i < count; i++)
+            assert_int_equal(importance_find(&found, names[i])->columns, i + 1);
+        assert_null(importance_find(&found, "c"));
+        assert_int_equal(importance_add(&found, "bb", 99, 1)->columns, 99);
+        assert_int_equal(importance_find(&found, "bb")->columns, 99);
+    }
+    importance_free(&found);
+    importance_free(&m);
+}
+
 /* One entry of 4 columns as another program may have written it. */
 typedef struct foreign {
     const char *type, *sums, *counts; /* NULL: left out */
@@ -136,6 +160,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_saved_is_loaded),
+        cmocka_unit_test(every_entry_is_found),
         cmocka_unit_test(damage_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,6 +5,7 @@
 #include <cmocka.h>
 
 #include "common/log.h"
+#include "common/secret.h"
 #include "engine/model_parts.h"
 #include "engine/row_cache.h"
 #include "engine/vision.h"
@@ -169,6 +170,25 @@ static void test_file_of_another_model_is_dropped(void **state)
     unlink(path);
 }
 
+/* Rows by the thousand that are as wide as a file may say: judged, not asked of the kernel. */
+static void test_rows_are_judged_before_they_are_taken(void **state)
+{
+    (void)state;
+    tacit_error err = {0};
+    float *rows;
+    const tacit_media few = {.n_rows = 3}, many = {.n_rows = 65536};
+    assert_int_equal(media_rows_alloc(&rows, &few, 5, &err), TACIT_OK);
+    for (size_t i = 0; i < 15; i++)
+        assert_true(rows[i] == 0);
+    tacit_wipe_free(rows);
+    assert_int_equal(media_rows_alloc(&rows, &many, (size_t)1 << 36, &err), TACIT_NO_MEMORY);
+    assert_null(rows);
+    assert_non_null(strstr(err.message, "a medium of 65536 rows of 68719476736 values needs 16.0 "
+                                        "PiB, "));
+    assert_int_equal(media_rows_alloc(&rows, &many, SIZE_MAX / 2, &err), TACIT_NO_MEMORY);
+    assert_null(rows);
+}
+
 static void test_misuse(void **state)
 {
     tiny_model *t = *state;
@@ -207,6 +227,7 @@ int main(void)
         cmocka_unit_test(test_many_entries),
         cmocka_unit_test(test_file_survives),
         cmocka_unit_test(test_file_of_another_model_is_dropped),
+        cmocka_unit_test(test_rows_are_judged_before_they_are_taken),
         cmocka_unit_test(test_misuse),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

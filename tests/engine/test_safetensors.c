@@ -132,6 +132,13 @@ static void test_each_fault_is_refused(void **state)
         {"{\"__metadata__\":{\"k\":1},"
          "\"a\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}",
          "is no string"},
+        {"{\"a\\u001b[2J\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}",
+         "without control characters"},
+        {"{\"a\\u009b2J\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}",
+         "without control characters"},
+        {"{\"__metadata__\":{\"k\\n\":\"\"},"
+         "\"a\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}",
+         "a key has control characters"},
     };
     for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
         laid_out l = lay_out(faults[i].header, DATA);

@@ -241,13 +241,12 @@ static uint8_t *write_alike_words(size_t *size)
     return bytes;
 }
 
-static void small_terms_of_a_large_vocabulary_count(void **state)
+static double error_of_alike_words(uint32_t seed)
 {
-    (void)state;
     tacit_model m = {0};
     tacit_error err;
     size_t size;
-    random_state = 12345; /* whatever ran before */
+    random_state = seed;
     uint8_t *bytes = write_alike_words(&size);
     if (gguf_open_memory(&m.text_file, bytes, size, "words", &err) != TACIT_OK ||
         text_model_load(&m.text, m.text_file, &err) != TACIT_OK)
@@ -294,14 +293,27 @@ static void small_terms_of_a_large_vocabulary_count(void **state)
         off += d * d;
         norm += expected * expected;
     }
-    if (!(sqrt(off) <= 5e-5 * sqrt(norm)))
-        fail_msg("relative L2 %.3g", sqrt(off / norm));
     ref_free(&r);
     fixture_sink_free(&s);
     tacit_trainer_free(t);
     text_model_unload(&m.text);
     gguf_close(m.text_file);
     free(bytes);
+    return sqrt(off / norm);
+}
+
+/* Words are 2 and a uniform part of 0.02: what is left where they cancel has 0.0115 a value, so a
+ * factor that is rounded to single precision (the probabilities' has one) shows as
+ * 2^-24 * 2 / 0.0115 = 1e-5. A sum of a slice that the target's term had brought to its size would
+ * round at every word after it, 3.4e-8 * sqrt(64) * 2 / 0.0115 = 5e-5. */
+static void small_terms_of_a_large_vocabulary_count(void **state)
+{
+    (void)state;
+    for (uint32_t seed = 1; seed <= 4; seed++) {
+        double error = error_of_alike_words(seed * 2654435761u);
+        if (!(error <= 2e-5))
+            fail_msg("seed %u: relative L2 %.3g", seed, error);
+    }
 }
 
 int main(void)

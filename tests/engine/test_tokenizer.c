@@ -263,16 +263,19 @@ static void test_long_pieces(void **state)
     (void)state;
     static const char *const units[] = {"a", " ",   "the", "\n",          "\xff",
                                         "!", "ab ", "1",   "\xc3\xa9\xff"};
+    static const char *const names[] = {"small_smollm", "small_llama3", "small_qwen2"};
     size_t size = 1 << 20;
     char *text = malloc(size);
-    loaded l = load("small_smollm");
-    for (size_t u = 0; u < sizeof units / sizeof *units; u++) {
-        for (size_t i = 0; i < size; i++)
-            text[i] = units[u][i % strlen(units[u])];
-        check_round_trip(l.tokenizer, text, size);
+    for (size_t n = 0; n < sizeof names / sizeof *names; n++) {
+        loaded l = load(names[n]);
+        for (size_t u = 0; u < sizeof units / sizeof *units; u++) {
+            for (size_t i = 0; i < size; i++)
+                text[i] = units[u][i % strlen(units[u])];
+            check_round_trip(l.tokenizer, text, size);
+        }
+        unload(&l);
     }
     free(text);
-    unload(&l);
 }
 
 /* ---- hostile vocabularies ---------------------------------------------------------------- */
@@ -282,7 +285,7 @@ typedef struct vocabulary {
     gguf_string token[400];
     int32_t type[400];
     size_t n_tokens, n_types;
-    gguf_string merge[8];
+    gguf_string merge[8], chat_template;
     size_t n_merges;
     uint32_t eos;
     bool has_bos, bos_only, add_bos;
@@ -327,6 +330,8 @@ static tacit_status load_vocabulary(const vocabulary *v, tacit_tokenizer **out, 
     gguf_put_array(w, "tokenizer.ggml.token_type", GGUF_I32, v->type, v->n_types);
     gguf_put_strings(w, "tokenizer.ggml.merges", v->merge, v->n_merges);
     gguf_put_u32(w, "tokenizer.ggml.eos_token_id", v->eos);
+    if (v->chat_template.data)
+        gguf_put_string(w, "tokenizer.chat_template", v->chat_template.data, v->chat_template.size);
     if (v->has_bos) {
         gguf_put_u32(w, "tokenizer.ggml.bos_token_id", 3);
         if (!v->bos_only)
@@ -417,6 +422,20 @@ static void token_too_long(vocabulary *v)
     v->token[5] = (gguf_string){text, sizeof text};
 }
 
+static void whole_token_too_long(vocabulary *v)
+{
+    static char text[257];
+    memset(text, 'x', sizeof text);
+    add_token(v, (gguf_string){text, 256}, 4);
+    add_token(v, (gguf_string){text, 257}, 4);
+}
+static void template_too_long(vocabulary *v)
+{
+    static char text[131073];
+    memset(text, '<', sizeof text);
+    v->chat_template = (gguf_string){text, sizeof text};
+}
+
 static void test_hostile_vocabularies(void **state)
 {
     (void)state;
@@ -433,6 +452,10 @@ static void test_hostile_vocabularies(void **state)
                       "found 29"},
         {no_tokens, "v.gguf: expected 1 to 4194304 tokens, found 0"},
         {token_too_long, "v.gguf: token 5: expected at most 1024 bytes, found 1025"},
+        {whole_token_too_long, "v.gguf: token 30, which is matched in raw text: expected at most "
+                               "256 bytes, found 257"},
+        {template_too_long, "v.gguf: key 'tokenizer.chat_template': expected at most 131072 bytes, "
+                            "found 131073"},
         {merge_without_space, "v.gguf: merge 0: expected two parts, found 'ab'"},
         {merge_without_right, "v.gguf: merge 0: expected two parts, found 'a '"},
         {merge_empty, "v.gguf: merge 0: expected two parts, found ''"},
@@ -498,6 +521,40 @@ static void test_user_defined_tokens(void **state)
     check_text(t, "<|im_end|>", true, (int32_t[]){32}, 1);
     check_text(t, "<|im_end|>", false, (int32_t[]){8, 12, 4, 13, 3}, 5); /* letters that exist */
     assert_true(tacit_tokenizer_is_end(t, 32));
+    tacit_tokenizer_free(t);
+    free(v);
+}
+
+/* User-defined tokens in brackets are control tokens where the template has them, wherever that is:
+ * no text becomes one. */
+static void test_marks_of_the_template(void **state)
+{
+    (void)state;
+    static const struct {
+        gguf_string text;
+        bool mark;
+    } tokens[] = {
+        {TEXT("<a>"), true},  {TEXT("<a><"), true}, {TEXT("<b>"), false}, {TEXT("[c]"), true},
+        {TEXT("(d)"), false}, {TEXT("<"), true},    {TEXT("<e"), true},   {TEXT("<e>"), false},
+    };
+    vocabulary *v = malloc(sizeof *v);
+    tacit_tokenizer *t;
+    tacit_error err;
+    sound(v);
+    size_t first = v->n_tokens;
+    v->chat_template = TEXT("<a><[c](d)b>[c<e");
+    for (size_t i = 0; i < sizeof tokens / sizeof *tokens; i++)
+        add_token(v, tokens[i].text, 4);
+    assert_int_equal(load_vocabulary(v, &t, &err), TACIT_OK);
+    for (size_t i = 0; i < sizeof tokens / sizeof *tokens; i++) {
+        const gguf_string text = tokens[i].text;
+        tacit_tokens found = {0};
+        assert_int_equal(tacit_tokenize(t, text.data, text.size, false, &found, &err), TACIT_OK);
+        bool whole = found.count == 1 && found.id[0] == (int32_t)(first + i);
+        if (whole == tokens[i].mark)
+            fail_msg("%s", text.data);
+        tacit_tokens_free(&found);
+    }
     tacit_tokenizer_free(t);
     free(v);
 }
@@ -874,6 +931,7 @@ int main(void)
         cmocka_unit_test(test_long_pieces),
         cmocka_unit_test(test_hostile_vocabularies),
         cmocka_unit_test(test_user_defined_tokens),
+        cmocka_unit_test(test_marks_of_the_template),
         cmocka_unit_test(test_bos_is_reported_only_when_it_is_to_be_added),
         cmocka_unit_test(test_what_the_pre_tokenizer_says),
         cmocka_unit_test(test_a_text_beyond_the_cap_is_refused),

@@ -689,6 +689,13 @@ static void test_wrong_mlp_files_are_refused(void **state)
     gguf_put_string(w, "clip.vision.mm_patch_merge_type", "flat", 4);
     expect_refusal(load_changed_of(&small_mlp, w, &err), &err, "'flat': expected spatial_unpad",
                    "flat");
+    const int32_t vast[] = {4096, 16384, 8192, 16384}; /* 64 Mi pixels, and twice that */
+    w = gguf_writer_new();
+    gguf_put_u32(w, "clip.vision.image_size", 2048);
+    gguf_put_u32(w, "clip.vision.patch_size", 32);
+    put_numbers(w, "clip.vision.image_grid_pinpoints", vast, 4);
+    expect_refusal(load_changed_of(&small_mlp, w, &err), &err,
+                   "pinpoints[2]: 8192 x 16384 pixels: expected at most 67108864", "vast");
 }
 
 int main(void)

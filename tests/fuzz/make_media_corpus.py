@@ -121,7 +121,7 @@ def towers():
     bad = {"no_projector": tower(skip="mm.model.fc.weight"), "no_bias": tower(skip="v.blk.0.attn_q.bias"),
            "patch": tower(patch_size=3), "zero_patch": tower(patch_size=0), "scale": tower(projector__scale_factor=3),
            "kind": llava(kind="resampler"), "pinpoints": llava(pinpoints=(8, 8, 8)), "sizes": llava(pinpoints=(8, 12)),
-           "huge": llava(pinpoints=(8, 800)), "aspect": llava(aspect="anyres_max_9"), "state": llava(features=(2,)),
+           "huge": llava(pinpoints=(8, 800)), "vast": llava(image_size=2048, patch_size=32, pinpoints=(16384, 16384)), "aspect": llava(aspect="anyres_max_9"), "state": llava(features=(2,)),
            "no_class": llava(clip=True, skip="v.class_embd"), "no_second": llava(skip="mm.2.weight"),
            "heads": tower(attention__head_count=3), "blocks": tower(block_count=1000), "none": container()}
     return good, bad

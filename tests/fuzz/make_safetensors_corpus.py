@@ -37,6 +37,7 @@ BAD = {
     "twice": file(b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}', b"x"),
     "overlap": file({"a": tensor("U8", [4], 0, 4), "b": tensor("U8", [4], 3, 7)}, bytes(7)),
     "gap": file({"a": tensor("U8", [4], 0, 4), "b": tensor("U8", [2], 5, 7)}, bytes(7)),
+    "escape": file({"a\x1b[2J": tensor("U8", [1], 0, 1)}, b"x"),
     "wraps": file({"a": tensor("F32", [1 << 32, 1 << 32], 0, 0)}, b""),
     "deep": file(b"{\"a\":" + b"[" * 5000, b""),
 }

@@ -119,17 +119,19 @@ static tacit_status print(const bench *b, tacit_error *err)
                "(of processors: %.3f s), peak RSS %.1f MiB; a processor second: prefill %.1f, "
                "decode %.1f tokens\n",
                prefill, decode, threads, kernels()->name, b->options.exact ? "exact" : "fast",
-               b->loading.clock, b->loading.processor, (double)b->peak_rss / 1048576, prefill_cpu, decode_cpu);
+               b->loading.clock, b->loading.processor, (double)b->peak_rss / 1048576, prefill_cpu,
+               decode_cpu);
         return TACIT_OK;
     }
     json_t *object = json_pack(
-        "{s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:s, s:s, s:f, s:f, s:I, s:f, s:f}", "prefill_tokens_per_s",
-        prefill, "decode_tokens_per_s", decode, "prefill_tokens_per_cpu_s", prefill_cpu,
-        "decode_tokens_per_cpu_s", decode_cpu, "prompt_tokens", (json_int_t)b->prompt,
+        "{s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:s, s:s, s:f, s:f, s:I, s:f, s:f}",
+        "prefill_tokens_per_s", prefill, "decode_tokens_per_s", decode, "prefill_tokens_per_cpu_s",
+        prefill_cpu, "decode_tokens_per_cpu_s", decode_cpu, "prompt_tokens", (json_int_t)b->prompt,
         "decode_tokens", (json_int_t)b->decode, "threads", (json_int_t)threads, "kernels",
         kernels()->name, "precision", b->options.exact ? "exact" : "fast", "load_seconds",
-        b->loading.clock, "load_cpu_seconds", b->loading.processor, "peak_rss_bytes", (json_int_t)b->peak_rss, "read_seconds",
-        b->reading.clock, "read_cpu_seconds", b->reading.processor);
+        b->loading.clock, "load_cpu_seconds", b->loading.processor, "peak_rss_bytes",
+        (json_int_t)b->peak_rss, "read_seconds", b->reading.clock, "read_cpu_seconds",
+        b->reading.processor);
     int failed = !object || json_dumpf(object, stdout, JSON_COMPACT) != 0;
     json_decref(object);
     printf("\n");

@@ -37,7 +37,7 @@ static void put_keys(gguf_writer *w, const tacit_model *model, const tacit_train
     gguf_put_string(w, "adapter.type", "lora", 4);
     gguf_put_f32(w, "adapter.lora.alpha", (float)spec->alpha);
     gguf_put_u32(w, "tacit.format", ADAPTER_FORMAT);
-    put_hex(w, "tacit.base_digest", model->base_digest, TACIT_DIGEST_BYTES);
+    put_hex(w, "tacit.base_digest", tacit_model_base_digest(model), TACIT_DIGEST_BYTES);
     gguf_put_u64(w, "tacit.version", info->version);
     gguf_put_u64(w, "tacit.parent_version", info->parent_version);
     put_hex(w, "tacit.lineage", info->lineage, sizeof info->lineage);
@@ -95,7 +95,7 @@ tacit_status tacit_adapter_save(const char *path, const tacit_model *model,
     if (status != TACIT_OK)
         return status;
     if (info->has_base_digest &&
-        memcmp(info->base_digest, model->base_digest, TACIT_DIGEST_BYTES) != 0)
+        memcmp(info->base_digest, tacit_model_base_digest(model), TACIT_DIGEST_BYTES) != 0)
         return tacit_fail(err, TACIT_INTEGRITY, "%s: the adapter belongs to another base", path);
     TACIT_TRY(tacit_layout_make(&layout, model, spec, err), out);
     first = malloc(layout.values * sizeof *first);

@@ -25,8 +25,7 @@ typedef struct bench {
     cmd_session session;
     tacit_row *row;
     uint64_t *plain; /* [read_mib MiB] for the plain read */
-    phase prefill, decoding, reading;
-    double load_seconds;
+    phase loading, prefill, decoding, reading;
     size_t peak_rss; /* before the plain read takes memory */
 } bench;
 
@@ -116,20 +115,23 @@ static tacit_status print(const bench *b, tacit_error *err)
     double decode_cpu = (double)b->decode / b->decoding.processor;
     size_t threads = tacit_pool_threads(b->session.pool);
     if (!b->json) {
-        printf("prefill %.1f tokens/s, decode %.1f tokens/s, %zu threads, %s, %s, load %.3f s, "
-               "peak RSS %.1f MiB; a processor second: prefill %.1f, decode %.1f tokens\n",
+        printf("prefill %.1f tokens/s, decode %.1f tokens/s, %zu threads, %s, %s, load %.3f s "
+               "(of processors: %.3f s), peak RSS %.1f MiB; a processor second: prefill %.1f, "
+               "decode %.1f tokens\n",
                prefill, decode, threads, kernels()->name, b->options.exact ? "exact" : "fast",
-               b->load_seconds, (double)b->peak_rss / 1048576, prefill_cpu, decode_cpu);
+               b->loading.clock, b->loading.processor, (double)b->peak_rss / 1048576, prefill_cpu,
+               decode_cpu);
         return TACIT_OK;
     }
     json_t *object = json_pack(
-        "{s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:s, s:s, s:f, s:I, s:f, s:f}", "prefill_tokens_per_s",
-        prefill, "decode_tokens_per_s", decode, "prefill_tokens_per_cpu_s", prefill_cpu,
-        "decode_tokens_per_cpu_s", decode_cpu, "prompt_tokens", (json_int_t)b->prompt,
+        "{s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:s, s:s, s:f, s:f, s:I, s:f, s:f}",
+        "prefill_tokens_per_s", prefill, "decode_tokens_per_s", decode, "prefill_tokens_per_cpu_s",
+        prefill_cpu, "decode_tokens_per_cpu_s", decode_cpu, "prompt_tokens", (json_int_t)b->prompt,
         "decode_tokens", (json_int_t)b->decode, "threads", (json_int_t)threads, "kernels",
         kernels()->name, "precision", b->options.exact ? "exact" : "fast", "load_seconds",
-        b->load_seconds, "peak_rss_bytes", (json_int_t)b->peak_rss, "read_seconds",
-        b->reading.clock, "read_cpu_seconds", b->reading.processor);
+        b->loading.clock, "load_cpu_seconds", b->loading.processor, "peak_rss_bytes",
+        (json_int_t)b->peak_rss, "read_seconds", b->reading.clock, "read_cpu_seconds",
+        b->reading.processor);
     int failed = !object || json_dumpf(object, stdout, JSON_COMPACT) != 0;
     json_decref(object);
     printf("\n");
@@ -139,10 +141,10 @@ static tacit_status print(const bench *b, tacit_error *err)
 static tacit_status run_all(bench *b, tacit_error *err)
 {
     tacit_status status;
-    double start = tacit_clock_seconds();
+    phase start = now();
     TACIT_TRY(cmd_session_open(&b->session, &b->options, (size_t)(b->prompt + b->decode), err),
               done);
-    b->load_seconds = tacit_clock_seconds() - start;
+    keep_best(&b->loading, start, now());
     b->row = calloc((size_t)b->prompt, sizeof *b->row);
     if (!b->row)
         return tacit_fail(err, TACIT_NO_MEMORY, "no memory for %zu rows", (size_t)b->prompt);

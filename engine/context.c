@@ -12,6 +12,7 @@
 #include <string.h>
 
 #define LOGIT_ROWS CONTEXT_LOGIT_ROWS /* of feed_all, computed at a time */
+#define EMBEDDED_ROWS 8               /* whose pages stay in memory */
 
 struct tacit_context {
     const tacit_model *model;
@@ -26,6 +27,7 @@ struct tacit_context {
     tacit_low_rank *pair; /* [n_layers * TEXT_LINEARS] of the adapter bound */
     text_pairs pairs;
     const fast_model *packed; /* NULL: exact precision */
+    size_t embedded;          /* rows of embeddings read since pages were given back */
     fast_packing *own;        /* where the model has no place for packed weights */
     const tacit_tap *tap;
 };
@@ -177,6 +179,17 @@ static tacit_status check_rows(const tacit_context *c, const tacit_row *row, siz
     return TACIT_OK;
 }
 
+/* What was read of the embeddings is given back soon: where the output is tied to them, they are in
+ * memory a second time, and a row that is read maps many around it. */
+static void forget_embeddings(tacit_context *c)
+{
+    const tacit_linear *l = &c->model->text.token_embedding;
+    if (!c->packed || !c->model->text_file || ++c->embedded < EMBEDDED_ROWS)
+        return;
+    c->embedded = 0;
+    gguf_forget(c->model->text_file, l->weight, l->n_out * l->row_bytes);
+}
+
 static void load_rows(tacit_context *c, const tacit_row *row, size_t n, const tacit_media *media)
 {
     const tacit_text_model *m = &c->model->text;
@@ -187,6 +200,7 @@ static void load_rows(tacit_context *c, const tacit_row *row, size_t n, const ta
         else
             memcpy(x, media[row[i].media].rows + (size_t)row[i].token * m->embedding,
                    m->embedding * sizeof *x);
+        forget_embeddings(c);
     }
 }
 
@@ -205,15 +219,6 @@ static tacit_status give_logits(tacit_context *c, size_t at, size_t n, tacit_log
         }
     }
     return TACIT_OK;
-}
-
-/* Every page of rows, what was read of the embeddings is given back: where the output is tied to
- * them, they are in memory a second time. */
-static void forget_embeddings(const tacit_context *c, size_t n)
-{
-    const tacit_linear *l = &c->model->text.token_embedding;
-    if (c->packed && c->model->text_file && (c->rows + n) / KV_PAGE_ROWS > c->rows / KV_PAGE_ROWS)
-        gguf_forget(c->model->text_file, l->weight, l->n_out * l->row_bytes);
 }
 
 static tacit_status feed(tacit_context *c, const tacit_row *row, size_t n, const tacit_media *media,
@@ -244,7 +249,6 @@ static tacit_status feed(tacit_context *c, const tacit_row *row, size_t n, const
         memmove(c->logits, c->logits + last * m->vocab, m->vocab * sizeof *c->logits);
     else
         text_forward_logits(&c->forward, c->logits, c->x + (rows - 1) * m->embedding, 1);
-    forget_embeddings(c, n);
     c->rows += n;
     return TACIT_OK;
 }

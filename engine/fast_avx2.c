@@ -15,7 +15,6 @@
 #define GROUP 32   /* bytes of four columns in a panel */
 #define ROWS 4     /* of activations in a register tile */
 #define AHEAD 4096 /* bytes; one page and 64 cache lines */
-#define UNROLL _Pragma("GCC unroll 8")
 
 /* One panel while it is read block by block. */
 typedef struct panel_reader {

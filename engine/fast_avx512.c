@@ -9,7 +9,6 @@
 #define WIDTH 16
 #define GROUP 64 /* bytes of four columns in a panel */
 #define ROWS 6   /* of activations in a register tile */
-#define UNROLL _Pragma("GCC unroll 8")
 
 typedef struct panel_reader {
     const uint8_t *w, *d, *m;

@@ -87,6 +87,8 @@ extern const fast_kernels fast_kernels_generic;
 #if defined(__x86_64__)
 extern const fast_kernels fast_kernels_avx2;
 extern const fast_kernels fast_kernels_avx512;
+#elif defined(__aarch64__)
+extern const fast_kernels fast_kernels_neon;
 #endif
 
 #endif

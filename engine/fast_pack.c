@@ -135,18 +135,111 @@ static void read_q6_k(block *o, const uint8_t *p, size_t part)
         o->d[i] = tacit_f32_to_f16(half_value(p + 208) * (float)scale[i]);
 }
 
+static void put_word(uint8_t *to, uint32_t word)
+{
+    memcpy(to, &word, sizeof word);
+}
+
+/* The quanta of one row of a panel; `to` is where its first four bytes lie. */
+static inline __attribute__((always_inline)) void put_quanta(uint8_t *to, const block *o,
+                                                             const unsigned bits, size_t width)
+{
+    size_t stride = 4 * width;
+    if (bits == 8) {
+        for (size_t g = 0; g < GROUPS; g++)
+            put_word(to + g * stride, o->word[g]);
+        return;
+    }
+    for (size_t g = 0; g < 4; g++)
+        put_word(to + g * stride,
+                 (o->word[g] & 15 * EVERY_BYTE) | (o->word[g + 4] & 15 * EVERY_BYTE) << 4);
+    unsigned high = bits - 4; /* upper bits of a value: 0, 1 or 2 */
+    for (size_t plane = 0; plane < high; plane++) {
+        uint32_t word = 0;
+        size_t groups = GROUPS / high;
+        for (size_t j = 0; j < groups; j++)
+            word |= (o->word[plane * groups + j] >> 4 & (high == 1 ? 1 : 3) * EVERY_BYTE)
+                    << high * j;
+        put_word(to + (4 + plane) * stride, word);
+    }
+}
+
+/* One row on its way from the file to a panel. */
+typedef struct row_job {
+    const fast_weight *w;
+    const fast_kernels *k;
+    const tacit_type_traits *type;
+    uint8_t *panel;
+    size_t r; /* of the panel */
+    const uint8_t *from;
+    bool too_large; /* a scale is beyond fp16 */
+} row_job;
+
+typedef void pack_row_function(row_job *job);
+/* The part-th 32 values of a block. */
+typedef void read_function(block *o, const uint8_t *p, size_t part);
+
+static bool is_finite_half(uint16_t h)
+{
+    return (h & 0x7c00) != 0x7c00;
+}
+
+/* Compiled for each type by itself: the reader is a constant. */
+static inline __attribute__((always_inline)) void pack_row(row_job *job, read_function *read,
+                                                           const fast_form form, const bool rounds)
+{
+    const fast_form_traits *t = &fast_forms[form];
+    size_t width = job->k->width, blocks = job->w->blocks;
+    size_t parts = job->type->block_values / FAST_BLOCK, bytes = fast_block_bytes(form, width);
+    uint8_t *d = job->panel + blocks * bytes, *m = d + 2 * width * blocks * t->scales;
+    uint32_t flip = form == FAST_8 && job->k->flips ? 0x80 * EVERY_BYTE : 0;
+    for (size_t b = 0; b < blocks; b++) {
+        block o;
+        read(&o, job->from + b / parts * job->type->block_bytes, b % parts);
+        for (size_t g = 0; form == FAST_8 && g < GROUPS; g++)
+            o.word[g] ^= flip;
+        put_quanta(job->panel + b * bytes + 4 * job->r, &o,
+                   form == FAST_8   ? 8
+                   : form == FAST_6 ? 6
+                   : form >= FAST_5 ? 5
+                                    : 4,
+                   width);
+        for (size_t i = 0; i < t->scales; i++) {
+            memcpy(d + 2 * ((b * t->scales + i) * width + job->r), &o.d[i], sizeof o.d[i]);
+            job->too_large |= rounds && !is_finite_half(o.d[i]);
+        }
+        if (!t->has_m)
+            continue;
+        memcpy(m + 2 * (b * width + job->r), &o.m, sizeof o.m);
+        job->too_large |= rounds && !is_finite_half(o.m);
+    }
+}
+
+#define DEFINE(TYPE, FORM, ROUNDS)                                                                 \
+    static void pack_##TYPE(row_job *job)                                                          \
+    {                                                                                              \
+        pack_row(job, read_##TYPE, FORM, ROUNDS);                                                  \
+    }
+DEFINE(q8_0, FAST_8, false)
+DEFINE(q4_0, FAST_4, false)
+DEFINE(q4_1, FAST_4M, false)
+DEFINE(q5_0, FAST_5, false)
+DEFINE(q5_1, FAST_5M, false)
+DEFINE(q4_k, FAST_4M, true)
+DEFINE(q5_k, FAST_5M, true)
+DEFINE(q6_k, FAST_6, true)
+
 typedef struct source {
     tacit_type type;
     fast_form form;
-    void (*read)(block *o, const uint8_t *p, size_t part); /* the part-th 32 values of a block */
-    bool rounds;                                           /* scales are products */
+    pack_row_function *pack_row;
 } source;
 
 static const source sources[] = {
-    {TACIT_TYPE_Q8_0, FAST_8, read_q8_0, false},  {TACIT_TYPE_Q4_0, FAST_4, read_q4_0, false},
-    {TACIT_TYPE_Q4_1, FAST_4M, read_q4_1, false}, {TACIT_TYPE_Q5_0, FAST_5, read_q5_0, false},
-    {TACIT_TYPE_Q5_1, FAST_5M, read_q5_1, false}, {TACIT_TYPE_Q4_K, FAST_4M, read_q4_k, true},
-    {TACIT_TYPE_Q5_K, FAST_5M, read_q5_k, true},  {TACIT_TYPE_Q6_K, FAST_6, read_q6_k, true},
+    {TACIT_TYPE_Q8_0, FAST_8, pack_q8_0},  {TACIT_TYPE_Q4_0, FAST_4, pack_q4_0},
+    {TACIT_TYPE_Q4_1, FAST_4M, pack_q4_1}, {TACIT_TYPE_Q5_0, FAST_5, pack_q5_0},
+    {TACIT_TYPE_Q5_1, FAST_5M, pack_q5_1}, {TACIT_TYPE_Q4_K, FAST_4M, pack_q4_k},
+    {TACIT_TYPE_Q5_K, FAST_5M, pack_q5_k}, {TACIT_TYPE_Q6_K, FAST_6, pack_q6_k},
 };
 
 static const source *source_of(const tacit_linear *l)
@@ -169,34 +262,6 @@ size_t fast_weight_plan(fast_weight *w, const fast_kernels *k, const tacit_linea
     return (l->n_out + k->width - 1) / k->width * w->panel_bytes;
 }
 
-static void put_word(uint8_t *to, uint32_t word)
-{
-    memcpy(to, &word, sizeof word);
-}
-
-/* The quanta of one row of a panel; `to` is where its first four bytes lie. */
-static void put_quanta(uint8_t *to, const block *o, unsigned bits, size_t width)
-{
-    size_t stride = 4 * width;
-    if (bits == 8) {
-        for (size_t g = 0; g < GROUPS; g++)
-            put_word(to + g * stride, o->word[g]);
-        return;
-    }
-    for (size_t g = 0; g < 4; g++)
-        put_word(to + g * stride,
-                 (o->word[g] & 15 * EVERY_BYTE) | (o->word[g + 4] & 15 * EVERY_BYTE) << 4);
-    unsigned high = bits - 4; /* upper bits of a value: 0, 1 or 2 */
-    for (size_t plane = 0; plane < high; plane++) {
-        uint32_t word = 0;
-        size_t groups = GROUPS / high;
-        for (size_t j = 0; j < groups; j++)
-            word |= (o->word[plane * groups + j] >> 4 & (high == 1 ? 1 : 3) * EVERY_BYTE)
-                    << high * j;
-        put_word(to + (4 + plane) * stride, word);
-    }
-}
-
 typedef struct pack_job {
     const fast_weight *w;
     const fast_kernels *k;
@@ -207,43 +272,11 @@ typedef struct pack_job {
     atomic_bool *too_large;
 } pack_job;
 
-static bool is_finite_half(uint16_t h)
-{
-    return (h & 0x7c00) != 0x7c00;
-}
-
-/* Row r of a panel from the row of the file. */
-static void pack_row(const pack_job *job, uint8_t *panel, size_t r, const uint8_t *from)
-{
-    const fast_form_traits *t = &fast_forms[job->w->form];
-    const tacit_type_traits *type = job->l->type;
-    size_t width = job->k->width, blocks = job->w->blocks, parts = type->block_values / FAST_BLOCK;
-    size_t bytes = fast_block_bytes(job->w->form, width);
-    uint8_t *d = panel + blocks * bytes, *m = d + 2 * width * blocks * t->scales;
-    uint32_t flip = t->bits == 8 && job->k->flips ? 0x80 * EVERY_BYTE : 0;
-    for (size_t b = 0; b < blocks; b++) {
-        block o;
-        job->s->read(&o, from + b / parts * type->block_bytes, b % parts);
-        for (size_t g = 0; g < GROUPS; g++)
-            o.word[g] ^= flip;
-        put_quanta(panel + b * bytes + 4 * r, &o, t->bits, width);
-        for (size_t i = 0; i < t->scales; i++) {
-            memcpy(d + 2 * ((b * t->scales + i) * width + r), &o.d[i], sizeof o.d[i]);
-            if (job->s->rounds && !is_finite_half(o.d[i]))
-                atomic_store(job->too_large, true);
-        }
-        if (!t->has_m)
-            continue;
-        memcpy(m + 2 * (b * width + r), &o.m, sizeof o.m);
-        if (job->s->rounds && !is_finite_half(o.m))
-            atomic_store(job->too_large, true);
-    }
-}
-
 static void pack_task(void *ctx, size_t i, size_t thread)
 {
     (void)thread;
     const pack_job *job = ctx;
+    row_job r = {.w = job->w, .k = job->k, .type = job->l->type};
     size_t width = job->k->width, n_out = job->w->n_out;
     size_t first = job->first + i * TASK_PANELS * width;
     size_t end = first + TASK_PANELS * width;
@@ -253,9 +286,13 @@ static void pack_task(void *ctx, size_t i, size_t thread)
             memset(panel + job->w->panel_bytes - 64, 0, 64);
         /* Past the end the last row is repeated; those results are dropped. */
         size_t from = row < n_out ? row : n_out - 1;
-        pack_row(job, panel, row % width,
-                 (const uint8_t *)job->l->weight + from * job->l->row_bytes);
+        r.panel = panel;
+        r.r = row % width;
+        r.from = (const uint8_t *)job->l->weight + from * job->l->row_bytes;
+        job->s->pack_row(&r);
     }
+    if (r.too_large)
+        atomic_store(job->too_large, true);
 }
 
 bool fast_weight_pack(tacit_pool *pool, const fast_weight *w, const fast_kernels *k,

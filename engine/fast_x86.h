@@ -7,7 +7,22 @@
 #include <immintrin.h>
 #include <string.h>
 
+/* What checks addresses and undefined behaviour checks every access of every copy: unrolled, these
+ * files took minutes to compile. There the same source is compiled as plain functions and loops. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define IS_CHECKED
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define IS_CHECKED
+#endif
+#endif
+#ifdef IS_CHECKED
+#define ALWAYS __attribute__((unused)) static
+#define UNROLL
+#else
 #define ALWAYS static inline __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 8")
+#endif
 
 /* Done here and not later: the compiler would put off the sums of a whole block, and run out of
  * registers for what they are made of. */

@@ -64,10 +64,9 @@ void gguf_close(gguf_file *file);
 
 const char *gguf_name(const gguf_file *file); /* path, for errors */
 /* SHA-256 of the bytes that are open here, whatever lies under the path by now. */
-tacit_status gguf_digest(const gguf_file *file, uint8_t out[TACIT_DIGEST_BYTES],
-                         tacit_error *err) TACIT_MUST_CHECK;
-/* The bytes [data, data + size) of the file will not be read soon: their pages may leave memory, and
- * come back from the disk when they are read. */
+void gguf_digest(const gguf_file *file, uint8_t out[TACIT_DIGEST_BYTES]);
+/* The bytes [data, data + size) of the file will not be read soon: their pages may leave memory,
+ * and come back from the disk when they are read. */
 void gguf_forget(const gguf_file *file, const void *data, size_t size);
 size_t gguf_tensor_count(const gguf_file *file);
 const gguf_tensor *gguf_tensor_at(const gguf_file *file, size_t i);

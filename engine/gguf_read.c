@@ -475,9 +475,9 @@ const char *gguf_name(const gguf_file *file)
     return file->name;
 }
 
-tacit_status gguf_digest(const gguf_file *file, uint8_t out[TACIT_DIGEST_BYTES], tacit_error *err)
+void gguf_digest(const gguf_file *file, uint8_t out[TACIT_DIGEST_BYTES])
 {
-    return tacit_digest_large(out, file->bytes.data, file->bytes.size, err);
+    tacit_digest_large(out, file->bytes.data, file->bytes.size);
 }
 
 size_t gguf_tensor_count(const gguf_file *file)

@@ -39,12 +39,29 @@ static bool runs_avx512(void)
     return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & needed) == needed &&
            (c & bit_AVX512VNNI);
 }
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
+
+#define HAS_DOT_PRODUCTS (1ul << 20) /* HWCAP_ASIMDDP of Linux */
+
+static bool runs_neon(void)
+{
+    return (getauxval(AT_HWCAP) & HAS_DOT_PRODUCTS) != 0;
+}
 #endif
 
 static bool runs_always(void)
 {
     return true;
 }
+
+#if defined(__x86_64__)
+#define KERNELS_OF_THE_MACHINE ", avx2 or avx512"
+#elif defined(__aarch64__)
+#define KERNELS_OF_THE_MACHINE " or neon"
+#else
+#define KERNELS_OF_THE_MACHINE ""
+#endif
 
 /* From the best to the one that always runs. */
 static const struct {
@@ -54,6 +71,8 @@ static const struct {
 #if defined(__x86_64__)
     {&kernels_avx512, runs_avx512},
     {&kernels_avx2, runs_avx2},
+#elif defined(__aarch64__)
+    {&kernels_neon, runs_neon},
 #endif
     {&kernels_generic, runs_always},
 };
@@ -101,6 +120,6 @@ tacit_status kernels_check(tacit_error *err)
                               "TACIT_CPU=%s: this processor or operating system does not support "
                               "it; the best here is '%s'",
                               wish, kernels()->name);
-    return tacit_fail(err, TACIT_USAGE, "TACIT_CPU=%s is unknown: expected generic, avx2 or avx512",
-                      wish);
+    return tacit_fail(err, TACIT_USAGE, "TACIT_CPU=%s is unknown: expected generic%s", wish,
+                      KERNELS_OF_THE_MACHINE);
 }

@@ -62,6 +62,8 @@ extern const tacit_kernels kernels_generic;
 #if defined(__x86_64__)
 extern const tacit_kernels kernels_avx2;
 extern const tacit_kernels kernels_avx512;
+#elif defined(__aarch64__)
+extern const tacit_kernels kernels_neon;
 #endif
 
 #endif

@@ -1,5 +1,6 @@
 #include "engine/model_parts.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -115,24 +116,55 @@ static tacit_status load_encoder(tacit_model *m, const char *path, tacit_error *
     return status == TACIT_OK ? model_add_encoder(m, file, err) : status;
 }
 
-/* Of the bytes that are open: a file that is put under the path meanwhile is not this model's. */
+struct model_digest {
+    pthread_mutex_t lock;
+    bool known;
+    uint8_t value[TACIT_DIGEST_BYTES];
+};
+
 static tacit_status set_digest(tacit_model *m, const uint8_t *known, tacit_error *err)
 {
-    uint8_t digest[1 + ENCODER_KINDS_MAX][TACIT_DIGEST_BYTES] = {{0}};
-    tacit_span part[1 + ENCODER_KINDS_MAX];
     if (known) {
         memcpy(m->base_digest, known, TACIT_DIGEST_BYTES);
         return TACIT_OK;
     }
-    tacit_status status = TACIT_OK;
-    for (size_t i = 0; i <= m->n_encoders && status == TACIT_OK; i++) {
-        const gguf_file *file = i ? m->encoder[i - 1].file : m->text_file;
-        status = gguf_digest(file, digest[i], err);
+    m->digest = calloc(1, sizeof *m->digest);
+    if (!m->digest)
+        return tacit_fail(err, TACIT_NO_MEMORY, "no memory for the digest of a model");
+    pthread_mutex_init(&m->digest->lock, NULL);
+    return TACIT_OK;
+}
+
+static void free_digest(model_digest *d)
+{
+    if (d)
+        pthread_mutex_destroy(&d->lock);
+    free(d);
+}
+
+/* Of the bytes that are open: a file that is put under the path meanwhile is not this model's. */
+static void compute_digest(const tacit_model *m, uint8_t out[TACIT_DIGEST_BYTES])
+{
+    uint8_t digest[1 + ENCODER_KINDS_MAX][TACIT_DIGEST_BYTES];
+    tacit_span part[1 + ENCODER_KINDS_MAX];
+    for (size_t i = 0; i <= m->n_encoders; i++) {
+        gguf_digest(i ? m->encoder[i - 1].file : m->text_file, digest[i]);
         part[i] = (tacit_span){digest[i], TACIT_DIGEST_BYTES};
     }
-    if (status == TACIT_OK)
-        tacit_digest_parts(m->base_digest, "tacit-base-1", part, 1 + m->n_encoders);
-    return status;
+    tacit_digest_parts(out, "tacit-base-1", part, 1 + m->n_encoders);
+}
+
+const uint8_t *tacit_model_base_digest(const tacit_model *m)
+{
+    model_digest *d = m->digest;
+    if (!d)
+        return m->base_digest;
+    pthread_mutex_lock(&d->lock);
+    if (!d->known)
+        compute_digest(m, d->value);
+    d->known = true;
+    pthread_mutex_unlock(&d->lock);
+    return d->value;
 }
 
 tacit_status tacit_model_load(tacit_model **out, const char *text, const char *const *mmproj,
@@ -169,6 +201,7 @@ void tacit_model_free(tacit_model *m)
     fast_packing_free(m->packing);
     text_model_unload(&m->text);
     gguf_close(m->text_file);
+    free_digest(m->digest);
     free(m);
 }
 
@@ -180,11 +213,6 @@ tacit_status tacit_model_choose_chat(tacit_model *m, const char *name, tacit_err
 const tacit_tokenizer *tacit_model_tokenizer(const tacit_model *m)
 {
     return m->tokenizer;
-}
-
-const uint8_t *tacit_model_base_digest(const tacit_model *m)
-{
-    return m->base_digest;
 }
 
 size_t tacit_model_embedding(const tacit_model *m)

@@ -9,8 +9,8 @@
 
 typedef struct tacit_model tacit_model;
 
-/* `mmproj` may be empty. The digests of the files are computed here unless `base_digest` (32
- * bytes, from a cache keyed by inode, size and time) is given. A projector whose output width is
+/* `mmproj` may be empty. `base_digest` (32 bytes, from a cache keyed by inode, size and time) saves
+ * computing it. A projector whose output width is
  * not the text model's embedding length is refused with both numbers. */
 tacit_status tacit_model_load(tacit_model **out, const char *text, const char *const *mmproj,
                               size_t n_mmproj, const uint8_t *base_digest,
@@ -23,7 +23,8 @@ tacit_status tacit_model_choose_chat(tacit_model *m, const char *name,
                                      tacit_error *err) TACIT_MUST_CHECK;
 
 const tacit_tokenizer *tacit_model_tokenizer(const tacit_model *m);
-/* SHA-256 over "tacit-base-1" and the SHA-256 of the text file and of each mmproj. */
+/* SHA-256 over "tacit-base-1" and the SHA-256 of the text file and of each mmproj, which are read
+ * as a whole the first time that it is asked for. Thread-safe. */
 const uint8_t *tacit_model_base_digest(const tacit_model *m);
 size_t tacit_model_embedding(const tacit_model *m);
 size_t tacit_model_context_length(const tacit_model *m);

@@ -16,6 +16,8 @@ typedef struct model_encoder {
     int32_t begin, end; /* tokens around each medium, -1: none */
 } model_encoder;
 
+typedef struct model_digest model_digest;
+
 struct tacit_model {
     gguf_file *text_file;
     tacit_text_model text;
@@ -24,6 +26,7 @@ struct tacit_model {
     tacit_chat chat;                          /* instead of the file's template, if it has a name */
     model_encoder encoder[ENCODER_KINDS_MAX]; /* in the order of their files, one of a kind */
     size_t n_encoders;
+    model_digest *digest; /* computed when it is first asked for; NULL: base_digest is given */
     uint8_t base_digest[TACIT_DIGEST_BYTES];
 };
 

@@ -202,7 +202,7 @@ static void make_header(uint8_t out[FILE_HEADER], const tacit_row_cache *c)
     memcpy(out, "TACITROW", 8);
     tacit_store_u32(out + 8, FILE_VERSION);
     tacit_store_u32(out + 12, (uint32_t)c->model->text.embedding);
-    memcpy(out + 16, c->model->base_digest, TACIT_DIGEST_BYTES);
+    memcpy(out + 16, tacit_model_base_digest(c->model), TACIT_DIGEST_BYTES);
 }
 
 /* Notes the keys of whole entries; a torn one at the end is overwritten by the next. */
@@ -298,7 +298,7 @@ static void key_of(uint8_t key[TACIT_DIGEST_BYTES], const tacit_row_cache *c,
                    const tacit_media *media)
 {
     const tacit_span parts[] = {{media->digest, sizeof media->digest},
-                                {c->model->base_digest, TACIT_DIGEST_BYTES}};
+                                {tacit_model_base_digest(c->model), TACIT_DIGEST_BYTES}};
     tacit_digest_parts(key, "tacit-row-key-1", parts, 2);
 }
 

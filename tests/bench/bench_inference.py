@@ -49,7 +49,8 @@ def tacit(program, model, threads, mib):
     rates = [(answer[f"{p}_tokens_per_s"], answer[f"{p}_tokens_per_cpu_s"]) for p in PHASES]
     read = (1 / rates[1][0] / answer["read_seconds"], 1 / rates[1][1] / answer["read_cpu_seconds"])
     return {"rates": rates, "read": read, "rss": answer["peak_rss_bytes"],
-            "first": first["load_seconds"] + FIRST / first["prefill_tokens_per_s"]}
+            "first": (first["load_seconds"] + FIRST / first["prefill_tokens_per_s"],
+                      first["load_cpu_seconds"] + FIRST / first["prefill_tokens_per_cpu_s"])}
 
 
 def llama_cpp_child(model, threads):
@@ -115,7 +116,7 @@ def compare(options, peers, model, threads):
         for name, speed in peers.items():
             theirs[name].append(speed(model, threads))
     row = {"model": os.path.basename(model), "threads": threads,
-           "rss_over_file": ours[0]["rss"] / os.path.getsize(model), "first_token_s": min(o["first"] for o in ours),
+           "rss_over_file": ours[0]["rss"] / os.path.getsize(model), "first_token_s": [min(o["first"][unit] for o in ours) for unit in range(2)],
            "token_over_read": [median([o["read"][unit] for o in ours]) for unit in range(2)]}
     for phase, name in enumerate(PHASES):
         row[name] = [max(o["rates"][phase][unit] for o in ours) for unit in range(2)]
@@ -134,7 +135,8 @@ def print_row(row):
                 parts.append(f"{row[key][0]:.2f} ({row[key][1]:.2f}) x {key.split('_over_')[1]}")
     clock, processor = row["token_over_read"]
     parts.append(f"a token {clock:.2f} ({processor:.2f}) x a plain read")
-    parts.append(f"peak RSS {row['rss_over_file']:.2f} x file, first token {row['first_token_s']:.2f} s")
+    parts.append(f"peak RSS {row['rss_over_file']:.2f} x file, first token "
+                 "{:.2f} ({:.2f}) s".format(*row["first_token_s"]))
     print("; ".join(parts).replace(":;", ":"), flush=True)
 
 

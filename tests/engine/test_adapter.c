@@ -351,8 +351,8 @@ static void an_adapter_of_a_twin_base_is_refused(void **state)
     float *values = values_of(&l);
     save(first.model, &spec, values, path);
     assert_int_equal(tacit_adapter_load(&a, second.model, path, &err), TACIT_INTEGRITY);
-    tacit_hex(digest[0], first.model->base_digest, TACIT_DIGEST_BYTES);
-    tacit_hex(digest[1], second.model->base_digest, TACIT_DIGEST_BYTES);
+    tacit_hex(digest[0], tacit_model_base_digest(first.model), TACIT_DIGEST_BYTES);
+    tacit_hex(digest[1], tacit_model_base_digest(second.model), TACIT_DIGEST_BYTES);
     assert_non_null(strstr(err.message, digest[0]));
     assert_non_null(strstr(err.message, digest[1]));
     assert_int_equal(tacit_adapter_load(&a, first.model, path, &err), TACIT_OK);

@@ -10,12 +10,13 @@
 
 #include <string.h>
 
-static const char *const names[] = {"generic", "avx2", "avx512"};
+static const char *const names[] = {"generic", "avx2", "avx512", "neon"};
 /* Every type that has a form; blocks of 256 values need eight blocks of activations. */
 static const tacit_type types[] = {
     TACIT_TYPE_Q8_0, TACIT_TYPE_Q4_0, TACIT_TYPE_Q4_1, TACIT_TYPE_Q5_0,
     TACIT_TYPE_Q5_1, TACIT_TYPE_Q4_K, TACIT_TYPE_Q5_K, TACIT_TYPE_Q6_K,
 };
+#define VARIANTS (sizeof names / sizeof names[0])
 #define TYPES (sizeof types / sizeof types[0])
 #define MAX_BLOCKS 16
 #define MAX_ROWS 14
@@ -24,7 +25,7 @@ static const tacit_type types[] = {
 static void on_every_variant(void (*check)(const fast_kernels *k))
 {
     size_t ran = 0;
-    for (size_t v = 0; v < 3; v++) {
+    for (size_t v = 0; v < VARIANTS; v++) {
         const tacit_kernels *k = kernels_by_name(names[v]);
         if (k) {
             check(k->fast);
@@ -118,7 +119,8 @@ static void make(operands *o, tacit_type type, size_t blocks, bool extreme)
     }
     o->largest = 0;
     for (size_t i = 0; i < MAX_COLS * n_in; i++)
-        o->largest = fmax(o->largest, fabs((double)o->value[i]));
+        if (fabsf(o->value[i]) > (float)o->largest)
+            o->largest = fabsf(o->value[i]);
     o->l = (tacit_linear){.weight = o->weight, .type = t, .row_bytes = o->row_bytes, .n_in = n_in};
     for (size_t i = 0; i < MAX_ROWS * blocks; i++) {
         float scale = 0.01f + (float)(numbers_next(&seed) % 100) / 100;
@@ -154,13 +156,13 @@ static void unmake(operands *o)
  */
 static double expected(const operands *o, size_t row, size_t c, double *size)
 {
-    double sum = 0;
-    *size = 0;
+    double sum = 0, magnitudes = 0;
     for (size_t i = 0; i < o->blocks * 32; i++) {
         double a = (double)o->meta[2 * (row * o->blocks + i / 32)] * o->q[row * o->blocks * 32 + i];
         sum += o->value[c * o->blocks * 32 + i] * a;
-        *size += o->largest * fabs(a);
+        magnitudes += fabs(a);
     }
+    *size = o->largest * magnitudes;
     return sum;
 }
 
@@ -233,8 +235,8 @@ static void test_variants_agree_exactly(void **state)
     (void)state;
     static operands o;
     static float y[2][MAX_ROWS][MAX_COLS];
-    const fast_kernels *variant[3] = {NULL};
-    for (size_t v = 0; v < 3; v++)
+    const fast_kernels *variant[VARIANTS] = {NULL};
+    for (size_t v = 0; v < VARIANTS; v++)
         if (kernels_by_name(names[v]))
             variant[v] = kernels_by_name(names[v])->fast;
     for (size_t t = 0; t < 5; t++) {
@@ -252,7 +254,7 @@ static void test_variants_agree_exactly(void **state)
             o.meta[2 * i] = 0.5f;
         }
         o.l.n_out = MAX_COLS;
-        for (size_t v = 0; v < 3; v++) {
+        for (size_t v = 0; v < VARIANTS; v++) {
             if (!variant[v])
                 continue;
             fast_weight w;

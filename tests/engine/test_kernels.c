@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-static const char *const names[] = {"generic", "avx2", "avx512"};
+static const char *const names[] = {"generic", "avx2", "avx512", "neon"};
 static const size_t lengths[] = {0, 1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 64, 100, 128, 257};
 #define NAMES (sizeof names / sizeof names[0])
 #define LENGTHS (sizeof lengths / sizeof lengths[0])
@@ -257,7 +257,7 @@ static void test_choice(void **state)
     assert_int_equal(setenv("TACIT_CPU", "vax", 1), 0);
     assert_int_equal(kernels_check(&err), TACIT_USAGE);
     assert_non_null(strstr(err.message, "vax"));
-    assert_non_null(strstr(err.message, "avx512"));
+    assert_non_null(strstr(err.message, "expected generic"));
     assert_int_equal(setenv("TACIT_CPU", "generic", 1), 0);
     assert_int_equal(kernels_check(&err), TACIT_OK);
     assert_int_equal(unsetenv("TACIT_CPU"), 0);

@@ -263,11 +263,11 @@ static void test_values_at_the_edges(void **state)
 static void test_widening(void **state)
 {
     (void)state;
-    static const char *const names[] = {"generic", "avx2", "avx512"};
+    static const char *const names[] = {"generic", "avx2", "avx512", "neon"};
     int8_t q[131];
     for (size_t i = 0; i < sizeof q; i++)
         q[i] = (int8_t)(i * 37);
-    for (size_t k = 0; k < 3; k++) {
+    for (size_t k = 0; k < sizeof names / sizeof names[0]; k++) {
         const tacit_kernels *table = kernels_by_name(names[k]);
         for (size_t n = 0; table && n <= sizeof q; n++) {
             float y[132];

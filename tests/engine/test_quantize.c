@@ -198,7 +198,7 @@ static void bytes_are_those_of_single_rows(void **state)
         assert_int_equal(gguf_get_u64(out, "quantize.imatrix.entries_count", 0, 99, &n, NULL),
                          TACIT_OK);
         assert_int_equal(n, 1);
-        assert_int_equal(gguf_digest(out, digest[threads / 2], NULL), TACIT_OK);
+        gguf_digest(out, digest[threads / 2]);
         gguf_close(out);
     }
     assert_memory_equal(digest[0], digest[1], sizeof digest[0]);

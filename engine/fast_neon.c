@@ -1,0 +1,255 @@
+/* Integer kernels for 64-bit ARM with dot products (FEAT_DotProd): eight columns at a time in two
+ * registers, four products of signed bytes a lane and step, summed to 32 bits: nothing can
+ * overflow. The weights of half a block lie in registers while the rows of a tile pass by. */
+#include "engine/fast_kernels.h"
+
+#if defined(__aarch64__)
+#include <arm_neon.h>
+#include <math.h>
+#include <string.h>
+
+#define WIDTH 8
+#define GROUP 32 /* bytes of four columns in a panel */
+#define ROWS 4   /* of activations in a register tile */
+#define ALWAYS static inline __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 8")
+
+typedef struct panel_reader {
+    const uint8_t *w, *d, *m;
+} panel_reader;
+
+/* Of eight columns. */
+typedef struct wide {
+    float32x4_t v[2];
+} wide;
+
+typedef struct wide_sum {
+    int32x4_t v[2];
+} wide_sum;
+
+/* The weights of 16 columns of a block: four groups. */
+typedef struct half_block {
+    int8x16_t v[4][2];
+} half_block;
+
+ALWAYS wide load_halves(const uint8_t *p)
+{
+    float16x8_t h = vreinterpretq_f16_u8(vld1q_u8(p));
+    return (wide){{vcvt_f32_f16(vget_low_f16(h)), vcvt_high_f32_f16(h)}};
+}
+
+ALWAYS wide times(wide a, float x)
+{
+    return (wide){{vmulq_n_f32(a.v[0], x), vmulq_n_f32(a.v[1], x)}};
+}
+
+ALWAYS uint8x16_t nibbles(const uint8_t *w, const int high)
+{
+    uint8x16_t both = vld1q_u8(w);
+    return high ? vshrq_n_u8(both, 4) : vandq_u8(both, vdupq_n_u8(15));
+}
+
+/* Bits [from, from + count) of every byte, put at bit 4. */
+ALWAYS uint8x16_t upper_bits(uint8x16_t bits, int from, int count)
+{
+    int8x16_t move = vdupq_n_s8((int8_t)(4 - from)); /* a negative shift is one to the right */
+    uint8_t mask = (uint8_t)(((1 << count) - 1) << 4);
+    return vandq_u8(vshlq_u8(bits, move), vdupq_n_u8(mask));
+}
+
+/* The weights of columns 0 to 15 (`high` 0) or 16 to 31 of a block, as they count in the sum. */
+ALWAYS half_block load_half(const uint8_t *w, const int high, const fast_form form)
+{
+    half_block o;
+    UNROLL for (int g = 0; g < 4; g++) UNROLL for (int i = 0; i < 2; i++)
+    {
+        if (form == FAST_8) {
+            o.v[g][i] = vreinterpretq_s8_u8(vld1q_u8(w + (4 * high + g) * GROUP + 16 * i));
+            continue;
+        }
+        uint8x16_t v = nibbles(w + g * GROUP + 16 * i, high);
+        if (form == FAST_5 || form == FAST_5M)
+            v = vorrq_u8(v, upper_bits(vld1q_u8(w + 4 * GROUP + 16 * i), 4 * high + g, 1));
+        if (form == FAST_6)
+            v = vorrq_u8(v, upper_bits(vld1q_u8(w + (4 + high) * GROUP + 16 * i), 2 * g, 2));
+        o.v[g][i] = vreinterpretq_s8_u8(v);
+        if (form == FAST_6)
+            o.v[g][i] = vsubq_s8(o.v[g][i], vdupq_n_s8(32));
+    }
+    return o;
+}
+
+/* sum += the products with 16 quanta of one row. */
+ALWAYS void add_products(wide_sum *sum, const half_block *w, const int8_t *q)
+{
+    int8x16_t a = vld1q_s8(q);
+    UNROLL for (int i = 0; i < 2; i++)
+    {
+        int32x4_t s = sum->v[i];
+        s = vdotq_laneq_s32(s, w->v[0][i], a, 0);
+        s = vdotq_laneq_s32(s, w->v[1][i], a, 1);
+        s = vdotq_laneq_s32(s, w->v[2][i], a, 2);
+        s = vdotq_laneq_s32(s, w->v[3][i], a, 3);
+        sum->v[i] = s;
+    }
+}
+
+/* y += d (scale integer) */
+ALWAYS void add_scaled(wide *y, const wide_sum *sum, wide d, float scale)
+{
+    UNROLL for (int i = 0; i < 2; i++)
+    {
+        float32x4_t scaled = vmulq_n_f32(vcvtq_f32_s32(sum->v[i]), scale);
+        y->v[i] = vfmaq_f32(y->v[i], d.v[i], scaled);
+    }
+}
+
+ALWAYS size_t block_bytes(const fast_form form)
+{
+    return GROUP * (form == FAST_8 ? 8u : form == FAST_6 ? 6u : form >= FAST_5 ? 5u : 4u);
+}
+
+/* Block b of a panel times `rows` rows, added to y. */
+ALWAYS void add_block(wide *y, const panel_reader *p, size_t b, const int8_t *q, size_t q_stride,
+                      const float *meta, size_t meta_stride, const size_t rows,
+                      const fast_form form)
+{
+    const size_t scales = form == FAST_6 ? 2 : 1;
+    const uint8_t *w = p->w + b * block_bytes(form);
+    wide_sum sum[ROWS] = {{{vdupq_n_s32(0), vdupq_n_s32(0)}}};
+    wide d = load_halves(p->d + b * scales * 2 * WIDTH);
+    for (int high = 0; high < 2; high++) {
+        half_block half = load_half(w, high, form);
+        UNROLL for (size_t r = 0; r < rows; r++)
+        {
+            if (high == 0 || form == FAST_6)
+                sum[r] = (wide_sum){{vdupq_n_s32(0), vdupq_n_s32(0)}};
+            add_products(&sum[r], &half, q + r * q_stride + 16 * high);
+            if (high == 1 || form == FAST_6)
+                add_scaled(&y[r], &sum[r], d, meta[r * meta_stride]);
+        }
+        if (form == FAST_6 && high == 0)
+            d = load_halves(p->d + (2 * b + 1) * 2 * WIDTH);
+    }
+    if (form == FAST_8 || form == FAST_6)
+        return;
+    wide m = form == FAST_4   ? times(d, -8)
+             : form == FAST_5 ? times(d, -16)
+                              : load_halves(p->m + b * 2 * WIDTH);
+    UNROLL for (size_t r = 0; r < rows; r++) UNROLL for (int i = 0; i < 2; i++) y[r].v[i] =
+        vfmaq_n_f32(y[r].v[i], m.v[i], meta[r * meta_stride + 1]);
+}
+
+static void store_part(float *y, wide v, size_t cols)
+{
+    float all[WIDTH];
+    vst1q_f32(all, v.v[0]);
+    vst1q_f32(all + 4, v.v[1]);
+    memcpy(y, all, cols * sizeof *y);
+}
+
+/* One panel times `rows` rows of quanta, those of a pair summed. */
+ALWAYS void multiply_tile(float *y, size_t y_stride, size_t cols, const panel_reader *p,
+                          const fast_rows *a, size_t row, const size_t rows, const bool paired,
+                          const fast_form form)
+{
+    size_t blocks = a->blocks, step = paired ? 1 : a->step;
+    size_t q_stride = step * blocks * FAST_BLOCK, meta_stride = 2 * step * blocks;
+    const int8_t *q = a->q + row * q_stride;
+    const float *meta = a->meta + row * meta_stride;
+    wide sum[ROWS];
+    UNROLL for (size_t r = 0; r < rows; r++) sum[r] = (wide){{vdupq_n_f32(0), vdupq_n_f32(0)}};
+    for (size_t b = 0; b < blocks; b++)
+        add_block(sum, p, b, q + b * FAST_BLOCK, q_stride, meta + 2 * b, meta_stride, rows, form);
+    size_t outputs = paired ? rows / 2 : rows;
+    y += (paired ? row / 2 : row) * y_stride;
+    UNROLL for (size_t r = 0; r < outputs; r++)
+    {
+        wide v = paired ? sum[2 * r] : sum[r];
+        UNROLL for (int i = 0; paired && i < 2; i++) v.v[i] =
+            vaddq_f32(v.v[i], sum[2 * r + 1].v[i]);
+        store_part(y + r * y_stride, v, cols < WIDTH ? cols : WIDTH);
+    }
+}
+
+/* Tiles of ROWS rows by all panels, so that the rows' quanta stay in the nearest cache. */
+ALWAYS void multiply(float *y, size_t y_stride, size_t cols, const uint8_t *panel,
+                     const fast_rows *a, size_t rows, const fast_form form)
+{
+    const fast_form_traits *t = &fast_forms[form];
+    size_t panel_bytes = fast_panel_bytes(form, WIDTH, a->blocks);
+    size_t quanta = a->blocks * fast_block_bytes(form, WIDTH);
+    size_t n = a->paired ? 2 * rows : rows, done;
+    for (size_t row = 0; row < n; row += done) {
+        done = n - row >= ROWS ? ROWS : n - row >= 2 ? 2 : 1;
+        for (size_t c = 0; c < cols; c += WIDTH) {
+            const uint8_t *w = panel + c / WIDTH * panel_bytes;
+            panel_reader p = {.w = w, .d = w + quanta};
+            p.m = p.d + 2 * WIDTH * a->blocks * t->scales;
+            size_t left = cols - c;
+            if (done == ROWS && a->paired)
+                multiply_tile(y + c, y_stride, left, &p, a, row, ROWS, true, form);
+            else if (done == ROWS)
+                multiply_tile(y + c, y_stride, left, &p, a, row, ROWS, false, form);
+            else if (a->paired)
+                multiply_tile(y + c, y_stride, left, &p, a, row, 2, true, form);
+            else if (done == 2)
+                multiply_tile(y + c, y_stride, left, &p, a, row, 2, false, form);
+            else
+                multiply_tile(y + c, y_stride, left, &p, a, row, 1, false, form);
+        }
+    }
+}
+
+static void quantize_block(int8_t *q, float *meta, const float *x)
+{
+    float32x4_t v[8], most = vdupq_n_f32(0);
+    for (size_t i = 0; i < 8; i++) {
+        v[i] = vld1q_f32(x + 4 * i);
+        most = vmaxq_f32(most, vabsq_f32(v[i])); /* NaN where one is */
+    }
+    float largest = vmaxvq_f32(most);
+    bool finite = isfinite(largest);
+    /* Of values so small that the inverse is infinite nothing is left. */
+    float inverse = finite && largest > 0 ? 127.0f / largest : 0;
+    bool usable = finite && isfinite(inverse);
+    int32_t total = 0;
+    for (size_t i = 0; i < 8; i += 4) {
+        int32x4_t r[4];
+        for (size_t j = 0; j < 4; j++)
+            r[j] = usable ? vcvtnq_s32_f32(vmulq_n_f32(v[i + j], inverse)) : vdupq_n_s32(0);
+        total += vaddvq_s32(vaddq_s32(vaddq_s32(r[0], r[1]), vaddq_s32(r[2], r[3])));
+        int16x8_t low = vcombine_s16(vqmovn_s32(r[0]), vqmovn_s32(r[1]));
+        int16x8_t high = vcombine_s16(vqmovn_s32(r[2]), vqmovn_s32(r[3]));
+        vst1q_s8(q + 4 * i, vcombine_s8(vqmovn_s16(low), vqmovn_s16(high)));
+    }
+    meta[0] = finite ? largest / 127.0f : NAN;
+    meta[1] = meta[0] * (float)total;
+}
+
+static void quantize(int8_t *q, float *meta, const float *x, size_t blocks)
+{
+    for (size_t b = 0; b < blocks; b++)
+        quantize_block(q + b * FAST_BLOCK, meta + 2 * b, x + b * FAST_BLOCK);
+}
+
+#define DEFINE(FORM)                                                                               \
+    static void multiply_##FORM(float *y, size_t y_stride, size_t cols, const uint8_t *panel,      \
+                                const fast_rows *a, size_t rows)                                   \
+    {                                                                                              \
+        multiply(y, y_stride, cols, panel, a, rows, FORM);                                         \
+    }
+DEFINE(FAST_8)
+DEFINE(FAST_4)
+DEFINE(FAST_4M)
+DEFINE(FAST_5)
+DEFINE(FAST_5M)
+DEFINE(FAST_6)
+
+const fast_kernels fast_kernels_neon = {
+    .width = WIDTH,
+    .quantize = quantize,
+    .multiply = {multiply_FAST_8, multiply_FAST_4, multiply_FAST_4M, multiply_FAST_5,
+                 multiply_FAST_5M, multiply_FAST_6},
+};
+#endif

@@ -162,7 +162,7 @@ static size_t most_frames(const vision_shape *s)
     return most;
 }
 
-static tacit_status image_pass_new(void **out, const void *self, size_t max_media, bool train,
+static tacit_status image_pass_new(void **out, const void *self, size_t max_media, pass_use use,
                                    tacit_pool *pool, tacit_error *err)
 {
     const vision_shape *s = vision_get_shape(self);
@@ -186,7 +186,7 @@ static tacit_status image_pass_new(void **out, const void *self, size_t max_medi
     if (!p || !p->pixels || (!direct && !p->rows) || !p->weights || !p->at)
         tacit_fail(err, status, "no memory for %zu pictures", max_media);
     else
-        status = vision_pass_new(&p->pass, self, p->one_by_one ? 1 : max_media, train, pool, err);
+        status = vision_pass_new(&p->pass, self, p->one_by_one ? 1 : max_media, use, pool, err);
     if (status != TACIT_OK)
         image_pass_free(p);
     else

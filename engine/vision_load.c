@@ -487,8 +487,14 @@ tacit_status vision_load(tacit_vision **out, const gguf_file *file, tacit_error 
     *out = NULL;
     if (!t.v)
         return tacit_fail(err, TACIT_NO_MEMORY, "no memory for a vision tower");
+    t.v->file = file;
+    t.v->packing = fast_tower_new();
     t.v->patch_bias = t.v->class_embedding = t.v->pre_ln = VISION_ABSENT;
     t.v->post_ln = t.v->first_projector = t.v->newline = VISION_ABSENT;
+    if (!t.v->packing) {
+        status = tacit_fail(err, TACIT_NO_MEMORY, "no memory for a vision tower");
+        goto done;
+    }
     TACIT_TRY(check_kind(&t), done);
     TACIT_TRY(read_shape(&t), done);
     TACIT_TRY(take_all(&t), done);
@@ -508,6 +514,7 @@ void vision_free(tacit_vision *v)
         linear_drop_cache(&v->linear[i]);
         free(v->owned[i]);
     }
+    fast_tower_free(v->packing);
     free(v->tensor);
     free(v->product);
     free(v->linear);

@@ -35,7 +35,8 @@ static void encode(const tacit_model *model, uint32_t i, float *rows)
     vision_pass *pass;
     tacit_input in = input_of(i);
     const float *pixels = in.media->values;
-    assert_int_equal(vision_pass_new(&pass, model_vision(model), 1, false, NULL, NULL), TACIT_OK);
+    assert_int_equal(vision_pass_new(&pass, model_vision(model), 1, PASS_EXACT, NULL, NULL),
+                     TACIT_OK);
     vision_forward(pass, NULL, &pixels, 1, rows);
     vision_pass_free(pass);
     tacit_input_free(&in);

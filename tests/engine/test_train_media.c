@@ -327,7 +327,7 @@ static void cache_rows(const tacit_model *model, tacit_media *m)
     const tacit_media *of = m;
     void *pass;
     m->rows = malloc(m->n_rows * 32 * sizeof(float));
-    assert_int_equal(e->kind->pass_new(&pass, e->self, 1, false, NULL, NULL), TACIT_OK);
+    assert_int_equal(e->kind->pass_new(&pass, e->self, 1, PASS_EXACT, NULL, NULL), TACIT_OK);
     e->kind->forward(pass, NULL, &of, 1, &m->rows);
     e->kind->pass_free(pass);
     m->values = NULL;

@@ -166,7 +166,8 @@ static void check_rows_against_reference(const reference_spec *spec, double tole
     vision_pass *pass;
     reference_tower(spec, tensors, planes, expected);
     for (int train = 0; train < 2; train++) {
-        assert_int_equal(vision_pass_new(&pass, t.v, 1, train, NULL, NULL), TACIT_OK);
+        assert_int_equal(
+            vision_pass_new(&pass, t.v, 1, train ? PASS_TRAIN : PASS_EXACT, NULL, NULL), TACIT_OK);
         vision_forward(pass, NULL, (const float *const *)&planes, 1, rows);
         double error = relative_error(rows, expected, n);
         if (error > tolerance)
@@ -251,7 +252,7 @@ static void check_against_torch(const reference_spec *spec, const double *expect
     float *rows = malloc(sizeof *rows * s->rows * s->out_width);
     vision_pass *pass;
     assert_int_equal(count, vision_tensor_count(t.v));
-    assert_int_equal(vision_pass_new(&pass, t.v, 1, true, NULL, NULL), TACIT_OK);
+    assert_int_equal(vision_pass_new(&pass, t.v, 1, PASS_TRAIN, NULL, NULL), TACIT_OK);
     vision_forward(pass, NULL, (const float *const *)&planes, 1, rows);
     assert_true(relative_error(rows, expected, (size_t)s->rows * s->out_width) < 2e-6);
     vision_backward(pass, d_rows, grads);
@@ -298,7 +299,7 @@ static void check_differences(const reference_spec *spec)
     float *rows = malloc(sizeof *rows * s->rows * s->out_width);
     double **tensors = doubles_of(t.v);
     vision_pass *pass;
-    assert_int_equal(vision_pass_new(&pass, t.v, 1, true, NULL, NULL), TACIT_OK);
+    assert_int_equal(vision_pass_new(&pass, t.v, 1, PASS_TRAIN, NULL, NULL), TACIT_OK);
     vision_forward(pass, NULL, (const float *const *)&planes, 1, rows);
     vision_backward(pass, d_rows, grads);
     for (size_t i = 0; i < vision_tensor_count(t.v); i++) {
@@ -346,7 +347,7 @@ static void run_pass(const tower *t, size_t n, size_t max_images, tacit_pool *po
     float *pixels[4], *d_rows = fixed_d_rows(s, n);
     for (size_t i = 0; i < n; i++)
         pixels[i] = picture(s, 10 + (uint32_t)i);
-    assert_int_equal(vision_pass_new(&pass, t->v, max_images, true, pool, NULL), TACIT_OK);
+    assert_int_equal(vision_pass_new(&pass, t->v, max_images, PASS_TRAIN, pool, NULL), TACIT_OK);
     vision_forward(pass, weights, (const float *const *)pixels, n, rows);
     vision_backward(pass, d_rows, grads);
     vision_pass_free(pass);
@@ -475,10 +476,10 @@ static void test_memory_is_judged_first(void **state)
     tower t = make_tower(&spec);
     tacit_error err = {0};
     vision_pass *pass;
-    assert_int_equal(vision_pass_new(&pass, t.v, 65536, true, NULL, &err), TACIT_NO_MEMORY);
+    assert_int_equal(vision_pass_new(&pass, t.v, 65536, PASS_TRAIN, NULL, &err), TACIT_NO_MEMORY);
     assert_null(pass);
     assert_non_null(strstr(err.message, "GiB are available"));
-    assert_int_equal(vision_pass_new(&pass, t.v, 1, true, NULL, &err), TACIT_OK);
+    assert_int_equal(vision_pass_new(&pass, t.v, 1, PASS_TRAIN, NULL, &err), TACIT_OK);
     vision_pass_free(pass);
     free_tower(&t);
 }

@@ -105,14 +105,14 @@ static void pack_weight(fast_weight *w, const tacit_linear *l, const workshop *s
 }
 
 /* Bytes of the panels of all; the workshop's sizes beside them. */
-static size_t plan(fast_weight *weight, const tacit_linear *linear, size_t count, size_t *slice,
-                   size_t *longest)
+static size_t plan(fast_weight *weight, const tacit_linear *linear, const bool *wanted,
+                   size_t count, size_t *slice, size_t *longest)
 {
     size_t bytes = 0;
     *slice = *longest = 0;
     for (size_t i = 0; i < count; i++) {
         const tacit_linear *l = &linear[i];
-        if (!l->type)
+        if (!wanted[i])
             continue;
         tacit_linear part = slice_of(l, 0, l->n_out, NULL);
         size_t size = slice_rows(l) * part.row_bytes;
@@ -128,7 +128,7 @@ static void pack_all(fast_weight *weight, const tacit_linear *linear, size_t cou
 {
     for (size_t i = 0; i < count; i++) {
         const tacit_linear *l = &linear[i];
-        if (!l->type || weight[i].panel_bytes == 0)
+        if (weight[i].panel_bytes == 0)
             continue;
         pack_weight(&weight[i], l, s, panels);
         size_t width = kernels()->fast->width;
@@ -136,15 +136,15 @@ static void pack_all(fast_weight *weight, const tacit_linear *linear, size_t cou
     }
 }
 
-static tacit_status make(fast_tower *t, const tacit_linear *linear, size_t count,
-                         const gguf_file *file, tacit_pool *pool, tacit_error *err)
+static tacit_status make(fast_tower *t, const tacit_linear *linear, const bool *wanted,
+                         size_t count, const gguf_file *file, tacit_pool *pool, tacit_error *err)
 {
     tacit_status status = TACIT_OK;
     size_t slice, longest, threads = tacit_pool_threads(pool);
     workshop s = {.pool = pool, .file = file};
     uint8_t *memory = NULL;
     fast_weight *weight = calloc(count, sizeof *weight);
-    size_t bytes = weight ? plan(weight, linear, count, &slice, &longest) : 0;
+    size_t bytes = weight ? plan(weight, linear, wanted, count, &slice, &longest) : 0;
     if (bytes > JUDGED_BYTES)
         TACIT_TRY(tacit_memory_require(bytes, "packing an encoder's weights",
                                        "exact precision does without", err),
@@ -175,12 +175,13 @@ done:
 }
 
 tacit_status fast_tower_get(fast_tower *t, const fast_weight **out, const tacit_linear *linear,
-                            size_t count, const gguf_file *file, tacit_pool *pool, tacit_error *err)
+                            const bool *wanted, size_t count, const gguf_file *file,
+                            tacit_pool *pool, tacit_error *err)
 {
     tacit_status status = TACIT_OK;
     pthread_mutex_lock(&t->lock);
     if (!t->weight)
-        status = make(t, linear, count, file, pool, err);
+        status = make(t, linear, wanted, count, file, pool, err);
     *out = t->weight;
     pthread_mutex_unlock(&t->lock);
     return status;

@@ -16,12 +16,11 @@ typedef struct fast_tower fast_tower;
 fast_tower *fast_tower_new(void);
 void fast_tower_free(fast_tower *t);
 
-/* out[count]: the packed weights of linear[count] of `file`, panels NULL where no form holds them
- * and where there is no linear (no type). `pool` (the caller's own) does the work at the first
- * call; later calls must bring the same linears. They live as long as `t`. Thread-safe.
- * TACIT_NO_MEMORY. */
+/* out[count]: the packed weights of linear[count] of `file`, panels NULL where they are not wanted
+ * or no form holds them. `pool` (the caller's own) does the work at the first call; later calls
+ * must bring the same. They live as long as `t`. Thread-safe. TACIT_NO_MEMORY. */
 tacit_status fast_tower_get(fast_tower *t, const fast_weight **out, const tacit_linear *linear,
-                            size_t count, const gguf_file *file, tacit_pool *pool,
-                            tacit_error *err) TACIT_MUST_CHECK;
+                            const bool *wanted, size_t count, const gguf_file *file,
+                            tacit_pool *pool, tacit_error *err) TACIT_MUST_CHECK;
 
 #endif

@@ -6,14 +6,17 @@
 #include <string.h>
 
 #define QUERIES ((size_t)48) /* of a task: a multiple of the register tiles' heights */
-#define KEYS ((size_t)64)    /* of a block */
+#define KEYS ((size_t)128)   /* of a block: a multiple of every kernel table's panel */
+#define MAX_PANEL ((size_t)32)
 
 typedef struct attend_job {
     tower_attention a;
     size_t dim, key_blocks;
-    float *keys;   /* [heads, key_blocks, dim, KEYS], zeros behind the last */
-    float *values; /* [heads, rows, dim] */
-    float *task;   /* [threads, task_floats] */
+    size_t panel;  /* columns that the kernels read side by side */
+    float *keys;   /* [heads, key_blocks, KEYS / panel, dim, panel], zeros behind the last */
+    float *values; /* [heads, value_panels, rows, panel] */
+    size_t value_panels;
+    float *task; /* [threads, task_floats] */
 } attend_job;
 
 static size_t task_floats(size_t dim)
@@ -28,11 +31,18 @@ static size_t blocks_of(size_t rows, size_t block)
 
 size_t tower_attention_scratch(size_t rows, size_t width, size_t heads, size_t threads)
 {
-    return width * KEYS * blocks_of(rows, KEYS) + width * rows +
-           threads * task_floats(width / heads);
+    size_t dim = width / heads;
+    return width * KEYS * blocks_of(rows, KEYS) +
+           heads * blocks_of(dim, MAX_PANEL) * MAX_PANEL * rows + threads * task_floats(dim);
 }
 
-/* Keys of one head and block with queries' products running along them, values side by side. */
+/* Row `row` of a panel of a head's values. */
+static float *values_of(const attend_job *job, size_t head, size_t panel, size_t row)
+{
+    return job->values + ((head * job->value_panels + panel) * job->a.rows + row) * job->panel;
+}
+
+/* Keys and values of one head and block, put into panels. */
 static void gather(void *ctx, size_t i, size_t thread)
 {
     (void)thread;
@@ -41,14 +51,16 @@ static void gather(void *ctx, size_t i, size_t thread)
     size_t head = i / job->key_blocks, first = i % job->key_blocks * KEYS;
     size_t n = a->rows - first < KEYS ? a->rows - first : KEYS;
     float *keys = job->keys + i * job->dim * KEYS;
-    float *values = job->values + (head * a->rows + first) * job->dim;
+    float *values = values_of(job, head, 0, first);
     if (n < KEYS)
         memset(keys, 0, job->dim * KEYS * sizeof *keys);
     for (size_t r = 0; r < n; r++) {
         size_t from = (first + r) * a->width + head * job->dim;
+        float *key = keys + r / job->panel * job->panel * job->dim + r % job->panel;
         for (size_t c = 0; c < job->dim; c++)
-            keys[c * KEYS + r] = a->k[from + c];
-        memcpy(values + r * job->dim, a->v + from, job->dim * sizeof *values);
+            key[c * job->panel] = a->k[from + c];
+        for (size_t c = 0; c < job->dim; c++)
+            values[(c / job->panel * a->rows + r) * job->panel + c % job->panel] = a->v[from + c];
     }
 }
 
@@ -102,13 +114,15 @@ static void attend_keys(const attend_job *job, const query_block *b, size_t head
 {
     size_t first = block * KEYS, left = job->a.rows - first, n = left < KEYS ? left : KEYS;
     const float *keys = job->keys + (head * job->key_blocks + block) * job->dim * KEYS;
-    const float *values = job->values + (head * job->a.rows + first) * job->dim;
-    kernels()->multiply(b->score, KEYS, b->query, job->dim, 1, keys, KEYS, false, b->rows, KEYS,
-                        job->dim, false);
+    for (size_t c = 0; c < n; c += job->panel)
+        kernels()->multiply(b->score + c, KEYS, b->query, job->dim, 1, keys + c * job->dim,
+                            job->panel, false, b->rows, job->panel, job->dim, false);
     for (size_t r = 0; r < b->rows; r++)
         weigh(b, r, n, job->dim);
-    kernels()->multiply(b->sum, job->dim, b->score, KEYS, 1, values, job->dim, false, b->rows,
-                        job->dim, n, true);
+    for (size_t c = 0; c < job->dim; c += job->panel)
+        kernels()->multiply(b->sum + c, job->dim, b->score, KEYS, 1,
+                            values_of(job, head, c / job->panel, first), job->panel, false, b->rows,
+                            job->dim - c < job->panel ? job->dim - c : job->panel, n, true);
 }
 
 static void attend_task(void *ctx, size_t i, size_t thread)
@@ -128,9 +142,11 @@ static void attend_task(void *ctx, size_t i, size_t thread)
 void tower_attend(tacit_pool *pool, const tower_attention *a, float *scratch)
 {
     attend_job job = {.a = *a, .dim = a->width / a->heads, .key_blocks = blocks_of(a->rows, KEYS)};
+    job.panel = kernels()->panel;
+    job.value_panels = blocks_of(job.dim, job.panel);
     job.keys = scratch;
     job.values = job.keys + a->width * KEYS * job.key_blocks;
-    job.task = job.values + a->width * a->rows;
+    job.task = job.values + a->heads * job.value_panels * job.panel * a->rows;
     tacit_pool_run(pool, a->heads * job.key_blocks, gather, &job);
     tacit_pool_run(pool, a->heads * blocks_of(a->rows, QUERIES), attend_task, &job);
 }

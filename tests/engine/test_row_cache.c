@@ -170,6 +170,31 @@ static void test_file_of_another_model_is_dropped(void **state)
     unlink(path);
 }
 
+/* Rows of one precision are not given for the other, in memory and in the file. */
+static void test_precisions_do_not_mix(void **state)
+{
+    tiny_model *t = *state;
+    char path[64];
+    snprintf(path, sizeof path, "/tmp/tacit-rows-%d", (int)getpid());
+    for (int round = 0; round < 2; round++) {
+        tacit_row_cache *c = open_cache(t->model, 4, path);
+        for (int fast = 0; fast < 3; fast++) {
+            tacit_row_cache_use(c, fast == 1 ? TACIT_FAST : TACIT_EXACT);
+            if (fast != 1) {
+                expect_rows(c, t->model, 0);
+                continue;
+            }
+            tacit_input in = input_of(0);
+            assert_int_equal(tacit_row_cache_fill(c, &in, NULL), TACIT_OK);
+            tacit_input_free(&in);
+        }
+        assert_int_equal(tacit_row_cache_get_stats(c).encoded, round == 0 ? 2 : 0);
+        assert_int_equal(tacit_row_cache_get_stats(c).hits, round == 0 ? 1 : 3);
+        tacit_row_cache_free(c);
+    }
+    unlink(path);
+}
+
 static void test_misuse(void **state)
 {
     tiny_model *t = *state;
@@ -208,6 +233,7 @@ int main(void)
         cmocka_unit_test(test_many_entries),
         cmocka_unit_test(test_file_survives),
         cmocka_unit_test(test_file_of_another_model_is_dropped),
+        cmocka_unit_test(test_precisions_do_not_mix),
         cmocka_unit_test(test_misuse),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

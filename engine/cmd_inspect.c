@@ -2,6 +2,7 @@
 #include "common/options.h"
 #include "common/text.h"
 #include "engine/commands.h"
+#include "engine/safetensors.h"
 #include "engine/support.h"
 
 #include <jansson.h>
@@ -183,6 +184,66 @@ static json_t *describe(const gguf_file *file, const support_gaps *gaps)
         json_tensors(file), "unsupported", json_gaps(gaps));
 }
 
+/* ---- the same of a safetensors file ------------------------------------------------------- */
+
+static void add_metadata(void *ctx, const char *key, const char *value)
+{
+    json_array_append_new(ctx,
+                          json_pack("{s:s,s:s,s:s}", "key", key, "type", "string", "value", value));
+}
+
+static json_t *safetensors_tensors(const safetensors_file *file)
+{
+    json_t *tensors = json_array();
+    for (size_t i = 0; i < safetensors_count(file); i++) {
+        const safetensors_tensor *t = safetensors_at(file, i);
+        json_t *shape = json_array();
+        for (size_t d = 0; d < t->n_dims; d++)
+            json_array_append_new(shape, json_integer((json_int_t)t->shape[d]));
+        json_array_append_new(tensors,
+                              json_pack("{s:s,s:s,s:o,s:I}", "name", t->name, "type", t->dtype,
+                                        "shape", shape, "bytes", (json_int_t)t->bytes));
+    }
+    return tensors;
+}
+
+/* Tensors and bytes of every element type, in the order in which the types appear. */
+static json_t *safetensors_types(const safetensors_file *file)
+{
+    json_t *types = json_array();
+    for (size_t i = 0; i < safetensors_count(file); i++) {
+        const safetensors_tensor *t = safetensors_at(file, i);
+        size_t at = 0;
+        while (at < json_array_size(types) &&
+               strcmp(json_string_value(json_object_get(json_array_get(types, at), "type")),
+                      t->dtype) != 0)
+            at++;
+        if (at == json_array_size(types))
+            json_array_append_new(types, json_pack("{s:s,s:I,s:I}", "type", t->dtype, "tensors",
+                                                   (json_int_t)0, "bytes", (json_int_t)0));
+        json_t *row = json_array_get(types, at);
+        json_t *tensors = json_object_get(row, "tensors"), *bytes = json_object_get(row, "bytes");
+        json_integer_set(tensors, json_integer_value(tensors) + 1);
+        json_integer_set(bytes, json_integer_value(bytes) + (json_int_t)t->bytes);
+    }
+    return types;
+}
+
+static json_t *describe_safetensors(const safetensors_file *file, const char *path)
+{
+    json_int_t parameters = 0, bytes = 0;
+    json_t *keys = json_array();
+    safetensors_each_metadata(file, add_metadata, keys);
+    for (size_t i = 0; i < safetensors_count(file); i++) {
+        parameters += (json_int_t)safetensors_at(file, i)->values;
+        bytes += (json_int_t)safetensors_at(file, i)->bytes;
+    }
+    return json_pack("{s:o,s:s,s:n,s:n,s:I,s:I,s:o,s:o,s:o,s:[]}", "file", json_line(path), "kind",
+                     "safetensors", "architecture", "name", "parameters", parameters, "bytes",
+                     bytes, "types", safetensors_types(file), "keys", keys, "tensors",
+                     safetensors_tensors(file), "unsupported");
+}
+
 /* ---- for people -------------------------------------------------------------------------- */
 
 static const char *text_of(const json_t *object, const char *key)
@@ -265,25 +326,56 @@ static void print_document(const json_t *document)
     print_list(document, "unsupported", print_gap);
 }
 
-static tacit_status inspect(const char *path, bool json, tacit_error *err)
+static tacit_status describe_gguf_file(json_t **out, const char *path, tacit_error *err)
 {
     gguf_file *file = NULL;
     support_gaps gaps = {0};
-    json_t *document = NULL;
     tacit_status status;
-    TACIT_TRY(tacit_status_of_input(gguf_open(&file, path, err), err), done);
+    TACIT_TRY(gguf_open(&file, path, err), done);
     TACIT_TRY(support_find_gaps(&gaps, file, err), done);
-    document = describe(file, &gaps);
+    *out = describe(file, &gaps);
+done:
+    support_gaps_free(&gaps);
+    gguf_close(file);
+    return status;
+}
+
+static tacit_status describe_safetensors_file(json_t **out, const char *path, tacit_error *err)
+{
+    safetensors_file *file;
+    tacit_status status = safetensors_open(&file, path, err);
+    if (status != TACIT_OK)
+        return status;
+    *out = describe_safetensors(file, path);
+    safetensors_close(file);
+    return TACIT_OK;
+}
+
+/* A header of JSON after its length, where GGUF has its version. */
+static bool is_safetensors(const char *path)
+{
+    char start[9] = {0};
+    FILE *f = fopen(path, "re");
+    size_t n = f ? fread(start, 1, sizeof start, f) : 0;
+    if (f)
+        fclose(f);
+    return n == sizeof start && memcmp(start, "GGUF", 4) != 0 && start[8] == '{';
+}
+
+static tacit_status inspect(const char *path, bool json, tacit_error *err)
+{
+    json_t *document = NULL;
+    tacit_status status = is_safetensors(path) ? describe_safetensors_file(&document, path, err)
+                                               : describe_gguf_file(&document, path, err);
+    if (status != TACIT_OK)
+        return tacit_status_of_input(status, err);
     if (!document)
         status = tacit_fail(err, TACIT_NO_MEMORY, "no memory to describe %s", path);
     else if (!json)
         print_document(document);
     else if (json_dumpf(document, stdout, JSON_COMPACT) != 0 || putchar('\n') == EOF)
         status = tacit_fail(err, TACIT_IO, "cannot print what %s holds", path);
-done:
     json_decref(document);
-    support_gaps_free(&gaps);
-    gguf_close(file);
     return status;
 }
 
@@ -296,8 +388,9 @@ tacit_status cmd_inspect(int argc, char **argv, tacit_error *err)
         {"json", 0, TACIT_OPTION_FLAG, &json, false, NULL, "one JSON object", 0, 0},
         {.name = NULL},
     };
-    const tacit_usage usage = {"tacit inspect", "MODEL.gguf", 1, 1,
-                               "shows what a model file holds and what of it is not supported"};
+    const tacit_usage usage = {
+        "tacit inspect", "FILE", 1, 1,
+        "shows what a GGUF or safetensors file holds and what of it is not supported"};
     tacit_status status = tacit_options_parse(&usage, table, argc, argv, &path, &n, &help, err);
     if (status != TACIT_OK || help)
         return status;

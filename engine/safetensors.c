@@ -296,3 +296,15 @@ const char *safetensors_metadata(const safetensors_file *f, const char *key)
 {
     return json_string_value(json_object_get(json_object_get(f->header, METADATA), key));
 }
+
+void safetensors_each_metadata(const safetensors_file *f,
+                               void (*each)(void *ctx, const char *key, const char *value),
+                               void *ctx)
+{
+    json_t *metadata = json_object_get(f->header, METADATA), *value;
+    const char *key;
+    json_object_foreach(metadata, key, value)
+    {
+        each(ctx, key, json_string_value(value));
+    }
+}

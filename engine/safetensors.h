@@ -45,5 +45,9 @@ const safetensors_tensor *safetensors_find(const safetensors_file *f, const char
 
 /* A string of "__metadata__", or NULL. */
 const char *safetensors_metadata(const safetensors_file *f, const char *key);
+/* Calls each(ctx, key, value) for every string of it. */
+void safetensors_each_metadata(const safetensors_file *f,
+                               void (*each)(void *ctx, const char *key, const char *value),
+                               void *ctx);
 
 #endif

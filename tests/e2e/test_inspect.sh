@@ -17,13 +17,20 @@ expect 0 '"key":"tokenizer.ggml.merges","type":"array","element":"string","count
     "$tacit" inspect --json "$small"
 expect 0 '"unsupported":\[\{"what":"text model","why":"' "$tacit" inspect --json "$small"
 
+corpus=$TACIT_SOURCE/tests/fuzz/corpus/safetensors
+expect 0 '^kind: safetensors$' "$tacit" inspect "$corpus/good/peft"
+expect 0 '"parameters":12,"bytes":36,"types":\[\{"type":"F32","tensors":1,"bytes":24\},\{"type":"BF16"' \
+    "$tacit" inspect --json "$corpus/good/peft"
+expect 0 '"key":"format","type":"string","value":"pt"' "$tacit" inspect --json "$corpus/good/peft"
+expect 3 'overlap.*the file is damaged' "$tacit" inspect "$corpus/bad/overlap"
+
 printf 'GGUF\003\0\0\0' >"$work/short.gguf"
 head -c -1 "$golden/tiny-tied.gguf" >"$work/cut.gguf"
 expect 3 'short.gguf: byte 8: the file ends within the counts' "$tacit" inspect "$work/short.gguf"
 expect 3 'cut.gguf: .*truncated' "$tacit" inspect "$work/cut.gguf"
 expect 3 'none.gguf: cannot open' "$tacit" inspect "$work/none.gguf"
-expect 2 'expected MODEL.gguf' "$tacit" inspect
-expect 0 'usage: tacit inspect MODEL.gguf' "$tacit" inspect --help
+expect 2 'expected FILE' "$tacit" inspect
+expect 0 'usage: tacit inspect FILE' "$tacit" inspect --help
 
 expect 0 '^[0-9]+( [0-9]+)*$' "$tacit" tokenize -m "$small" -p 'The heart rate is 72.'
 expect 0 '^\{"tokens":\[2\],"seconds":[0-9.e-]+\}$' "$tacit" tokenize -m "$small" --special --json -p '<|im_end|>'

@@ -24,6 +24,9 @@
 #define AVERAGE_KEEP 0.999
 #define LOG_STEPS 100
 #define CHECK_SCENES 200
+#define CHECK_SENSES 90
+#define LAST_CHECK_SCENES 1000
+#define LAST_CHECK_SENSES 1800
 
 typedef struct run_options {
     const char *dir;
@@ -32,7 +35,7 @@ typedef struct run_options {
 } run_options;
 
 typedef struct run_paths {
-    char text[PATH_BYTES], mmproj[PATH_BYTES], start_text[PATH_BYTES], start_mmproj[PATH_BYTES];
+    char file[PRETRAIN_FILES][PATH_BYTES], start[PRETRAIN_FILES][PATH_BYTES];
     char checkpoint[PATH_BYTES];
 } run_paths;
 
@@ -181,33 +184,77 @@ static tacit_status step(pretrain_run *r, tacit_error *err)
 static tacit_status save_models(pretrain_run *r, tacit_error *err)
 {
     const tacit_layout *layout = tacit_trainer_layout(r->trainer);
-    tacit_status status = tacit_model_save(r->paths.text, r->model, 0, layout, r->state.average,
-                                           tacit_types_q8_0, err);
-    if (status != TACIT_OK)
-        return status;
-    return tacit_model_save(r->paths.mmproj, r->model, 1, layout, r->state.average,
-                            tacit_types_q8_0, err);
+    tacit_status status = TACIT_OK;
+    for (size_t i = 0; i < PRETRAIN_FILES && status == TACIT_OK; i++)
+        status = tacit_model_save(r->paths.file[i], r->model, i, layout, r->state.average,
+                                  tacit_types_q8_0, err);
+    return status;
 }
 
-static void log_report(const pretrain_report *report, const char *split)
+static pretrain_files files_of(char path[PRETRAIN_FILES][PATH_BYTES])
+{
+    pretrain_files files;
+    for (size_t i = 0; i < PRETRAIN_FILES; i++)
+        files.path[i] = path[i];
+    return files;
+}
+
+static double percent(pretrain_count c)
+{
+    return c.asked ? 100.0 * (double)c.right / (double)c.asked : 0;
+}
+
+static void log_fields(const pretrain_report *report, const char *split)
 {
     char line[512];
     size_t at = 0;
     for (int f = 0; f < SCENE_FIELD_COUNT; f++)
-        at +=
-            (size_t)snprintf(line + at, sizeof line - at, " %s %zu/%zu",
-                             scene_field_name((scene_field)f), report->right[f], report->asked[f]);
-    tacit_log_info("held-out %s: %.1f %% exact;%s", split, 100 * report->accuracy, line);
+        at += (size_t)snprintf(line + at, sizeof line - at, " %s %zu/%zu",
+                               scene_field_name((scene_field)f), report->field[f].right,
+                               report->field[f].asked);
+    tacit_log_info("held-out %s: pictures %.1f %% exact;%s", split, 100 * report->accuracy, line);
 }
 
-static tacit_status check_models(pretrain_run *r, size_t n, pretrain_report *report,
-                                 tacit_error *err)
+/* Questions that need `needs`; behind each in brackets what is right with a sense swapped. */
+static void log_senses(const pretrain_report *report, const char *split, const char *name,
+                       unsigned needs)
+{
+    char line[1024] = "";
+    size_t at = 0;
+    for (size_t i = 0; i < scene_ask_count(); i++) {
+        if (scene_ask_at(i)->needs != needs)
+            continue;
+        at += (size_t)snprintf(line + at, sizeof line - at, " %s %.1f", scene_ask_at(i)->name,
+                               percent(report->ask[i]));
+        for (int k = 0; k < SCENE_SENSES; k++)
+            if (report->swapped[i][k].asked)
+                at += (size_t)snprintf(line + at, sizeof line - at, " (%.1f)",
+                                       percent(report->swapped[i][k]));
+    }
+    tacit_log_info("held-out %s: %s %.1f %% exact;%s", split, name,
+                   percent(pretrain_count_needs(report, needs)), line);
+}
+
+static void log_report(const pretrain_report *report, const char *split)
+{
+    static const char *const names[] = {"sound", "signal", "picture and sound",
+                                        "picture and signal", "sound and signal"};
+    static const unsigned needs[] = {2, 4, 3, 5, 6};
+    log_fields(report, split);
+    for (size_t i = 0; i < sizeof needs / sizeof needs[0]; i++)
+        log_senses(report, split, names[i], needs[i]);
+}
+
+/* Splits P to `last`; the report is that of P. */
+static tacit_status check_models(pretrain_run *r, scene_split last, size_t n, size_t n_senses,
+                                 pretrain_report *report, tacit_error *err)
 {
     static const char *const names[] = {"P", "H", "F"};
-    for (int split = SCENE_PRETRAIN; split <= SCENE_FLEET; split++) {
+    const pretrain_files files = files_of(r->paths.file);
+    for (int split = SCENE_PRETRAIN; split <= (int)last; split++) {
         pretrain_report found;
-        tacit_status status = pretrain_check(&found, r->paths.text, r->paths.mmproj,
-                                             (scene_split)split, n, r->pool, err);
+        tacit_status status =
+            pretrain_check(&found, &files, (scene_split)split, n, n_senses, r->pool, err);
         if (status != TACIT_OK)
             return status;
         log_report(&found, names[split]);
@@ -223,7 +270,7 @@ static tacit_status checkpoint(pretrain_run *r, tacit_error *err)
     tacit_status status = pretrain_state_save(&r->state, r->paths.checkpoint, err);
     if (status != TACIT_OK || (status = save_models(r, err)) != TACIT_OK)
         return status;
-    return check_models(r, CHECK_SCENES, &report, err);
+    return check_models(r, SCENE_PRETRAIN, CHECK_SCENES, CHECK_SENSES, &report, err);
 }
 
 /* ---- the run ---- */
@@ -273,19 +320,18 @@ out:
 
 static tacit_status make_paths(run_paths *p, const char *dir, tacit_error *err)
 {
-    const struct {
-        char *to;
-        const char *name;
-    } rows[] = {
-        {p->text, "nano.gguf"},
-        {p->mmproj, "mmproj-nano.gguf"},
-        {p->start_text, "start.gguf"},
-        {p->start_mmproj, "mmproj-start.gguf"},
-        {p->checkpoint, "checkpoint.bin"},
-    };
+    static const char *const names[PRETRAIN_FILES] = {
+        "nano.gguf", "mmproj-nano.gguf", "mmproj-nano-audio.gguf", "mmproj-nano-sensor.gguf"};
     tacit_status status = tacit_file_make_dir(dir, 0755, err);
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0] && status == TACIT_OK; i++)
-        status = tacit_file_join(rows[i].to, PATH_BYTES, dir, rows[i].name, err);
+    for (size_t i = 0; i < PRETRAIN_FILES && status == TACIT_OK; i++) {
+        char start[64];
+        snprintf(start, sizeof start, "start-%s", names[i]);
+        status = tacit_file_join(p->file[i], PATH_BYTES, dir, names[i], err);
+        if (status == TACIT_OK)
+            status = tacit_file_join(p->start[i], PATH_BYTES, dir, start, err);
+    }
+    if (status == TACIT_OK)
+        status = tacit_file_join(p->checkpoint, PATH_BYTES, dir, "checkpoint.bin", err);
     return status;
 }
 
@@ -313,13 +359,13 @@ static tacit_status make_state(pretrain_run *r, tacit_error *err)
 
 static tacit_status prepare(pretrain_run *r, tacit_error *err)
 {
-    const char *mmproj = r->paths.start_mmproj;
     const tacit_trainable_spec all = {.kind = TACIT_TRAIN_ALL};
     tacit_status status;
     TACIT_TRY(make_paths(&r->paths, r->options.dir, err), out);
     TACIT_TRY(tacit_pool_new(&r->pool, r->options.threads, err), out);
-    TACIT_TRY(pretrain_write_start(r->paths.start_text, mmproj, r->options.seed, err), out);
-    TACIT_TRY(tacit_model_load(&r->model, r->paths.start_text, &mmproj, 1, NULL, err), out);
+    const pretrain_files start = files_of(r->paths.start);
+    TACIT_TRY(pretrain_write_start(&start, r->options.seed, err), out);
+    TACIT_TRY(pretrain_load(&r->model, &start, err), out);
     TACIT_TRY(tacit_trainer_new(&r->trainer, r->model, &all, PRETRAIN_MAX_ROWS, r->pool, err), out);
     TACIT_TRY(make_state(r, err), out);
     tacit_error missing;
@@ -357,7 +403,8 @@ static tacit_status pretrain(const run_options *options, tacit_error *err)
     TACIT_TRY(train(&r, err), out);
     TACIT_TRY(pretrain_state_save(&r.state, r.paths.checkpoint, err), out);
     TACIT_TRY(save_models(&r, err), out);
-    TACIT_TRY(check_models(&r, 1000, &report, err), out);
+    TACIT_TRY(check_models(&r, SCENE_FLEET, LAST_CHECK_SCENES, LAST_CHECK_SENSES, &report, err),
+              out);
     printf("{\"pictures\":%llu,\"seconds\":%.0f,\"accuracy\":%.4f}\n",
            (unsigned long long)(r.state.step * PRETRAIN_BATCH), r.state.seconds, report.accuracy);
 out:
@@ -367,15 +414,15 @@ out:
 
 int main(int argc, char **argv)
 {
-    run_options o = {.pictures = 64000, .seed = 1, .checkpoint_minutes = 5, .rate = 4e-4};
+    run_options o = {.pictures = 160000, .seed = 1, .checkpoint_minutes = 5, .rate = 4e-4};
     bool help = false;
     tacit_error err = {0};
     const tacit_option table[] = {
         {"out", 'o', TACIT_OPTION_TEXT, &o.dir, true, "DIR", "folder of files and checkpoint", 0,
          0},
-        {"pictures", 0, TACIT_OPTION_U64, &o.pictures, false, "N", "planned length of the run",
-         PRETRAIN_BATCH, 1e9},
-        {"seed", 0, TACIT_OPTION_U64, &o.seed, false, "S", "of values and pictures", 0, 0},
+        {"pictures", 0, TACIT_OPTION_U64, &o.pictures, false, "N",
+         "scenes: the planned length of the run", PRETRAIN_BATCH, 1e9},
+        {"seed", 0, TACIT_OPTION_U64, &o.seed, false, "S", "of values and scenes", 0, 0},
         {"threads", 't', TACIT_OPTION_U64, &o.threads, false, "N", "0: all processors", 0, 256},
         {"learning-rate", 0, TACIT_OPTION_REAL, &o.rate, false, "X", "largest one", 1e-6, 1},
         {"checkpoint-minutes", 0, TACIT_OPTION_U64, &o.checkpoint_minutes, false, "M",

@@ -2,6 +2,7 @@
 #include "common/log.h"
 #include "common/options.h"
 #include "scenes/scene_fleet.h"
+#include "scenes/scene_senses.h"
 #include "scenes/scene_sheet.h"
 #include "scenes/scene_vocabulary.h"
 
@@ -114,6 +115,52 @@ static tacit_status run_sheet(int argc, char **argv, tacit_error *err)
     return scene_sheet_write(split, seed, (int)columns, (int)rows, (int)zoom, path, err);
 }
 
+static tacit_status run_senses(int argc, char **argv, tacit_error *err)
+{
+    const char *split_name = "P", *dir = NULL;
+    uint64_t seed = 1, count = 180;
+    bool help = false;
+    scene_split split = SCENE_PRETRAIN;
+    const tacit_option table[] = {
+        {"split", 0, TACIT_OPTION_TEXT, &split_name, false, "P|H|F", "styles", 0, 0},
+        {"seed", 0, TACIT_OPTION_U64, &seed, false, "S", "of everything drawn", 0, 0},
+        {"count", 'n', TACIT_OPTION_U64, &count, false, "N", "scenes", 1, 1000000},
+        {"out", 'o', TACIT_OPTION_TEXT, &dir, true, "DIR", "folder to write", 0, 0},
+        {0},
+    };
+    const tacit_usage usage = {"tacit-scenes senses", NULL, 0, 0,
+                               "writes scenes with sounds and signals, one question each"};
+    tacit_status status = tacit_options_parse(&usage, table, argc, argv, NULL, NULL, &help, err);
+    if (status != TACIT_OK || help)
+        return status;
+    if ((status = parse_split(split_name, &split, err)) != TACIT_OK)
+        return status;
+    return scene_senses_write(split, seed, count, dir, err);
+}
+
+static tacit_status run_senses_sheet(int argc, char **argv, tacit_error *err)
+{
+    const char *split_name = "P", *path = NULL;
+    uint64_t seed = 1, rows = 8;
+    bool help = false;
+    scene_split split = SCENE_PRETRAIN;
+    const tacit_option table[] = {
+        {"split", 0, TACIT_OPTION_TEXT, &split_name, false, "P|H|F", "styles", 0, 0},
+        {"seed", 0, TACIT_OPTION_U64, &seed, false, "S", "of everything drawn", 0, 0},
+        {"rows", 0, TACIT_OPTION_U64, &rows, false, "N", "scenes", 1, 100},
+        {"out", 'o', TACIT_OPTION_TEXT, &path, true, "FILE.png", "picture to write", 0, 0},
+        {0},
+    };
+    const tacit_usage usage = {"tacit-scenes senses-sheet", NULL, 0, 0,
+                               "draws what scenes sound and measure like"};
+    tacit_status status = tacit_options_parse(&usage, table, argc, argv, NULL, NULL, &help, err);
+    if (status != TACIT_OK || help)
+        return status;
+    if ((status = parse_split(split_name, &split, err)) != TACIT_OK)
+        return status;
+    return scene_senses_sheet_write(split, seed, (int)rows, path, err);
+}
+
 static tacit_status run_vocabulary(int argc, char **argv, tacit_error *err)
 {
     bool help = false;
@@ -138,6 +185,8 @@ static const tacit_command commands[] = {
     {"pretrain-set", "scenes of the pretraining kind, for inspection", run_pretrain_set},
     {"heldout", "held-out scenes with one base question each", run_heldout},
     {"sheet", "a contact sheet as PNG", run_sheet},
+    {"senses", "scenes with sounds and signals, one question each", run_senses},
+    {"senses-sheet", "spectrograms and plots of such scenes as PNG", run_senses_sheet},
     {"vocabulary", "nano's tokens and merges", run_vocabulary},
     {NULL, NULL, NULL},
 };

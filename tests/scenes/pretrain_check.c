@@ -46,41 +46,87 @@ out:
     return status;
 }
 
-static tacit_status check_one(checker *c, scene_split split, size_t index, pretrain_report *r,
-                              tacit_error *err)
+static tacit_status check_answer(checker *c, tacit_input *in, const char *want,
+                                 pretrain_count *count, tacit_error *err)
 {
-    char want[SCENE_TEXT_MAX];
-    scene_field field;
-    tacit_input in = {0};
     tacit_buffer got = {0};
     tacit_status status;
-    TACIT_TRY(pretrain_question(&in, want, &field, c->model, split, index, err), out);
-    TACIT_TRY(tacit_row_cache_fill(c->cache, &in, err), out);
-    TACIT_TRY(answer_greedily(c, &in, &got, err), out);
+    TACIT_TRY(tacit_row_cache_fill(c->cache, in, err), out);
+    TACIT_TRY(answer_greedily(c, in, &got, err), out);
     const char *text = (const char *)got.data;
-    r->asked[field]++;
-    r->right[field] += strcmp(text + (text[0] == ' '), want) == 0;
+    count->asked++;
+    count->right += strcmp(text + (text[0] == ' '), want) == 0;
 out:
-    tacit_input_free(&in);
     tacit_buffer_free(&got);
     return status;
 }
 
-tacit_status pretrain_check(pretrain_report *out, const char *text_path, const char *mmproj_path,
-                            scene_split split, size_t n, tacit_pool *pool, tacit_error *err)
+static tacit_status check_field(checker *c, scene_split split, size_t index, pretrain_report *r,
+                                tacit_error *err)
+{
+    char want[SCENE_TEXT_MAX];
+    scene_field field;
+    tacit_input in = {0};
+    tacit_status status = pretrain_question(&in, want, &field, c->model, split, index, err);
+    if (status == TACIT_OK)
+        status = check_answer(c, &in, want, &r->field[field], err);
+    tacit_input_free(&in);
+    return status;
+}
+
+static tacit_status check_sense(checker *c, scene_split split, size_t index, int swapped,
+                                pretrain_report *r, tacit_error *err)
+{
+    char want[SCENE_TEXT_MAX];
+    size_t ask;
+    tacit_input in = {0};
+    tacit_status status = pretrain_sense_question(&in, want, &ask, c->model, split, index,
+                                                  swapped < 0 ? 0 : 1u << swapped, err);
+    if (status == TACIT_OK)
+        status =
+            check_answer(c, &in, want, swapped < 0 ? &r->ask[ask] : &r->swapped[ask][swapped], err);
+    tacit_input_free(&in);
+    return status;
+}
+
+static tacit_status check_senses(checker *c, scene_split split, size_t index, pretrain_report *r,
+                                 tacit_error *err)
+{
+    unsigned needs = scene_ask_at(index % scene_ask_count())->needs;
+    tacit_status status = check_sense(c, split, index, -1, r, err);
+    for (int i = 0; i < SCENE_SENSES && status == TACIT_OK; i++)
+        if ((needs & 1u << i) && needs != 1u << i)
+            status = check_sense(c, split, index, i, r, err);
+    return status;
+}
+
+tacit_status pretrain_load(tacit_model **out, const pretrain_files *files, tacit_error *err)
+{
+    const char *mmproj[PRETRAIN_FILES];
+    size_t n = 0;
+    for (int i = PRETRAIN_IMAGE; i < PRETRAIN_FILES; i++)
+        if (files->path[i])
+            mmproj[n++] = files->path[i];
+    return tacit_model_load(out, files->path[PRETRAIN_TEXT], mmproj, n, NULL, err);
+}
+
+tacit_status pretrain_check(pretrain_report *out, const pretrain_files *files, scene_split split,
+                            size_t n, size_t n_senses, tacit_pool *pool, tacit_error *err)
 {
     checker c = {0};
     size_t asked = 0, right = 0;
     tacit_status status;
     *out = (pretrain_report){0};
-    TACIT_TRY(tacit_model_load(&c.model, text_path, &mmproj_path, 1, NULL, err), out);
+    TACIT_TRY(pretrain_load(&c.model, files, err), out);
     TACIT_TRY(tacit_context_new(&c.context, c.model, NULL, pool, err), out);
     TACIT_TRY(tacit_row_cache_new(&c.cache, c.model, CACHE_BYTES, NULL, pool, err), out);
     for (size_t i = 0; i < n; i++)
-        TACIT_TRY(check_one(&c, split, i, out, err), out);
+        TACIT_TRY(check_field(&c, split, i, out, err), out);
+    for (size_t i = 0; i < n_senses; i++)
+        TACIT_TRY(check_senses(&c, split, i, out, err), out);
     for (int f = 0; f < SCENE_FIELD_COUNT; f++) {
-        asked += out->asked[f];
-        right += out->right[f];
+        asked += out->field[f].asked;
+        right += out->field[f].right;
     }
     out->accuracy = asked ? (double)right / (double)asked : 0;
 out:
@@ -88,4 +134,16 @@ out:
     tacit_context_free(c.context);
     tacit_model_free(c.model);
     return status;
+}
+
+pretrain_count pretrain_count_needs(const pretrain_report *r, unsigned needs)
+{
+    pretrain_count sum = {0};
+    for (size_t i = 0; i < scene_ask_count(); i++) {
+        if (scene_ask_at(i)->needs != needs)
+            continue;
+        sum.asked += r->ask[i].asked;
+        sum.right += r->ask[i].right;
+    }
+    return sum;
 }

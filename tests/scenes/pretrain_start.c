@@ -1,7 +1,8 @@
-/* nano before training: shapes, hyper-parameters and random values. */
+/* nano's text model and image pair before training: shapes, hyper-parameters and random values. */
 #include "scenes/pretrain.h"
 
 #include "engine/gguf.h"
+#include "scenes/pretrain_start_audio.h"
 #include "scenes/scene_vocabulary.h"
 
 #include <math.h>
@@ -130,16 +131,28 @@ static tacit_status put_row(gguf_writer *w, const tensor_row *row, int block, ui
     return TACIT_OK;
 }
 
-static tacit_status put_tensors(gguf_writer *w, const tensor_row *ends, size_t n_ends,
-                                const tensor_row *block, size_t n_block, uint64_t seed,
+/* Tensors of which a file has one each, and of which it has one a block. */
+typedef struct tensor_set {
+    const tensor_row *ends;
+    size_t n_ends;
+    const tensor_row *block;
+    size_t n_block;
+} tensor_set;
+
+static const tensor_set text_set = {text_ends, COUNT_OF(text_ends), text_block,
+                                    COUNT_OF(text_block)};
+static const tensor_set tower_set = {tower_ends, COUNT_OF(tower_ends), tower_block,
+                                     COUNT_OF(tower_block)};
+
+static tacit_status put_tensors(gguf_writer *w, const tensor_set *set, uint64_t seed,
                                 tacit_error *err)
 {
     tacit_status status = TACIT_OK;
-    for (size_t i = 0; i < n_ends && status == TACIT_OK; i++)
-        status = put_row(w, &ends[i], 0, seed, err);
+    for (size_t i = 0; i < set->n_ends && status == TACIT_OK; i++)
+        status = put_row(w, &set->ends[i], 0, seed, err);
     for (int b = 0; b < LAYERS; b++)
-        for (size_t i = 0; i < n_block && status == TACIT_OK; i++)
-            status = put_row(w, &block[i], b, seed, err);
+        for (size_t i = 0; i < set->n_block && status == TACIT_OK; i++)
+            status = put_row(w, &set->block[i], b, seed, err);
     return status;
 }
 
@@ -194,41 +207,45 @@ static void put_tower_keys(gguf_writer *w)
     gguf_put_array(w, "clip.vision.image_std", GGUF_F32, half, 3);
 }
 
-static tacit_status write_text(const char *path, uint64_t seed, tacit_error *err)
+static tacit_status put_text_file(gguf_writer *w, tacit_error *err)
 {
     scene_vocabulary v = {0};
+    tacit_status status = scene_vocabulary_make(&v, err);
+    if (status != TACIT_OK)
+        return status;
+    put_text_keys(w);
+    scene_vocabulary_put(&v, w);
+    scene_vocabulary_free(&v);
+    return TACIT_OK;
+}
+
+/* One file; `put_keys` NULL: the text model's, whose vocabulary may fail. */
+static tacit_status write_file(const char *path, void (*put_keys)(gguf_writer *w),
+                               const tensor_set *set, uint64_t seed, tacit_error *err)
+{
     gguf_writer *w = gguf_writer_new();
     tacit_status status = TACIT_OK;
     if (!w)
         return tacit_fail(err, TACIT_NO_MEMORY, "%s: no memory", path);
-    TACIT_TRY(scene_vocabulary_make(&v, err), out);
-    put_text_keys(w);
-    scene_vocabulary_put(&v, w);
-    TACIT_TRY(
-        put_tensors(w, text_ends, COUNT_OF(text_ends), text_block, COUNT_OF(text_block), seed, err),
-        out);
+    if (put_keys)
+        put_keys(w);
+    else
+        TACIT_TRY(put_text_file(w, err), out);
+    TACIT_TRY(put_tensors(w, set, seed, err), out);
     status = gguf_write(w, path, err);
 out:
-    scene_vocabulary_free(&v);
     gguf_writer_free(w);
     return status;
 }
 
-tacit_status pretrain_write_start(const char *text_path, const char *mmproj_path, uint64_t seed,
-                                  tacit_error *err)
+tacit_status pretrain_write_start(const pretrain_files *files, uint64_t seed, tacit_error *err)
 {
-    tacit_status status = write_text(text_path, seed, err);
-    if (status != TACIT_OK)
-        return status;
-    gguf_writer *w = gguf_writer_new();
-    if (!w)
-        return tacit_fail(err, TACIT_NO_MEMORY, "%s: no memory", mmproj_path);
-    put_tower_keys(w);
-    TACIT_TRY(put_tensors(w, tower_ends, COUNT_OF(tower_ends), tower_block, COUNT_OF(tower_block),
-                          seed, err),
-              out);
-    status = gguf_write(w, mmproj_path, err);
+    const char *const *path = files->path;
+    tacit_status status;
+    TACIT_TRY(write_file(path[PRETRAIN_TEXT], NULL, &text_set, seed, err), out);
+    TACIT_TRY(write_file(path[PRETRAIN_IMAGE], put_tower_keys, &tower_set, seed, err), out);
+    TACIT_TRY(pretrain_write_start_audio(path[PRETRAIN_AUDIO], TACIT_TYPE_F32, seed, err), out);
+    status = pretrain_write_sensor(path[PRETRAIN_SENSOR], WIDTH, seed, err);
 out:
-    gguf_writer_free(w);
     return status;
 }

@@ -10,7 +10,7 @@
 #include <string.h>
 
 enum {
-    MEL = 40,
+    MEL = 48,
     WIDTH = 64,
     LAYERS = 2,
     HEADS = 4,
@@ -141,6 +141,8 @@ static void put_keys(gguf_writer *w, tacit_type type)
     gguf_put_u32(w, "clip.audio.projector.stack_factor", STACK);
     gguf_put_bool(w, "tacit.audio.unpadded", true);
     gguf_put_u32(w, "tacit.audio.max_frames", FRAMES);
+    put_text(w, "tacit.media_begin", "<audio>");
+    put_text(w, "tacit.media_end", "</audio>");
 }
 
 tacit_status pretrain_write_start_audio(const char *path, tacit_type type, uint64_t seed,

@@ -1,6 +1,6 @@
 #include "scenes/scene_vocabulary.h"
 
-#include "scenes/scene.h"
+#include "scenes/scene_senses.h"
 
 #include <ctype.h>
 #include <stdbool.h>
@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define BYTE_TOKENS 256
-#define RESERVED_TOKENS 16
+#define RESERVED_TOKENS 12
 #define IMAGE_GRID 4
 #define WORDS_MAX 1024
 #define WORD_BYTES 32
@@ -24,8 +24,8 @@ static const char chat_template[] =
     "{% endfor %}{% if add_generation_prompt %}{{ 'Assistant:' }}{% endif %}";
 
 static const char *const control_words[] = {
-    "<|im_start|>", "<|im_end|>", "<end_of_utterance>", "<image>", "<fake_token_around_image>",
-    "<global-img>",
+    "<|im_start|>", "<|im_end|>", "<end_of_utterance>", "<image>",  "<fake_token_around_image>",
+    "<global-img>", "<audio>",    "</audio>",           "<sensor>", "</sensor>",
 };
 #define CONTROL_WORDS (sizeof control_words / sizeof control_words[0])
 
@@ -172,6 +172,18 @@ static void add_field(learner *l, scene_field field)
         add_states(l, field);
 }
 
+static void add_senses(learner *l)
+{
+    for (size_t i = 0; i < scene_ask_count(); i++)
+        for (int k = 0; k < SCENE_WORDINGS; k++)
+            add_turn(l, scene_ask_at(i)->wording[k], WEIGHT_TEMPLATE);
+    for (size_t i = 0; i < scene_sense_word_count(); i++) {
+        char spaced[SCENE_TEXT_MAX];
+        snprintf(spaced, sizeof spaced, " %s", scene_sense_word(i));
+        add_text(l, spaced, WEIGHT_TEMPLATE);
+    }
+}
+
 static void add_corpus(learner *l)
 {
     add_word(l, "\n\n", 2, WEIGHT_TEMPLATE);
@@ -181,6 +193,7 @@ static void add_corpus(learner *l)
     add_turn(l, scene_transcript_question(), WEIGHT_TEMPLATE);
     for (int f = 0; f < SCENE_FIELD_COUNT; f++)
         add_field(l, (scene_field)f);
+    add_senses(l);
     for (size_t i = 0; i < SENTENCES; i++)
         add_turn(l, sentences[i], WEIGHT_SENTENCE);
 }

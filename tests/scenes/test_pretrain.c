@@ -14,21 +14,23 @@
 #include <unistd.h>
 
 static char folder[] = "/tmp/tacit-pretrain-XXXXXX";
-static char text_path[64], mmproj_path[64], state_path[64];
+static char path[PRETRAIN_FILES][64], state_path[64];
+static pretrain_files files;
 static tacit_model *model;
 
 static int make(void **state)
 {
-    const char *mmproj = mmproj_path;
     tacit_error err;
     (void)state;
     if (!mkdtemp(folder))
         return -1;
-    snprintf(text_path, sizeof text_path, "%s/start.gguf", folder);
-    snprintf(mmproj_path, sizeof mmproj_path, "%s/mmproj-start.gguf", folder);
+    for (int i = 0; i < PRETRAIN_FILES; i++) {
+        snprintf(path[i], sizeof path[i], "%s/start-%d.gguf", folder, i);
+        files.path[i] = path[i];
+    }
     snprintf(state_path, sizeof state_path, "%s/checkpoint.bin", folder);
-    if (pretrain_write_start(text_path, mmproj_path, 1, &err) == TACIT_OK &&
-        tacit_model_load(&model, text_path, &mmproj, 1, NULL, &err) == TACIT_OK)
+    if (pretrain_write_start(&files, 1, &err) == TACIT_OK &&
+        pretrain_load(&model, &files, &err) == TACIT_OK)
         return 0;
     fprintf(stderr, "%s\n", err.message);
     return -1;
@@ -38,8 +40,8 @@ static int destroy(void **state)
 {
     (void)state;
     tacit_model_free(model);
-    unlink(text_path);
-    unlink(mmproj_path);
+    for (int i = 0; i < PRETRAIN_FILES; i++)
+        unlink(path[i]);
     unlink(state_path);
     return rmdir(folder);
 }
@@ -55,22 +57,26 @@ static void start_has_nanos_shape(void **state)
 
 static void same_seed_same_files(void **state)
 {
-    char again[64], other[64];
-    uint8_t *a, *b;
-    size_t na, nb;
+    char again[PRETRAIN_FILES][64];
+    pretrain_files others;
     tacit_error err;
     (void)state;
-    snprintf(again, sizeof again, "%s/again.gguf", folder);
-    snprintf(other, sizeof other, "%s/other.gguf", folder);
-    assert_int_equal(pretrain_write_start(again, other, 1, &err), TACIT_OK);
-    assert_int_equal(tacit_file_read(text_path, 1 << 24, &a, &na, &err), TACIT_OK);
-    assert_int_equal(tacit_file_read(again, 1 << 24, &b, &nb, &err), TACIT_OK);
-    assert_int_equal(na, nb);
-    assert_memory_equal(a, b, na);
-    free(a);
-    free(b);
-    unlink(again);
-    unlink(other);
+    for (int i = 0; i < PRETRAIN_FILES; i++) {
+        snprintf(again[i], sizeof again[i], "%s/again-%d.gguf", folder, i);
+        others.path[i] = again[i];
+    }
+    assert_int_equal(pretrain_write_start(&others, 1, &err), TACIT_OK);
+    for (int i = 0; i < PRETRAIN_FILES; i++) {
+        uint8_t *a, *b;
+        size_t na, nb;
+        assert_int_equal(tacit_file_read(path[i], 1 << 24, &a, &na, &err), TACIT_OK);
+        assert_int_equal(tacit_file_read(again[i], 1 << 24, &b, &nb, &err), TACIT_OK);
+        assert_int_equal(na, nb);
+        assert_memory_equal(a, b, na);
+        free(a);
+        free(b);
+        unlink(again[i]);
+    }
 }
 
 static char *trained_text(const tacit_input *in)
@@ -89,30 +95,44 @@ static char *trained_text(const tacit_input *in)
 static void examples_are_reproducible(void **state)
 {
     (void)state;
-    for (uint64_t i = 0; i < 20; i++) {
+    for (uint64_t i = 0; i < 40; i++) {
         tacit_input a, b;
         tacit_error err;
         assert_int_equal(pretrain_example(&a, model, 3, i, 0.5, &err), TACIT_OK);
         assert_int_equal(pretrain_example(&b, model, 3, i, 0.5, &err), TACIT_OK);
         assert_int_equal(a.count, b.count);
         assert_memory_equal(a.row, b.row, a.count * sizeof *a.row);
-        assert_int_equal(a.n_media, 1);
-        assert_memory_equal(a.media[0].digest, b.media[0].digest, sizeof a.media[0].digest);
-        assert_in_range(a.count, 30, PRETRAIN_MAX_ROWS);
+        assert_int_equal(a.n_media, b.n_media);
+        assert_in_range(a.n_media, 1, 3);
+        for (size_t k = 0; k < a.n_media; k++)
+            assert_memory_equal(a.media[k].digest, b.media[k].digest, sizeof a.media[k].digest);
+        assert_in_range(a.count, 20, PRETRAIN_MAX_ROWS);
         tacit_input_free(&a);
         tacit_input_free(&b);
     }
 }
 
-/* nano never says a new label, and every answer ends its turn. */
+/* Bit m for every modality among the rows. */
+static unsigned modalities_of(const tacit_input *in, size_t count[8])
+{
+    unsigned found = 0;
+    memset(count, 0, 8 * sizeof *count);
+    for (size_t r = 0; r < in->count; r++) {
+        found |= 1u << in->row[r].modality;
+        count[in->row[r].modality]++;
+    }
+    return found & ~(1u << TACIT_MODALITY_TOKEN);
+}
+
+/* nano never says a new label, every answer ends its turn, every mixture of senses occurs, and
+ * pictures in all their forms. */
 static void new_labels_are_never_trained(void **state)
 {
     (void)state;
-    size_t forms = 0;
+    size_t forms = 0, count[8], seen[1 << 8] = {0};
     for (uint64_t i = 0; i < 400; i++) {
         tacit_input in;
         tacit_error err;
-        size_t image_rows = 0;
         assert_int_equal(pretrain_example(&in, model, 1, i, i % 2 ? 0.0 : 1.0, &err), TACIT_OK);
         char *text = trained_text(&in);
         for (int k = 0; k < SCENE_STATES; k++) {
@@ -120,14 +140,51 @@ static void new_labels_are_never_trained(void **state)
             assert_null(strstr(text, scene_new_label(SCENE_TRACE, k)));
         }
         assert_non_null(strstr(text, "<end_of_utterance>"));
-        for (size_t r = 0; r < in.count; r++)
-            image_rows += in.row[r].modality == TACIT_MODALITY_IMAGE;
-        assert_true(image_rows == 16 || image_rows == 32);
-        forms |= image_rows / 16;
+        seen[modalities_of(&in, count)]++;
+        size_t rows = count[TACIT_MODALITY_IMAGE];
+        assert_true(rows == 0 || rows == 16 || rows == 32);
+        forms |= rows / 16;
+        assert_in_range(count[TACIT_MODALITY_AUDIO], 0, 25);
+        assert_in_range(count[TACIT_MODALITY_SENSOR], 0, 10);
         free(text);
         tacit_input_free(&in);
     }
     assert_int_equal(forms, 3);
+    const unsigned image = 1u << TACIT_MODALITY_IMAGE, audio = 1u << TACIT_MODALITY_AUDIO,
+                   sensor = 1u << TACIT_MODALITY_SENSOR;
+    assert_in_range(seen[image], 140, 220);
+    assert_true(seen[audio] && seen[sensor] && seen[image | audio] && seen[image | sensor] &&
+                seen[audio | sensor] && seen[image | audio | sensor]);
+}
+
+/* A control replaces what it says and nothing else. */
+static void swapping_takes_one_sense_from_elsewhere(void **state)
+{
+    (void)state;
+    for (uint64_t i = 0; i < 2 * scene_ask_count(); i++) {
+        unsigned needs = scene_ask_at(i % scene_ask_count())->needs;
+        for (unsigned swap = 1; swap < 8; swap *= 2) {
+            char want[SCENE_TEXT_MAX], same[SCENE_TEXT_MAX];
+            size_t ask, moved = 0;
+            tacit_input a, b;
+            tacit_error err;
+            assert_int_equal(
+                pretrain_sense_question(&a, want, &ask, model, SCENE_PRETRAIN, i, 0, &err),
+                TACIT_OK);
+            assert_int_equal(
+                pretrain_sense_question(&b, same, &ask, model, SCENE_PRETRAIN, i, swap, &err),
+                TACIT_OK);
+            assert_int_equal(ask, i % scene_ask_count());
+            assert_string_equal(want, same);
+            assert_int_equal(a.n_media, b.n_media);
+            for (size_t k = 0; k < a.n_media; k++)
+                moved +=
+                    memcmp(a.media[k].digest, b.media[k].digest, sizeof a.media[k].digest) != 0;
+            assert_int_equal(moved, (needs & swap) != 0);
+            tacit_input_free(&a);
+            tacit_input_free(&b);
+        }
+    }
 }
 
 static pretrain_state small_state(float *values, float *average, float *first, float *second)
@@ -190,6 +247,7 @@ int main(void)
         cmocka_unit_test(same_seed_same_files),
         cmocka_unit_test(examples_are_reproducible),
         cmocka_unit_test(new_labels_are_never_trained),
+        cmocka_unit_test(swapping_takes_one_sense_from_elsewhere),
         cmocka_unit_test(checkpoints_come_back),
         cmocka_unit_test(damaged_checkpoints_are_refused),
     };

@@ -7,7 +7,7 @@
 
 #include "engine/chat.h"
 #include "engine/tokenizer.h"
-#include "scenes/scene.h"
+#include "scenes/scene_senses.h"
 #include "scenes/scene_vocabulary.h"
 
 #include <stdio.h>
@@ -96,7 +96,11 @@ static void controls_are_single_tokens(void **state)
                                         "<global-img>",
                                         "<row_1_col_1>",
                                         "<row_4_col_4>",
-                                        "<reserved_15>"};
+                                        "<reserved_11>",
+                                        "<audio>",
+                                        "</audio>",
+                                        "<sensor>",
+                                        "</sensor>"};
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
         assert_int_not_equal(tacit_tokenizer_find(f->tokenizer, words[i]), -1);
     assert_int_equal(tacit_tokenizer_eos(f->tokenizer),
@@ -130,6 +134,29 @@ static void labels_are_single_tokens(void **state)
         assert_int_equal(count_tokens(f, text), 1);
         snprintf(text, sizeof text, " %s", scene_base_label(field, i % SCENE_STATES));
         assert_int_equal(count_tokens(f, text), 1);
+    }
+}
+
+/* Every word of the questions and answers about sounds and signals too. */
+static void words_of_senses_are_single_tokens(void **state)
+{
+    fixture *f = *state;
+    for (size_t i = 0; i < scene_sense_word_count(); i++) {
+        char text[SCENE_TEXT_MAX + 1];
+        snprintf(text, sizeof text, " %s", scene_sense_word(i));
+        if (count_tokens(f, text) != 1)
+            fail_msg("'%s' is %zu tokens", text, count_tokens(f, text));
+    }
+    for (size_t i = 0; i < scene_ask_count(); i++) {
+        for (int k = 0; k < SCENE_WORDINGS; k++) {
+            const char *text = scene_ask_at(i)->wording[k];
+            size_t words = 1;
+            for (const char *p = text; *p; p++)
+                words += *p == ' ';
+            if (count_tokens(f, text) != words + 1) /* the question mark */
+                fail_msg("'%s' is %zu tokens, expected %zu", text, count_tokens(f, text),
+                         words + 1);
+        }
     }
 }
 
@@ -171,9 +198,13 @@ static void is_deterministic(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(has_768_different_tokens),   cmocka_unit_test(merges_make_the_tokens),
-        cmocka_unit_test(controls_are_single_tokens), cmocka_unit_test(template_is_smolvlm),
-        cmocka_unit_test(labels_are_single_tokens),   cmocka_unit_test(text_comes_back),
+        cmocka_unit_test(has_768_different_tokens),
+        cmocka_unit_test(merges_make_the_tokens),
+        cmocka_unit_test(controls_are_single_tokens),
+        cmocka_unit_test(template_is_smolvlm),
+        cmocka_unit_test(labels_are_single_tokens),
+        cmocka_unit_test(words_of_senses_are_single_tokens),
+        cmocka_unit_test(text_comes_back),
         cmocka_unit_test(is_deterministic),
     };
     return cmocka_run_group_tests(tests, make, destroy);

@@ -130,6 +130,8 @@ static int run_case(const bench *b, tacit_pool *pool, double seconds)
             calloc(vision_tensor_at(v, i)->rows * vision_tensor_at(v, i)->cols, sizeof(float));
     for (size_t i = 0; i < sizeof uses / sizeof uses[0]; i++) {
         bool train = uses[i].use == PASS_TRAIN;
+        if (train && s->width > 128)
+            break; /* minutes */
         double rate = product_rate(pool, seconds / 2);
         if (vision_pass_new(&r.pass, v, 1, uses[i].use, pool, NULL) != TACIT_OK)
             return 1;

@@ -1,6 +1,7 @@
 #include "engine/audio_file.h"
 #include "engine/audio_mel.h"
 #include "engine/audio_parts.h"
+#include "engine/mmproj_reader.h"
 
 #include "common/secret.h"
 
@@ -27,11 +28,6 @@ typedef struct audio_loader {
     tacit_error *err;
 } audio_loader;
 
-static tacit_status missing(const audio_loader *t, const char *key)
-{
-    return tacit_fail(t->err, TACIT_BAD_INPUT, "%s: key %s is missing", gguf_name(t->file), key);
-}
-
 static const struct {
     const char *key;
     uint32_t max;
@@ -48,12 +44,11 @@ static const struct {
 static tacit_status read_sizes(audio_loader *t)
 {
     for (size_t i = 0; i < sizeof size_keys / sizeof size_keys[0]; i++) {
-        uint64_t v = 0;
+        uint32_t size;
         tacit_status status =
-            gguf_get_u64(t->file, size_keys[i].key, 1, size_keys[i].max, &v, t->err);
+            mmproj_get_size(t->file, size_keys[i].key, size_keys[i].max, &size, t->err);
         if (status != TACIT_OK)
-            return status == TACIT_NOT_FOUND ? missing(t, size_keys[i].key) : status;
-        uint32_t size = (uint32_t)v;
+            return status;
         memcpy((char *)&t->a->shape + size_keys[i].offset, &size, sizeof size);
     }
     const audio_shape *s = &t->a->shape;
@@ -64,30 +59,14 @@ static tacit_status read_sizes(audio_loader *t)
     return TACIT_OK;
 }
 
-/* The first of `keys` that is there must be `expected`. */
-static tacit_status expect_string(audio_loader *t, const char *const *keys, const char *expected,
-                                  const char *hint)
-{
-    gguf_string s = {"", 0};
-    while (keys[1] && !gguf_has_key(t->file, keys[0]))
-        keys++;
-    tacit_status status = gguf_get_string(t->file, keys[0], &s, t->err);
-    if (status != TACIT_OK && status != TACIT_NOT_FOUND)
-        return status;
-    if (s.size == strlen(expected) && memcmp(s.data, expected, s.size) == 0)
-        return TACIT_OK;
-    return tacit_fail(t->err, TACIT_BAD_INPUT, "%s: %s is '%.*s': expected '%s'; %s",
-                      gguf_name(t->file), keys[0], (int)(s.size > 64 ? 64 : s.size), s.data,
-                      expected, hint);
-}
-
 static tacit_status check_kind(audio_loader *t)
 {
-    static const char *const architecture[] = {"general.architecture", NULL};
-    static const char *const projector[] = {PREFIX "projector_type", "clip.projector_type", NULL};
+    const char *projector = PREFIX "projector_type";
     bool has = false;
     tacit_status status;
-    TACIT_TRY(expect_string(t, architecture, "clip", "a text model goes to -m"), done);
+    TACIT_TRY(mmproj_expect_string(t->file, "general.architecture", "clip",
+                                   "a text model goes to -m", t->err),
+              done);
     status = gguf_get_bool(t->file, "clip.has_audio_encoder", &has, t->err);
     if (status != TACIT_OK && status != TACIT_NOT_FOUND)
         return status;
@@ -95,44 +74,22 @@ static tacit_status check_kind(audio_loader *t)
         return tacit_fail(t->err, TACIT_BAD_INPUT,
                           "%s: clip.has_audio_encoder is not true: not an audio encoder",
                           gguf_name(t->file));
-    status = expect_string(t, projector, "ultravox", "other projectors are not supported");
+    if (!gguf_has_key(t->file, projector))
+        projector = "clip.projector_type";
+    status = mmproj_expect_string(t->file, projector, "ultravox",
+                                  "other projectors are not supported", t->err);
 done:
     return status;
-}
-
-static tacit_status read_epsilon(audio_loader *t)
-{
-    const char *key = PREFIX "attention.layer_norm_epsilon";
-    double v = 0;
-    tacit_status status = gguf_get_f64(t->file, key, &v, t->err);
-    if (status != TACIT_OK)
-        return status == TACIT_NOT_FOUND ? missing(t, key) : status;
-    if (!(v > 0 && v <= 0.1))
-        return tacit_fail(t->err, TACIT_BAD_INPUT, "%s: %s is %g: expected above 0, at most 0.1",
-                          gguf_name(t->file), key, v);
-    t->a->shape.epsilon = (float)v;
-    return TACIT_OK;
 }
 
 /* Appends tensor `name`, whose shape must be ne[0..dims), as the matrix [rows, cols]. */
 static tacit_status take(audio_loader *t, const char *name, size_t rows, size_t cols,
                          const uint64_t ne[GGUF_MAX_DIMS])
 {
-    const gguf_tensor *g = gguf_tensor_find(t->file, name);
-    if (!g)
-        return tacit_fail(t->err, TACIT_BAD_INPUT, "%s: tensor %s is missing; incomplete file",
-                          gguf_name(t->file), name);
-    if (memcmp(g->ne, ne, sizeof g->ne) != 0)
-        return tacit_fail(t->err, TACIT_BAD_INPUT,
-                          "%s: tensor %s: expected shape [%" PRIu64 ", %" PRIu64 ", %" PRIu64
-                          "], found [%" PRIu64 ", %" PRIu64 ", %" PRIu64 "]",
-                          gguf_name(t->file), name, ne[0], ne[1], ne[2], g->ne[0], g->ne[1],
-                          g->ne[2]);
-    if (!g->traits) {
-        const char *type = tacit_type_ggml_name(g->type);
-        return tacit_fail(t->err, TACIT_BAD_INPUT, "%s: tensor %s: type %s cannot be computed",
-                          gguf_name(t->file), name, type ? type : "of an unknown number");
-    }
+    const gguf_tensor *g;
+    tacit_status status = mmproj_find_tensor(t->file, name, ne, &g, t->err);
+    if (status != TACIT_OK)
+        return status;
     t->a->tensor[t->a->count++] =
         (audio_tensor){g->name, g, rows, cols, strncmp(name, "mm.", 3) == 0};
     return TACIT_OK;
@@ -164,32 +121,21 @@ done:
     return status;
 }
 
-/* A dimension that the file decides: ne[axis] of tensor `name`, 1 to max. */
-static tacit_status find_size(audio_loader *t, const char *name, int axis, uint64_t max,
-                              uint32_t *out)
-{
-    const gguf_tensor *g = gguf_tensor_find(t->file, name);
-    if (g && (g->ne[axis] < 1 || g->ne[axis] > max))
-        return tacit_fail(t->err, TACIT_BAD_INPUT,
-                          "%s: tensor %s has %" PRIu64 " along axis %d: expected 1 to %" PRIu64,
-                          gguf_name(t->file), name, g->ne[axis], axis, max);
-    *out = g ? (uint32_t)g->ne[axis] : 1; /* a missing tensor is reported when it is taken */
-    return TACIT_OK;
-}
-
 static tacit_status find_sizes(audio_loader *t)
 {
     audio_shape *s = &t->a->shape;
     uint32_t both = 0;
     tacit_status status;
-    TACIT_TRY(find_size(t, "a.position_embd.weight", 1, MAX_POSITIONS, &s->positions), done);
-    TACIT_TRY(find_size(t, "mm.a.mlp.1.weight", 1, 2 * MAX_FF, &both), done);
+    TACIT_TRY(mmproj_get_extent(t->file, "a.position_embd.weight", 1, MAX_POSITIONS, &s->positions,
+                                t->err),
+              done);
+    TACIT_TRY(mmproj_get_extent(t->file, "mm.a.mlp.1.weight", 1, 2 * MAX_FF, &both, t->err), done);
     s->middle = both / 2;
     if (gguf_tensor_find(t->file, "mm.a.mlp.1.weight") && both % 2 != 0)
         return tacit_fail(t->err, TACIT_BAD_INPUT,
                           "%s: tensor mm.a.mlp.1.weight has %u outputs: expected two equal halves",
                           gguf_name(t->file), both);
-    status = find_size(t, "mm.a.mlp.2.weight", 1, MAX_OUT, &s->out_width);
+    status = mmproj_get_extent(t->file, "mm.a.mlp.2.weight", 1, MAX_OUT, &s->out_width, t->err);
 done:
     return status;
 }
@@ -322,22 +268,11 @@ static bool is_linear(const tacit_audio *a, size_t i)
     return parts[(i - AUDIO_FIRST_BLOCK) % AUDIO_PARTS].in > 0;
 }
 
-/* fp32 values of a tensor: the map's where they lie aligned, else a copy. */
 static tacit_status make_plain(audio_loader *t, size_t i)
 {
-    tacit_audio *a = t->a;
-    const gguf_tensor *g = a->tensor[i].data;
-    size_t n = a->tensor[i].rows * a->tensor[i].cols;
-    if (g->type == TACIT_TYPE_F32 && (uintptr_t)g->data % sizeof(float) == 0) {
-        a->plain[i] = (const float *)(const void *)g->data;
-        return TACIT_OK;
-    }
-    a->owned[i] = malloc(n * sizeof(float));
-    if (!a->owned[i])
-        return tacit_fail(t->err, TACIT_NO_MEMORY, "no memory for tensor %s", g->name);
-    g->traits->to_f32(a->owned[i], g->data, n);
-    a->plain[i] = a->owned[i];
-    return TACIT_OK;
+    const audio_tensor *tensor = &t->a->tensor[i];
+    return mmproj_plain_values(tensor->data, tensor->rows * tensor->cols, &t->a->plain[i],
+                               &t->a->owned[i], t->err);
 }
 
 static tacit_status make_linear(audio_loader *t, size_t i, bool cache)
@@ -372,7 +307,9 @@ tacit_status audio_load(tacit_audio **out, const gguf_file *file, tacit_error *e
         return tacit_fail(err, TACIT_NO_MEMORY, "no memory for an audio tower");
     TACIT_TRY(check_kind(&t), done);
     TACIT_TRY(read_sizes(&t), done);
-    TACIT_TRY(read_epsilon(&t), done);
+    TACIT_TRY(
+        mmproj_get_epsilon(file, PREFIX "attention.layer_norm_epsilon", &t.a->shape.epsilon, err),
+        done);
     TACIT_TRY(take_all(&t), done);
     TACIT_TRY(prepare(&t), done);
     *out = t.a;

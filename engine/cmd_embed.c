@@ -17,7 +17,7 @@ typedef struct embed {
     const char *text;
     tacit_option_list mmproj, file[ENCODER_KINDS_MAX]; /* of each kind */
     uint64_t threads;
-    bool json;
+    bool json, fast;
     tacit_model *model;
     tacit_pool *pool;
     json_t *rows, *times; /* NULL without --json */
@@ -127,7 +127,8 @@ static tacit_status embed_kind(embed *e, const encoder_kind *kind, const tacit_o
     e->encoder = model_encoder_of(e->model, kind->modality);
     if (!e->encoder)
         return model_encoder_missing(kind->modality, files->item[0], err);
-    tacit_status status = kind->pass_new(&e->pass, e->encoder->self, 1, false, e->pool, err);
+    tacit_status status = kind->pass_new(&e->pass, e->encoder->self, 1,
+                                         e->fast ? PASS_FAST : PASS_EXACT, e->pool, err);
     for (size_t i = 0; i < files->count && status == TACIT_OK; i++)
         status = embed_file(e, files->item[i], err);
     if (e->pass)
@@ -194,6 +195,8 @@ tacit_status cmd_embed(int argc, char **argv, tacit_error *err)
          "CSV (may repeat)", 0, 0},
         {"threads", 't', TACIT_OPTION_U64, &e.threads, false, "N",
          "threads; 0: all that this process may use", 0, 1024},
+        {"fast", 0, TACIT_OPTION_FLAG, &e.fast, false, NULL,
+         "as `run` has them: in fast precision instead of fp32", 0, 0},
         {"json", 0, TACIT_OPTION_FLAG, &e.json, false, NULL,
          "one JSON object: rows, and where they have times, seconds", 0, 0},
         {.name = NULL},

@@ -24,7 +24,8 @@ static tacit_status read_kv(const cmd_session_options *o, tacit_context_spec *sp
 tacit_status cmd_session_open(cmd_session *s, const cmd_session_options *o, size_t max_rows,
                               tacit_error *err)
 {
-    tacit_context_spec spec = {.precision = o->exact ? TACIT_EXACT : TACIT_FAST,
+    s->precision = o->exact ? TACIT_EXACT : TACIT_FAST;
+    tacit_context_spec spec = {.precision = s->precision,
                                .max_rows = o->context > 0 ? (size_t)o->context : max_rows};
     tacit_status status;
     TACIT_TRY(kernels_check(err), done);
@@ -102,6 +103,7 @@ tacit_status cmd_session_chat(const cmd_session *s, const cmd_session_options *o
     if (status != TACIT_OK || out->n_media == 0)
         return status;
     TACIT_TRY(tacit_row_cache_new(&cache, s->model, ROW_CACHE_BYTES, NULL, s->pool, err), done);
+    tacit_row_cache_use(cache, s->precision);
     TACIT_TRY(tacit_status_of_input(tacit_row_cache_fill(cache, out, err), err), done);
 done:
     tacit_row_cache_free(cache);

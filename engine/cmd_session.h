@@ -67,6 +67,7 @@ typedef struct cmd_session {
     tacit_adapter *adapter;
     tacit_pool *pool;
     tacit_context *context;
+    tacit_precision precision;
 } cmd_session;
 
 /* `max_rows` as in tacit_context_spec. Close also after a failure. */

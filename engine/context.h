@@ -11,10 +11,9 @@
 #include "engine/adapter.h"
 #include "engine/input.h"
 #include "engine/model.h"
+#include "engine/precision.h"
 
 typedef struct tacit_context tacit_context;
-
-typedef enum tacit_precision { TACIT_EXACT, TACIT_FAST } tacit_precision;
 
 /* How rows of full pages of keys and values are kept (kv_page.h): INT8 takes a quarter of F32. */
 typedef enum tacit_kv_type { TACIT_KV_F32, TACIT_KV_F16, TACIT_KV_INT8 } tacit_kv_type;

@@ -162,8 +162,8 @@ static tacit_status grow_part(encoder_part *p, size_t n, bool train, tacit_error
     p->index = calloc(n, sizeof *p->index);
     if (!p->media || !p->rows || !p->index)
         return tacit_fail(err, TACIT_NO_MEMORY, "encoder: no memory for %zu media", n);
-    tacit_status status =
-        p->encoder->kind->pass_new(&p->pass, p->encoder->self, n, train, NULL, err);
+    tacit_status status = p->encoder->kind->pass_new(&p->pass, p->encoder->self, n,
+                                                     train ? PASS_TRAIN : PASS_EXACT, NULL, err);
     if (status == TACIT_OK)
         p->max_media = n;
     return status;

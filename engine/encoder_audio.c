@@ -92,8 +92,8 @@ static void audio_kind_pass_free(void *pass)
     free(p);
 }
 
-static tacit_status audio_kind_pass_new(void **out, const void *self, size_t max_media, bool train,
-                                        tacit_pool *pool, tacit_error *err)
+static tacit_status audio_kind_pass_new(void **out, const void *self, size_t max_media,
+                                        pass_use use, tacit_pool *pool, tacit_error *err)
 {
     audio_kind_pass *p = calloc(1, sizeof *p);
     *out = NULL;
@@ -101,7 +101,7 @@ static tacit_status audio_kind_pass_new(void **out, const void *self, size_t max
         free(p);
         return tacit_fail(err, TACIT_NO_MEMORY, "no memory for %zu clips", max_media);
     }
-    tacit_status status = audio_pass_new(&p->pass, self, max_media, train, pool, err);
+    tacit_status status = audio_pass_new(&p->pass, self, max_media, use == PASS_TRAIN, pool, err);
     if (status != TACIT_OK)
         audio_kind_pass_free(p);
     else

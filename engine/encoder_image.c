@@ -178,7 +178,7 @@ static tacit_status take_rows(image_pass *p, const vision_shape *s, size_t max_m
     return status;
 }
 
-static tacit_status image_pass_new(void **out, const void *self, size_t max_media, bool train,
+static tacit_status image_pass_new(void **out, const void *self, size_t max_media, pass_use use,
                                    tacit_pool *pool, tacit_error *err)
 {
     const vision_shape *s = vision_get_shape(self);
@@ -199,7 +199,7 @@ static tacit_status image_pass_new(void **out, const void *self, size_t max_medi
     else
         status = take_rows(p, s, max_media, err);
     if (status == TACIT_OK)
-        status = vision_pass_new(&p->pass, self, p->one_by_one ? 1 : max_media, train, pool, err);
+        status = vision_pass_new(&p->pass, self, p->one_by_one ? 1 : max_media, use, pool, err);
     if (status != TACIT_OK)
         image_pass_free(p);
     else

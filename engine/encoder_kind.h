@@ -12,6 +12,7 @@
 #include "engine/gguf.h"
 #include "engine/input.h"
 #include "engine/media_layout.h"
+#include "engine/precision.h"
 #include "engine/tokenizer.h"
 
 /* One tensor of an encoder, seen as the matrix [rows, cols] (vectors are [1, n]). */
@@ -62,7 +63,8 @@ typedef struct encoder_kind {
     tacit_status (*check)(const void *self, const tacit_media *media,
                           tacit_error *err) TACIT_MUST_CHECK;
 
-    tacit_status (*pass_new)(void **pass, const void *self, size_t max_media, bool train,
+    /* A kind without a fast form computes exactly. */
+    tacit_status (*pass_new)(void **pass, const void *self, size_t max_media, pass_use use,
                              tacit_pool *pool, tacit_error *err) TACIT_MUST_CHECK;
     void (*pass_free)(void *pass);
     /* rows[i][n_rows, width] of n checked media, n at most max_media. `weights` has an entry a

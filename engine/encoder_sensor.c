@@ -88,8 +88,8 @@ static void sensor_kind_pass_free(void *pass)
     free(p);
 }
 
-static tacit_status sensor_kind_pass_new(void **out, const void *self, size_t max_media, bool train,
-                                         tacit_pool *pool, tacit_error *err)
+static tacit_status sensor_kind_pass_new(void **out, const void *self, size_t max_media,
+                                         pass_use use, tacit_pool *pool, tacit_error *err)
 {
     sensor_kind_pass *p = calloc(1, sizeof *p);
     *out = NULL;
@@ -97,7 +97,7 @@ static tacit_status sensor_kind_pass_new(void **out, const void *self, size_t ma
         free(p);
         return tacit_fail(err, TACIT_NO_MEMORY, "no memory for %zu windows", max_media);
     }
-    tacit_status status = sensor_pass_new(&p->pass, self, max_media, train, pool, err);
+    tacit_status status = sensor_pass_new(&p->pass, self, max_media, use == PASS_TRAIN, pool, err);
     if (status != TACIT_OK)
         sensor_kind_pass_free(p);
     else

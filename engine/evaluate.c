@@ -306,6 +306,7 @@ tacit_status tacit_evaluate(tacit_evaluation *out, const tacit_model *model,
     e.cache = e.options.cache;
     if (!e.cache) {
         TACIT_TRY(tacit_row_cache_new(&cache, model, DEFAULT_CACHE, NULL, pool, e.err), done);
+        tacit_row_cache_use(cache, e.options.precision);
         e.cache = cache;
     }
     TACIT_TRY(tacit_context_new(&e.context, model, &spec, pool, e.err), done);

@@ -215,6 +215,7 @@ DEFINE(FAST_6)
 const fast_kernels fast_kernels_avx512 = {
     .width = WIDTH,
     .flips = true,
+    .sums_bytes = true,
     .quantize = quantize,
     .multiply = {multiply_FAST_8, multiply_FAST_4, multiply_FAST_4M, multiply_FAST_5,
                  multiply_FAST_5M, multiply_FAST_6},

@@ -62,8 +62,10 @@ typedef void fast_multiply(float *y, size_t y_stride, size_t cols, const uint8_t
                            const fast_rows *a, size_t rows);
 
 typedef struct fast_kernels {
-    size_t width; /* rows of W in a panel: at most FAST_MAX_WIDTH */
-    bool flips;   /* 8-bit quanta are stored as value + 128 */
+    size_t width;    /* rows of W in a panel: at most FAST_MAX_WIDTH */
+    bool flips;      /* 8-bit quanta are stored as value + 128 */
+    bool sums_bytes; /* one instruction adds products of bytes to 32 bits: then even a refined
+                      * product takes less time than one of fp32 */
     /* 32 * blocks values: scale = largest magnitude / 127, quanta rounded to nearest. A block with
      * a value that is not finite has scale NaN. */
     void (*quantize)(int8_t *q, float *meta, const float *x, size_t blocks);

@@ -44,6 +44,8 @@ typedef struct tacit_kernels {
     void (*multiply)(float *y, size_t y_stride, const float *x, size_t x_row, size_t x_col,
                      const float *w, size_t w_stride, bool transposed, size_t m, size_t n, size_t k,
                      bool accumulate);
+    /* multiply reads a w of w_stride `panel` without copying it: a power of two, at most 32. */
+    size_t panel;
 
     const fast_kernels *fast; /* the integer kernels of the same instruction set */
 } tacit_kernels;

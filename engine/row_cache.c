@@ -37,6 +37,7 @@ typedef struct cache_entry {
 struct tacit_row_cache {
     const tacit_model *model;
     tacit_pool *pool;
+    tacit_precision precision;
     void *pass[ENCODER_KINDS_MAX]; /* of each encoder of the model; made when a medium comes */
     size_t row_bytes;
     size_t max_bytes;
@@ -274,6 +275,22 @@ fail:
     return status;
 }
 
+static void drop_passes(tacit_row_cache *c)
+{
+    for (size_t k = 0; k < c->model->n_encoders; k++) {
+        if (c->pass[k])
+            c->model->encoder[k].kind->pass_free(c->pass[k]);
+        c->pass[k] = NULL;
+    }
+}
+
+void tacit_row_cache_use(tacit_row_cache *c, tacit_precision precision)
+{
+    if (precision != c->precision)
+        drop_passes(c);
+    c->precision = precision;
+}
+
 void tacit_row_cache_free(tacit_row_cache *c)
 {
     if (!c)
@@ -286,9 +303,7 @@ void tacit_row_cache_free(tacit_row_cache *c)
         }
     if (c->fd >= 0)
         close(c->fd);
-    for (size_t k = 0; k < c->model->n_encoders; k++)
-        if (c->pass[k])
-            c->model->encoder[k].kind->pass_free(c->pass[k]);
+    drop_passes(c);
     free(c->bucket);
     free(c->path);
     free(c);
@@ -299,7 +314,8 @@ static void key_of(uint8_t key[TACIT_DIGEST_BYTES], const tacit_row_cache *c,
 {
     const tacit_span parts[] = {{media->digest, sizeof media->digest},
                                 {tacit_model_base_digest(c->model), TACIT_DIGEST_BYTES}};
-    tacit_digest_parts(key, "tacit-row-key-1", parts, 2);
+    const char *label = c->precision == TACIT_FAST ? "tacit-row-key-fast-1" : "tacit-row-key-1";
+    tacit_digest_parts(key, label, parts, 2);
 }
 
 static tacit_status encode(tacit_row_cache *c, const tacit_media *media, float *rows,
@@ -307,11 +323,12 @@ static tacit_status encode(tacit_row_cache *c, const tacit_media *media, float *
 {
     const model_encoder *e = model_encoder_of(c->model, media->modality);
     void **pass = &c->pass[e - c->model->encoder];
+    pass_use use = c->precision == TACIT_FAST ? PASS_FAST : PASS_EXACT;
     tacit_status status = TACIT_OK;
     if (!media->values)
         return tacit_fail(err, TACIT_USAGE, "an %s has neither values nor rows", e->kind->word);
     if (!*pass)
-        status = e->kind->pass_new(pass, e->self, 1, false, c->pool, err);
+        status = e->kind->pass_new(pass, e->self, 1, use, c->pool, err);
     if (status != TACIT_OK)
         return status;
     e->kind->forward(*pass, NULL, &media, 1, &rows);

@@ -1,13 +1,15 @@
 /* Encoder rows by the digest of (media, encoder, preprocessing): a frozen tower runs once per
  * medium. Bounded in memory (the least recently used entry goes first) and, where a file is given,
  * kept there too: rows tell about media as media do, so that file belongs beside the data.
- * One thread at a time. */
+ * Rows are exact unless tacit_row_cache_use says otherwise: training wants them so. One thread at a
+ * time. */
 #ifndef TACIT_ENGINE_ROW_CACHE_H
 #define TACIT_ENGINE_ROW_CACHE_H
 
 #include "common/pool.h"
 #include "engine/input.h"
 #include "engine/model.h"
+#include "engine/precision.h"
 
 typedef struct tacit_row_cache tacit_row_cache;
 
@@ -22,6 +24,9 @@ tacit_status tacit_row_cache_new(tacit_row_cache **out, const tacit_model *model
                                  const char *path, tacit_pool *pool,
                                  tacit_error *err) TACIT_MUST_CHECK;
 void tacit_row_cache_free(tacit_row_cache *c);
+
+/* From now on rows are those of this precision: rows of another are neither given nor lost. */
+void tacit_row_cache_use(tacit_row_cache *c, tacit_precision precision);
 
 /* Gives every media of `input` without rows its rows (malloc'ed, the input's), from the cache or
  * its encoder, and frees its values. TACIT_BAD_INPUT: it does not fit the model's encoder. */

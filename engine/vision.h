@@ -7,7 +7,9 @@
  *   idefics3  pixel shuffle by `scale` and one matrix (Laurencon et al. 2024, arXiv 2408.12637)
  *   mlp       two matrices with GELU between (Liu et al. 2023, arXiv 2310.03744); the class token
  *             goes no further; a picture may become several frames (vision_picture.h)
- * Activations are fp32 on dequantized weights.
+ * Activations are fp32 on dequantized weights, but for inference in fast precision (PASS_FAST),
+ * which multiplies weights packed in blocks of at most 8 bits by rows quantized to 8 bits
+ * (fast_tower.h).
  *
  * A tacit_vision is immutable and shared by threads. A vision_pass holds the buffers of one thread
  * of control. Pictures are computed one after the other, so a picture's rows do not depend on the
@@ -19,6 +21,7 @@
 #include "common/pool.h"
 #include "common/status.h"
 #include "engine/gguf.h"
+#include "engine/precision.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -97,13 +100,13 @@ const float *vision_newline_values(const tacit_vision *v);
 
 typedef struct vision_pass vision_pass;
 
-/* Buffers for up to `max_images` pictures a call. With `train` the activations that
+/* Buffers for up to `max_images` pictures a call. For training the activations that
  * vision_backward needs are kept: all of them when they fit in 32 MiB a pass, else the inputs of
- * layers, from which the rest is computed again bit for bit. What this takes is judged first:
- * TACIT_NO_MEMORY says how much it is and how much there is. `pool` may be NULL; the pass does not
- * own it. */
+ * layers, from which the rest is computed again bit for bit. The first fast pass of a tower packs
+ * its weights, for all of them. What this takes is judged first: TACIT_NO_MEMORY says how much it
+ * is and how much there is. `pool` may be NULL; the pass does not own it. */
 tacit_status vision_pass_new(vision_pass **out, const tacit_vision *v, size_t max_images,
-                             bool train, tacit_pool *pool, tacit_error *err) TACIT_MUST_CHECK;
+                             pass_use use, tacit_pool *pool, tacit_error *err) TACIT_MUST_CHECK;
 void vision_pass_free(vision_pass *p);
 
 /* rows[n, shape.rows, shape.out_width] of n pictures, each planes [3, image_size, image_size].

@@ -1,6 +1,8 @@
 #include "engine/matrix.h"
 #include "engine/matrix_block.h"
 #include "engine/ops.h"
+#include "engine/tower_attention.h"
+#include "engine/vision_fast.h"
 #include "engine/vision_projector.h"
 
 #include "common/bytes.h"
@@ -113,7 +115,11 @@ static void plan(vision_pass *p, planner *a)
         p->embedded = piece(a, images * plane(p));
     p->features = piece(a, images * feature_plane(p));
     p->work = piece(a, p->v->projector->work(p->v, p->train));
-    p->scores = piece(a, tacit_pool_threads(p->pool) * (p->train ? 2 : 1) * scores);
+    if (p->packed)
+        p->attention = piece(
+            a, tower_attention_scratch(s->tokens, s->width, s->heads, tacit_pool_threads(p->pool)));
+    else
+        p->scores = piece(a, tacit_pool_threads(p->pool) * (p->train ? 2 : 1) * scores);
     p->scratch = piece(a, scratch_floats(p));
     for (size_t i = 0; i < blocks; i++)
         plan_block(&p->block[i], a, s, p->train);
@@ -154,9 +160,10 @@ static tacit_status make_arena(vision_pass *p, tacit_error *err)
 }
 
 tacit_status vision_pass_new(vision_pass **out, const tacit_vision *v, size_t max_images,
-                             bool train, tacit_pool *pool, tacit_error *err)
+                             pass_use use, tacit_pool *pool, tacit_error *err)
 {
     tacit_status status = TACIT_NO_MEMORY;
+    bool train = use == PASS_TRAIN;
     *out = NULL;
     vision_pass *p = calloc(1, sizeof *p);
     if (!p || max_images == 0 || max_images > 65536)
@@ -168,7 +175,9 @@ tacit_status vision_pass_new(vision_pass **out, const tacit_vision *v, size_t ma
     p->block = calloc(p->keep_all ? max_images * v->shape.layers : 1, sizeof *p->block);
     if (!p->pixels || !p->weight || !p->block)
         goto fail;
-    status = make_arena(p, err);
+    status = use == PASS_FAST ? vision_fast_init(p, err) : TACIT_OK;
+    if (status == TACIT_OK)
+        status = make_arena(p, err);
     if (status == TACIT_OK)
         *out = p;
     else
@@ -183,6 +192,7 @@ void vision_pass_free(vision_pass *p)
 {
     if (!p)
         return;
+    vision_fast_fini(p);
     free(p->arena);
     free(p->pixels);
     free(p->weight);
@@ -249,16 +259,26 @@ static void mix_queries(void *ctx, size_t i, size_t thread)
     matrix_block_run(&product);
 }
 
+void vision_multiply(vision_pass *p, size_t i, bool bias, float *y, const float *x, size_t rows)
+{
+    if (p->packed) {
+        vision_fast_linear(p, i, bias, y, x, rows);
+        return;
+    }
+    tacit_linear linear = vision_linear(p, i, bias);
+    linear_forward(p->pool, &linear, NULL, y, x, rows, p->scratch);
+}
+
 static void run_linear(vision_pass *p, size_t l, vision_part part, float *y, const float *x)
 {
-    tacit_linear linear = vision_linear(p, vision_block_tensor(p->v, l, part), true);
-    linear_forward(p->pool, &linear, NULL, y, x, p->v->shape.tokens, p->scratch);
+    vision_multiply(p, vision_block_tensor(p->v, l, part), true, y, x, p->v->shape.tokens);
 }
 
 /* Element-wise work of rows, a piece a job: y = activation or norm of x. */
 typedef struct row_job {
     const vision_pass *p;
     size_t norm; /* VISION_ABSENT: the activation */
+    const vision_activation *activation;
     float *y;
     const float *x;
     size_t rows, width;
@@ -275,7 +295,7 @@ static void run_rows(void *ctx, size_t i, size_t thread)
     float *y = job->y + from * job->width;
     const float *x = job->x + from * job->width;
     if (job->norm == VISION_ABSENT)
-        job->p->v->activation->forward(y, x, rows * job->width);
+        job->activation->forward(y, x, rows * job->width);
     else
         ops_layer_norm_forward(y, x, vision_values(job->p, job->norm),
                                vision_values(job->p, job->norm + 1), rows, job->width,
@@ -289,13 +309,14 @@ static void run_row_job(row_job *job)
 
 void vision_norm(vision_pass *p, size_t weight, float *y, const float *x, size_t rows)
 {
-    row_job job = {p, weight, y, x, rows, p->v->shape.width};
+    row_job job = {p, weight, NULL, y, x, rows, p->v->shape.width};
     run_row_job(&job);
 }
 
-static void activate(vision_pass *p, float *y, const float *x)
+void vision_activate(vision_pass *p, const vision_activation *activation, float *y, const float *x,
+                     size_t rows, size_t width)
 {
-    row_job job = {p, VISION_ABSENT, y, x, p->v->shape.tokens, p->v->shape.ff};
+    row_job job = {p, VISION_ABSENT, activation, y, x, rows, width};
     run_row_job(&job);
 }
 
@@ -313,7 +334,7 @@ void vision_block_forward(vision_pass *p, size_t l, vision_block *b, const float
     ops_add(b->middle, x, plane(p));
     vision_norm(p, vision_block_tensor(p->v, l, VISION_LN2), b->norm2, b->middle, s->tokens);
     run_linear(p, l, VISION_UP, b->up, b->norm2);
-    activate(p, b->act, b->up);
+    vision_activate(p, p->v->activation, b->act, b->up, s->tokens, s->ff);
     run_linear(p, l, VISION_DOWN, out, b->act);
     ops_add(out, b->middle, plane(p));
 }
@@ -378,7 +399,10 @@ static void forward_one(vision_pass *p, size_t image, float *rows)
     keep_feature(p, features, x, 0);
     for (size_t l = 0; l < last; l++) {
         float *out = p->train ? vision_layer_input(p, image, l + 1) : x;
-        vision_block_forward(p, l, vision_block_of(p, image, l), x, out);
+        if (p->packed)
+            vision_fast_block(p, l, p->block, x);
+        else
+            vision_block_forward(p, l, vision_block_of(p, image, l), x, out);
         x = out;
         keep_feature(p, features, x, l + 1);
     }

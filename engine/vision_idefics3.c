@@ -70,9 +70,8 @@ static void unshuffle(const vision_shape *s, float *x, const float *from)
 static void forward(vision_pass *p, float *rows, const float *features, float *work)
 {
     const vision_shape *s = &p->v->shape;
-    tacit_linear fc = vision_linear(p, p->v->first_projector, false);
     shuffle(s, work, features);
-    linear_forward(p->pool, &fc, NULL, rows, work, s->rows, p->scratch);
+    vision_multiply(p, p->v->first_projector, false, rows, work, s->rows);
 }
 
 static void backward(vision_pass *p, float *d_features, float *const *grads, const float *d_rows,

@@ -1,3 +1,4 @@
+#include "engine/mmproj_reader.h"
 #include "engine/vision_loader.h"
 #include "engine/vision_projector.h"
 
@@ -21,13 +22,7 @@ static const vision_projector *const projectors[] = {&vision_idefics3, &vision_m
 
 tacit_status vision_get_size(vision_loader *t, const char *key, uint32_t max, uint32_t *out)
 {
-    uint64_t v = 0;
-    tacit_status status = gguf_get_u64(t->file, key, 1, max, &v, t->err);
-    if (status == TACIT_NOT_FOUND)
-        return tacit_fail(t->err, TACIT_BAD_INPUT, "%s: key %s is missing", gguf_name(t->file),
-                          key);
-    *out = (uint32_t)v;
-    return status;
+    return mmproj_get_size(t->file, key, max, out, t->err);
 }
 
 static const struct {
@@ -42,21 +37,6 @@ static const struct {
     {PREFIX "block_count", MAX_LAYERS, offsetof(vision_shape, layers)},
     {PREFIX "attention.head_count", MAX_WIDTH, offsetof(vision_shape, heads)},
 };
-
-/* A string key that must have one value. */
-static tacit_status expect_string(vision_loader *t, const char *key, const char *expected,
-                                  const char *hint)
-{
-    gguf_string s = {"", 0};
-    tacit_status status = gguf_get_string(t->file, key, &s, t->err);
-    if (status != TACIT_OK && status != TACIT_NOT_FOUND)
-        return status;
-    if (s.size == strlen(expected) && memcmp(s.data, expected, s.size) == 0)
-        return TACIT_OK;
-    return tacit_fail(t->err, TACIT_BAD_INPUT, "%s: %s is '%.*s': expected '%s'; %s",
-                      gguf_name(t->file), key, (int)(s.size > 64 ? 64 : s.size), s.data, expected,
-                      hint);
-}
 
 /* A boolean that must have one value; absent is `absent`. */
 static tacit_status expect_bool(vision_loader *t, const char *key, bool absent, bool expected,
@@ -134,7 +114,9 @@ done:
 static tacit_status check_kind(vision_loader *t)
 {
     tacit_status status;
-    TACIT_TRY(expect_string(t, "general.architecture", "clip", "a text model goes to -m"), done);
+    TACIT_TRY(mmproj_expect_string(t->file, "general.architecture", "clip",
+                                   "a text model goes to -m", t->err),
+              done);
     TACIT_TRY(expect_bool(t, "clip.has_vision_encoder", false, true, "not an image encoder"), done);
     TACIT_TRY(find_projector(t), done);
     status = find_activation(t);
@@ -148,8 +130,7 @@ static tacit_status read_channel_numbers(vision_loader *t, const char *key, bool
     size_t count;
     tacit_status status = gguf_get_array(t->file, key, GGUF_F32, &count, t->err);
     if (status == TACIT_NOT_FOUND)
-        return tacit_fail(t->err, TACIT_BAD_INPUT, "%s: key %s is missing", gguf_name(t->file),
-                          key);
+        return mmproj_missing(t->file, key, t->err);
     if (status != TACIT_OK)
         return status;
     if (count != 3)
@@ -162,20 +143,6 @@ static tacit_status read_channel_numbers(vision_loader *t, const char *key, bool
                               gguf_name(t->file), key, i, v, positive ? "positive" : "finite");
         out[i] = (float)v;
     }
-    return TACIT_OK;
-}
-
-static tacit_status read_epsilon(vision_loader *t)
-{
-    double v = 0;
-    const char *key = PREFIX "attention.layer_norm_epsilon";
-    tacit_status status = gguf_get_f64(t->file, key, &v, t->err);
-    if (status != TACIT_OK && status != TACIT_NOT_FOUND)
-        return status;
-    if (!(v > 0 && v <= 0.1))
-        return tacit_fail(t->err, TACIT_BAD_INPUT, "%s: %s is %g: expected above 0, at most 0.1",
-                          gguf_name(t->file), key, v);
-    t->v->shape.epsilon = (float)v;
     return TACIT_OK;
 }
 
@@ -254,7 +221,9 @@ static tacit_status read_shape(vision_loader *t)
     if (status != TACIT_OK && status != TACIT_NOT_FOUND)
         return status;
     s->preproc_size = (uint32_t)preproc;
-    TACIT_TRY(read_epsilon(t), done);
+    TACIT_TRY(
+        mmproj_get_epsilon(t->file, PREFIX "attention.layer_norm_epsilon", &s->epsilon, t->err),
+        done);
     TACIT_TRY(read_channel_numbers(t, PREFIX "image_mean", false, s->mean), done);
     TACIT_TRY(read_channel_numbers(t, PREFIX "image_std", true, s->std), done);
     TACIT_TRY(read_features(t), done);
@@ -267,22 +236,10 @@ done:
 static tacit_status take(vision_loader *t, const char *name, size_t rows, size_t cols,
                          const uint64_t ne[GGUF_MAX_DIMS])
 {
-    const gguf_tensor *g = gguf_tensor_find(t->file, name);
-    if (!g)
-        return tacit_fail(t->err, TACIT_BAD_INPUT, "%s: tensor %s is missing; incomplete file",
-                          gguf_name(t->file), name);
-    if (memcmp(g->ne, ne, sizeof g->ne) != 0)
-        return tacit_fail(t->err, TACIT_BAD_INPUT,
-                          "%s: tensor %s: expected shape [%" PRIu64 ", %" PRIu64 ", %" PRIu64
-                          ", %" PRIu64 "], found [%" PRIu64 ", %" PRIu64 ", %" PRIu64 ", %" PRIu64
-                          "]",
-                          gguf_name(t->file), name, ne[0], ne[1], ne[2], ne[3], g->ne[0], g->ne[1],
-                          g->ne[2], g->ne[3]);
-    if (!g->traits) {
-        const char *type = tacit_type_ggml_name(g->type);
-        return tacit_fail(t->err, TACIT_BAD_INPUT, "%s: tensor %s: type %s cannot be computed",
-                          gguf_name(t->file), name, type ? type : "of an unknown number");
-    }
+    const gguf_tensor *g;
+    tacit_status status = mmproj_find_tensor(t->file, name, ne, &g, t->err);
+    if (status != TACIT_OK)
+        return status;
     t->v->tensor[t->v->count++] =
         (vision_tensor){g->name, g, rows, cols, t->v->first_projector != VISION_ABSENT};
     return TACIT_OK;
@@ -308,13 +265,7 @@ tacit_status vision_take_product(vision_loader *t, const char *name, size_t n_ou
 
 tacit_status vision_outputs(vision_loader *t, const char *name, uint32_t *out)
 {
-    const gguf_tensor *g = gguf_tensor_find(t->file, name);
-    if (g && (g->ne[1] == 0 || g->ne[1] > VISION_MAX_OUT))
-        return tacit_fail(t->err, TACIT_BAD_INPUT,
-                          "%s: %s has %" PRIu64 " outputs: expected 1 to %d", gguf_name(t->file),
-                          name, g->ne[1], VISION_MAX_OUT);
-    *out = g ? (uint32_t)g->ne[1] : 1;
-    return TACIT_OK;
+    return mmproj_get_extent(t->file, name, 1, VISION_MAX_OUT, out, t->err);
 }
 
 /* Of the block's tensors: the name, and input and output as width (1) or feed-forward width (2). */
@@ -438,22 +389,11 @@ done:
     return status;
 }
 
-/* fp32 values of a tensor: the map's where they lie aligned, else a copy. */
 static tacit_status make_plain(vision_loader *t, size_t i)
 {
-    tacit_vision *v = t->v;
-    const gguf_tensor *g = v->tensor[i].data;
-    size_t n = v->tensor[i].rows * v->tensor[i].cols;
-    if (g->type == TACIT_TYPE_F32 && (uintptr_t)g->data % sizeof(float) == 0) {
-        v->plain[i] = (const float *)(const void *)g->data;
-        return TACIT_OK;
-    }
-    v->owned[i] = malloc(n * sizeof(float));
-    if (!v->owned[i])
-        return tacit_fail(t->err, TACIT_NO_MEMORY, "no memory for tensor %s", g->name);
-    g->traits->to_f32(v->owned[i], g->data, n);
-    v->plain[i] = v->owned[i];
-    return TACIT_OK;
+    const vision_tensor *tensor = &t->v->tensor[i];
+    return mmproj_plain_values(tensor->data, tensor->rows * tensor->cols, &t->v->plain[i],
+                               &t->v->owned[i], t->err);
 }
 
 static tacit_status make_linear(vision_loader *t, size_t i, bool cache)
@@ -487,8 +427,14 @@ tacit_status vision_load(tacit_vision **out, const gguf_file *file, tacit_error 
     *out = NULL;
     if (!t.v)
         return tacit_fail(err, TACIT_NO_MEMORY, "no memory for a vision tower");
+    t.v->file = file;
+    t.v->packing = fast_tower_new();
     t.v->patch_bias = t.v->class_embedding = t.v->pre_ln = VISION_ABSENT;
     t.v->post_ln = t.v->first_projector = t.v->newline = VISION_ABSENT;
+    if (!t.v->packing) {
+        status = tacit_fail(err, TACIT_NO_MEMORY, "no memory for a vision tower");
+        goto done;
+    }
     TACIT_TRY(check_kind(&t), done);
     TACIT_TRY(read_shape(&t), done);
     TACIT_TRY(take_all(&t), done);
@@ -508,6 +454,7 @@ void vision_free(tacit_vision *v)
         linear_drop_cache(&v->linear[i]);
         free(v->owned[i]);
     }
+    fast_tower_free(v->packing);
     free(v->tensor);
     free(v->product);
     free(v->linear);

@@ -162,11 +162,10 @@ static tacit_linear layer(const vision_pass *p, size_t part)
 
 static void forward(vision_pass *p, float *rows, const float *features, float *work)
 {
-    const vision_shape *s = &p->v->shape;
-    tacit_linear first = layer(p, MM0), second = layer(p, MM2);
-    linear_forward(p->pool, &first, NULL, work, features, s->patches, p->scratch);
-    gelu()->forward(work, work, hidden_values(p->v));
-    linear_forward(p->pool, &second, NULL, rows, work, s->patches, p->scratch);
+    size_t patches = p->v->shape.patches, first = p->v->first_projector;
+    vision_multiply(p, first + MM0, true, work, features, patches);
+    vision_activate(p, gelu(), work, work, patches, p->v->tensor[first + MM0].rows);
+    vision_multiply(p, first + MM2, true, rows, work, patches);
 }
 
 static void backward_layer(vision_pass *p, size_t part, float *dx, float *const *grads,

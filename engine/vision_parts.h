@@ -2,6 +2,8 @@
 #ifndef TACIT_ENGINE_VISION_PARTS_H
 #define TACIT_ENGINE_VISION_PARTS_H
 
+#include "engine/fast.h"
+#include "engine/fast_tower.h"
 #include "engine/linear.h"
 #include "engine/vision.h"
 #include "engine/vision_activation.h"
@@ -33,6 +35,8 @@ typedef struct vision_projector vision_projector;
 
 struct tacit_vision {
     vision_shape shape;
+    const gguf_file *file;
+    fast_tower *packing; /* of the linears, for fast passes */
     const vision_projector *projector;
     const vision_activation *activation; /* of the blocks */
     size_t count;
@@ -67,18 +71,21 @@ struct vision_pass {
     tacit_pool *pool;
     size_t max_images;
     bool train, keep_all;
-    size_t n;             /* pictures of the last forward */
-    const float **pixels; /* [max_images], of the last forward */
-    const float **weight; /* [count], of the last forward: fp32 stand-ins or NULL */
-    vision_block *block;  /* keep_all: [max_images, layers], else one */
+    const fast_weight *packed; /* [count]: a fast pass; NULL: exact */
+    fast_input input;          /* of a fast pass */
+    size_t n;                  /* pictures of the last forward */
+    const float **pixels;      /* [max_images], of the last forward */
+    const float **weight;      /* [count], of the last forward: fp32 stand-ins or NULL */
+    vision_block *block;       /* keep_all: [max_images, layers], else one */
     float *arena;
-    float *patch;    /* [patches, 3 * patch_size^2] */
-    float *embedded; /* before pre_ln, train only: [max_images, tokens, width] */
-    float *x;        /* train: [max_images, layers + 1, tokens, width], else [tokens, width] */
-    float *features; /* [max_images or 1, patches, features * width] */
-    float *scores;   /* [threads, 2 (train) or 1, VISION_QUERIES, tokens] */
-    float *work;     /* of the projector */
-    float *scratch;  /* of linear.h */
+    float *patch;     /* [patches, 3 * patch_size^2] */
+    float *embedded;  /* before pre_ln, train only: [max_images, tokens, width] */
+    float *x;         /* train: [max_images, layers + 1, tokens, width], else [tokens, width] */
+    float *features;  /* [max_images or 1, patches, features * width] */
+    float *attention; /* of tower_attention.h, in a fast pass */
+    float *scores;    /* [threads, 2 (train) or 1, VISION_QUERIES, tokens] */
+    float *work;      /* of the projector */
+    float *scratch;   /* of linear.h */
     /* Backward only. */
     float *dx, *dnorm, *dmixed, *dq, *dk, *dv; /* [tokens, width] */
     float *dact, *dup;                         /* [tokens, ff] */
@@ -93,6 +100,10 @@ struct vision_pass {
 const float *vision_values(const vision_pass *p, size_t i);
 /* The linear of weight tensor i and bias tensor i + 1, or without bias. */
 tacit_linear vision_linear(const vision_pass *p, size_t i, bool bias);
+
+/* y[rows, n_out] = weight tensor i times x[rows, n_in], in the pass's precision; tensor i + 1 is
+ * the bias, where there is one. */
+void vision_multiply(vision_pass *p, size_t i, bool bias, float *y, const float *x, size_t rows);
 
 /* The input of layer l (the output of layer l - 1) of picture `image`; train only. */
 float *vision_layer_input(const vision_pass *p, size_t image, size_t l);
@@ -112,6 +123,10 @@ void vision_attend(const vision_shape *s, const vision_block *b, size_t h, size_
 
 /* y[rows, width] = norm with the tensors `weight` and `weight` + 1. */
 void vision_norm(vision_pass *p, size_t weight, float *y, const float *x, size_t rows);
+
+/* y[rows, width] = activation of x. y may be x. */
+void vision_activate(vision_pass *p, const vision_activation *activation, float *y, const float *x,
+                     size_t rows, size_t width);
 
 /* The state before block l + 1 (0: before the first) is feature number `slot` of shape.features;
  * returns false when it is none. */

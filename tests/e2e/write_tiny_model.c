@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "../engine/reference_audio_apart.h"
+#include "../engine/reference_audio.h"
 #include "../engine/reference_sensor.h"
 #include "../engine/sound_bytes.h"
 #include "../engine/tiny_model.h"
@@ -42,20 +42,20 @@ static int write_tone(const char *folder, const char *name, double hertz)
 
 static gguf_writer *audio_file(void)
 {
-    const audio_spec spec = {.n_mel = 16,
-                             .width = 16,
-                             .ff = 32,
-                             .heads = 2,
-                             .layers = 1,
-                             .positions = 64,
-                             .stack = 8,
-                             .middle = 16,
-                             .out = 32,
-                             .linears = TACIT_TYPE_F32,
-                             .kernels = TACIT_TYPE_F16};
+    const whisper_spec spec = {.n_mel = 16,
+                               .width = 16,
+                               .ff = 32,
+                               .heads = 2,
+                               .layers = 1,
+                               .positions = 64,
+                               .stack = 8,
+                               .middle = 16,
+                               .out = 32,
+                               .linears = TACIT_TYPE_F32,
+                               .kernels = TACIT_TYPE_F16};
     gguf_writer *w = gguf_writer_new();
-    audio_keys(w, &spec);
-    audio_tensors(w, &spec);
+    whisper_keys(w, &spec);
+    whisper_tensors(w, &spec);
     return w;
 }
 

@@ -13,7 +13,7 @@
 #include <string.h>
 
 /* Uniform in [-1/2, 1/2), exact in fp32: value number i of tensor t. */
-static inline float reference_uniform(uint32_t t, uint32_t i)
+static inline float whisper_uniform(uint32_t t, uint32_t i)
 {
     uint32_t x = i * 0x9E3779B1u + t * 0x85EBCA77u + 0x27D4EB2Fu;
     x = (x ^ x >> 16) * 0x7feb352du;
@@ -22,14 +22,14 @@ static inline float reference_uniform(uint32_t t, uint32_t i)
     return (float)(x >> 8) / 16777216.0f - 0.5f;
 }
 
-static inline double reference_gelu(double x)
+static inline double whisper_gelu(double x)
 {
     return 0.5 * x * (1 + erf(x / sqrt(2)));
 }
 
 /* y[n_out] = W x + b */
-static inline void reference_linear(double *y, const double *w, const double *b, const double *x,
-                                    size_t n_out, size_t n_in)
+static inline void whisper_linear(double *y, const double *w, const double *b, const double *x,
+                                  size_t n_out, size_t n_in)
 {
     for (size_t o = 0; o < n_out; o++) {
         y[o] = b ? b[o] : 0;
@@ -38,8 +38,8 @@ static inline void reference_linear(double *y, const double *w, const double *b,
     }
 }
 
-static inline void reference_norm(double *y, const double *x, const double *w, const double *b,
-                                  size_t n, double eps)
+static inline void whisper_norm(double *y, const double *x, const double *w, const double *b,
+                                size_t n, double eps)
 {
     double mean = 0, variance = 0;
     for (size_t i = 0; i < n; i++)
@@ -73,7 +73,7 @@ static inline void reference_convolution(double *y, size_t n_out, size_t width, 
                     if (at >= 0 && at < (long)n)
                         sum += w[(o * channels + c) * 3 + k] * x[(size_t)at * channels + c];
                 }
-            y[t * width + o] = reference_gelu(sum);
+            y[t * width + o] = whisper_gelu(sum);
         }
 }
 
@@ -100,7 +100,7 @@ static inline void reference_attention(double *mixed, const double *q, const dou
 }
 
 /* x[n, width] in place through one block whose 15 tensors begin at t. */
-static inline void reference_block(const audio_shape *s, double *const *t, double *x, size_t n)
+static inline void whisper_block(const audio_shape *s, double *const *t, double *x, size_t n)
 {
     size_t d = s->width;
     double *h = calloc(n * d, sizeof *h), *q = calloc(n * d, sizeof *q);
@@ -108,21 +108,21 @@ static inline void reference_block(const audio_shape *s, double *const *t, doubl
     double *mixed = calloc(n * d, sizeof *mixed);
     double *up = calloc(s->ff, sizeof *up), *out = calloc(d, sizeof *out);
     for (size_t i = 0; i < n; i++) {
-        reference_norm(h, x + i * d, t[0], t[1], d, (double)s->epsilon);
-        reference_linear(q + i * d, t[2], t[3], h, d, d);
-        reference_linear(k + i * d, t[4], NULL, h, d, d);
-        reference_linear(v + i * d, t[5], t[6], h, d, d);
+        whisper_norm(h, x + i * d, t[0], t[1], d, (double)s->epsilon);
+        whisper_linear(q + i * d, t[2], t[3], h, d, d);
+        whisper_linear(k + i * d, t[4], NULL, h, d, d);
+        whisper_linear(v + i * d, t[5], t[6], h, d, d);
     }
     reference_attention(mixed, q, k, v, n, d, d / s->heads);
     for (size_t i = 0; i < n; i++) {
-        reference_linear(out, t[7], t[8], mixed + i * d, d, d);
+        whisper_linear(out, t[7], t[8], mixed + i * d, d, d);
         for (size_t c = 0; c < d; c++)
             x[i * d + c] += out[c];
-        reference_norm(h, x + i * d, t[9], t[10], d, (double)s->epsilon);
-        reference_linear(up, t[11], t[12], h, s->ff, d);
+        whisper_norm(h, x + i * d, t[9], t[10], d, (double)s->epsilon);
+        whisper_linear(up, t[11], t[12], h, s->ff, d);
         for (size_t c = 0; c < s->ff; c++)
-            up[c] = reference_gelu(up[c]);
-        reference_linear(out, t[13], t[14], up, d, s->ff);
+            up[c] = whisper_gelu(up[c]);
+        whisper_linear(out, t[13], t[14], up, d, s->ff);
         for (size_t c = 0; c < d; c++)
             x[i * d + c] += out[c];
     }
@@ -136,11 +136,11 @@ static inline void reference_project(const audio_shape *s, double *const *t, con
     size_t n = (size_t)s->stack * s->width, m = s->middle;
     double *pre = calloc(n, sizeof *pre), *hidden = calloc(2 * m, sizeof *hidden);
     reference_rms_norm(pre, stacked, t[0], n);
-    reference_linear(hidden, t[1], NULL, pre, 2 * m, n);
+    whisper_linear(hidden, t[1], NULL, pre, 2 * m, n);
     for (size_t i = 0; i < m; i++)
         hidden[i] *= hidden[m + i] / (1 + exp(-hidden[m + i]));
     reference_rms_norm(hidden, hidden, t[2], m);
-    reference_linear(row, t[3], NULL, hidden, s->out_width, m);
+    whisper_linear(row, t[3], NULL, hidden, s->out_width, m);
     free(pre), free(hidden);
 }
 
@@ -159,10 +159,10 @@ static inline void reference_chunk(const audio_shape *s, double *const *t, const
     for (size_t i = 0; i < n * d; i++)
         x[i] += t[4][i];
     for (size_t l = 0; l < s->layers; l++)
-        reference_block(s, t + 5 + 15 * l, x, n);
+        whisper_block(s, t + 5 + 15 * l, x, n);
     double *const *last = t + 5 + 15 * s->layers;
     for (size_t i = 0; i < n; i++)
-        reference_norm(x + i * d, x + i * d, last[0], last[1], d, (double)s->epsilon);
+        whisper_norm(x + i * d, x + i * d, last[0], last[1], d, (double)s->epsilon);
     for (size_t r = 0; r < n_rows; r++)
         reference_project(s, last + 2, x + r * stacked, rows + r * s->out_width);
     free(x0), free(x1), free(x);
@@ -182,13 +182,13 @@ static inline size_t reference_clip(const audio_shape *s, double *const *t, cons
 }
 
 /* What a tower's file is made of. */
-typedef struct reference_spec {
+typedef struct whisper_spec {
     uint32_t n_mel, width, ff, heads, layers, positions, stack, middle, out, max_frames;
     tacit_type linears, kernels;
     bool padded, flat_bias; /* flat: biases of convolutions as [width] */
-} reference_spec;
+} whisper_spec;
 
-static inline void reference_keys(gguf_writer *w, const reference_spec *s)
+static inline void whisper_keys(gguf_writer *w, const whisper_spec *s)
 {
     gguf_put_string(w, "general.architecture", "clip", 4);
     gguf_put_bool(w, "clip.has_audio_encoder", true);
@@ -208,20 +208,20 @@ static inline void reference_keys(gguf_writer *w, const reference_spec *s)
 }
 
 /* Tensor number t of the layout: values uniform, scaled by `scale` and shifted by `shift`. */
-static inline void reference_put(gguf_writer *w, uint32_t t, const char *name, uint32_t n_dims,
-                                 const uint64_t *ne, tacit_type type, float scale, float shift)
+static inline void whisper_put(gguf_writer *w, uint32_t t, const char *name, uint32_t n_dims,
+                               const uint64_t *ne, tacit_type type, float scale, float shift)
 {
     size_t n = 1;
     for (uint32_t i = 0; i < n_dims; i++)
         n *= ne[i];
     float *values = calloc(n, sizeof *values);
     for (size_t i = 0; i < n; i++)
-        values[i] = reference_uniform(t, (uint32_t)i) * scale + shift;
+        values[i] = whisper_uniform(t, (uint32_t)i) * scale + shift;
     gguf_put_tensor(w, name, n_dims, ne, type, values);
     free(values);
 }
 
-static inline void reference_put_block(gguf_writer *w, const reference_spec *s, uint32_t layer,
+static inline void reference_put_block(gguf_writer *w, const whisper_spec *s, uint32_t layer,
                                        uint32_t *t)
 {
     const struct {
@@ -243,12 +243,12 @@ static inline void reference_put_block(gguf_writer *w, const reference_spec *s, 
         bool matrix = parts[i].in > 0;
         const uint64_t ne[2] = {matrix ? parts[i].in : parts[i].out, parts[i].out};
         snprintf(name, sizeof name, "a.blk.%u.%s", layer, parts[i].name);
-        reference_put(w, (*t)++, name, matrix ? 2 : 1, ne, matrix ? s->linears : TACIT_TYPE_F32,
-                      parts[i].scale, parts[i].shift);
+        whisper_put(w, (*t)++, name, matrix ? 2 : 1, ne, matrix ? s->linears : TACIT_TYPE_F32,
+                    parts[i].scale, parts[i].shift);
     }
 }
 
-static inline void reference_tensors(gguf_writer *w, const reference_spec *s)
+static inline void whisper_tensors(gguf_writer *w, const whisper_spec *s)
 {
     uint64_t d = s->width, stacked = d * s->stack;
     const uint64_t first[] = {3, s->n_mel, d}, second[] = {3, d, d}, column[] = {1, d};
@@ -257,19 +257,19 @@ static inline void reference_tensors(gguf_writer *w, const reference_spec *s)
     const uint64_t mlp2[] = {s->middle, s->out};
     uint32_t t = 0, dims = s->flat_bias ? 1 : 2;
     const uint64_t *bias = s->flat_bias ? vector : column;
-    reference_put(w, t++, "a.conv1d.1.weight", 3, first, s->kernels, 0.5f, 0);
-    reference_put(w, t++, "a.conv1d.1.bias", dims, bias, TACIT_TYPE_F32, 0.5f, 0);
-    reference_put(w, t++, "a.conv1d.2.weight", 3, second, s->kernels, 0.5f, 0);
-    reference_put(w, t++, "a.conv1d.2.bias", dims, bias, TACIT_TYPE_F32, 0.5f, 0);
-    reference_put(w, t++, "a.position_embd.weight", 2, positions, TACIT_TYPE_F32, 1, 0);
+    whisper_put(w, t++, "a.conv1d.1.weight", 3, first, s->kernels, 0.5f, 0);
+    whisper_put(w, t++, "a.conv1d.1.bias", dims, bias, TACIT_TYPE_F32, 0.5f, 0);
+    whisper_put(w, t++, "a.conv1d.2.weight", 3, second, s->kernels, 0.5f, 0);
+    whisper_put(w, t++, "a.conv1d.2.bias", dims, bias, TACIT_TYPE_F32, 0.5f, 0);
+    whisper_put(w, t++, "a.position_embd.weight", 2, positions, TACIT_TYPE_F32, 1, 0);
     for (uint32_t l = 0; l < s->layers; l++)
         reference_put_block(w, s, l, &t);
-    reference_put(w, t++, "a.post_ln.weight", 1, vector, TACIT_TYPE_F32, 0.5f, 1);
-    reference_put(w, t++, "a.post_ln.bias", 1, vector, TACIT_TYPE_F32, 0.5f, 0);
-    reference_put(w, t++, "mm.a.norm_pre.weight", 1, pre, TACIT_TYPE_F32, 0.5f, 1);
-    reference_put(w, t++, "mm.a.mlp.1.weight", 2, mlp1, s->linears, 1, 0);
-    reference_put(w, t++, "mm.a.norm_mid.weight", 1, mid, TACIT_TYPE_F32, 0.5f, 1);
-    reference_put(w, t++, "mm.a.mlp.2.weight", 2, mlp2, s->linears, 1, 0);
+    whisper_put(w, t++, "a.post_ln.weight", 1, vector, TACIT_TYPE_F32, 0.5f, 1);
+    whisper_put(w, t++, "a.post_ln.bias", 1, vector, TACIT_TYPE_F32, 0.5f, 0);
+    whisper_put(w, t++, "mm.a.norm_pre.weight", 1, pre, TACIT_TYPE_F32, 0.5f, 1);
+    whisper_put(w, t++, "mm.a.mlp.1.weight", 2, mlp1, s->linears, 1, 0);
+    whisper_put(w, t++, "mm.a.norm_mid.weight", 1, mid, TACIT_TYPE_F32, 0.5f, 1);
+    whisper_put(w, t++, "mm.a.mlp.2.weight", 2, mlp2, s->linears, 1, 0);
 }
 
 #endif

@@ -52,6 +52,7 @@ static inline double reference_activate(reference_act act, double x)
 typedef struct reference_spec {
     uint32_t image, patch, width, ff, heads, layers, scale, out;
     tacit_type linears;
+    float gain;   /* of the blocks' matrices; 0: 1 */
     bool swapped; /* ffn_up and ffn_down by their old names */
     reference_act act;
     bool class_token, pre_ln, no_patch_bias;
@@ -313,7 +314,7 @@ static inline void reference_put_tower_block(gguf_writer *w, uint32_t *t, const 
         if (i == 0 || i == 5)
             reference_put_vector(w, t, name, s->width, 1, 1);
         else
-            reference_put_matrix(w, t, name, in, out, s->linears, 1);
+            reference_put_matrix(w, t, name, in, out, s->linears, s->gain > 0 ? s->gain : 1);
         snprintf(name, sizeof name, "v.blk.%u.%s.bias", l, stored);
         reference_put_vector(w, t, name, out, 0.5f, 0);
     }

@@ -19,12 +19,12 @@
 /* The signals of make_audio.py. */
 static float noise(size_t i)
 {
-    return reference_uniform(2000, (uint32_t)i);
+    return whisper_uniform(2000, (uint32_t)i);
 }
 
 static float decay(size_t i)
 {
-    return ldexpf(reference_uniform(2001, (uint32_t)i), -(int)(i / 100));
+    return ldexpf(whisper_uniform(2001, (uint32_t)i), -(int)(i / 100));
 }
 
 static float square(size_t i)

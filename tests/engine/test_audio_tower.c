@@ -19,17 +19,17 @@
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])
 #define MOST_CLIPS 4
 
-static const reference_spec small = {.n_mel = 6,
-                                     .width = 8,
-                                     .ff = 12,
-                                     .heads = 2,
-                                     .layers = 2,
-                                     .positions = 7,
-                                     .stack = 3,
-                                     .middle = 5,
-                                     .out = 4,
-                                     .linears = TACIT_TYPE_F32,
-                                     .kernels = TACIT_TYPE_F32};
+static const whisper_spec small = {.n_mel = 6,
+                                   .width = 8,
+                                   .ff = 12,
+                                   .heads = 2,
+                                   .layers = 2,
+                                   .positions = 7,
+                                   .stack = 3,
+                                   .middle = 5,
+                                   .out = 4,
+                                   .linears = TACIT_TYPE_F32,
+                                   .kernels = TACIT_TYPE_F32};
 
 typedef struct tower {
     uint8_t *bytes;
@@ -48,13 +48,13 @@ static tacit_status load(tower *t, gguf_writer *w, tacit_error *err)
     return audio_load(&t->a, t->file, err);
 }
 
-static tower make_tower(const reference_spec *spec)
+static tower make_tower(const whisper_spec *spec)
 {
     tower t;
     tacit_error err = {0};
     gguf_writer *w = gguf_writer_new();
-    reference_keys(w, spec);
-    reference_tensors(w, spec);
+    whisper_keys(w, spec);
+    whisper_tensors(w, spec);
     if (load(&t, w, &err) != TACIT_OK)
         fail_msg("%s", err.message);
     return t;
@@ -100,7 +100,7 @@ static float *numbers(size_t n, uint32_t seed, float scale)
 {
     float *out = malloc(n * sizeof *out);
     for (size_t i = 0; i < n; i++)
-        out[i] = reference_uniform(seed, (uint32_t)i) * scale;
+        out[i] = whisper_uniform(seed, (uint32_t)i) * scale;
     return out;
 }
 
@@ -171,7 +171,7 @@ static void run(const tacit_audio *a, clips *c, size_t max_clips, tacit_pool *po
     audio_pass_free(pass);
 }
 
-static void check_rows_against_reference(const reference_spec *spec, const size_t *frames, size_t n,
+static void check_rows_against_reference(const whisper_spec *spec, const size_t *frames, size_t n,
                                          double tolerance)
 {
     tower t = make_tower(spec);
@@ -204,7 +204,7 @@ static void test_rows_agree_with_the_reference(void **state)
 {
     (void)state;
     const size_t first[] = {1, 2, 13, 14}, second[] = {15, 28, 29, 51};
-    reference_spec spec = small;
+    whisper_spec spec = small;
     check_rows_against_reference(&spec, first, COUNT(first), 2e-6);
     spec.flat_bias = true;
     check_rows_against_reference(&spec, second, COUNT(second), 2e-6);
@@ -217,7 +217,7 @@ static void test_rows_of_quantized_towers(void **state)
     const tacit_type types[] = {TACIT_TYPE_F16, TACIT_TYPE_BF16, TACIT_TYPE_Q8_0, TACIT_TYPE_Q4_0,
                                 TACIT_TYPE_Q4_1};
     for (size_t i = 0; i < COUNT(types); i++) {
-        reference_spec spec = {.n_mel = 20, .width = 32, .ff = 64, .heads = 4, .layers = 2};
+        whisper_spec spec = {.n_mel = 20, .width = 32, .ff = 64, .heads = 4, .layers = 2};
         spec.positions = 30, spec.stack = 4, spec.middle = 32, spec.out = 16;
         spec.linears = types[i], spec.kernels = i % 2 ? TACIT_TYPE_F32 : TACIT_TYPE_F16;
         check_rows_against_reference(&spec, frames, COUNT(frames), 1e-5);
@@ -230,7 +230,7 @@ static void test_rows_of_a_large_tower(void **state)
 {
     (void)state;
     const size_t frames[] = {301};
-    reference_spec spec = {.n_mel = 80, .width = 384, .ff = 1536, .heads = 6, .layers = 1};
+    whisper_spec spec = {.n_mel = 80, .width = 384, .ff = 1536, .heads = 6, .layers = 1};
     spec.positions = 151, spec.stack = 8, spec.middle = 512, spec.out = 64;
     spec.linears = TACIT_TYPE_Q8_0, spec.kernels = TACIT_TYPE_F16;
     check_rows_against_reference(&spec, frames, 1, 5e-5);
@@ -308,7 +308,7 @@ static void test_bitwise_the_same(void **state)
 {
     (void)state;
     const size_t frames[] = {61, 300, 17};
-    reference_spec spec = {.n_mel = 20, .width = 32, .ff = 64, .heads = 4, .layers = 3};
+    whisper_spec spec = {.n_mel = 20, .width = 32, .ff = 64, .heads = 4, .layers = 3};
     spec.positions = 140, spec.stack = 4, spec.middle = 32, spec.out = 24, spec.max_frames = 300;
     spec.linears = TACIT_TYPE_Q8_0, spec.kernels = TACIT_TYPE_F16;
     tower t = make_tower(&spec);
@@ -408,7 +408,7 @@ static void test_numbers_of_rows(void **state)
         {7, 3, 0, 0},         {7, 3, 14, 3},        {7, 1, 15, 8},
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
-        reference_spec spec = small;
+        whisper_spec spec = small;
         spec.positions = cases[i].positions, spec.stack = cases[i].stack;
         tower t = make_tower(&spec);
         assert_int_equal(audio_rows(t.a, cases[i].frames), cases[i].rows);
@@ -428,7 +428,7 @@ static tacit_status load_changed(tower *t, tacit_error *err, const char *key, bo
     else
         gguf_put_f32(w, key, real);
     gguf_put_keys_of(w, sound.file);
-    reference_tensors(w, &small);
+    whisper_tensors(w, &small);
     tacit_status status = load(t, w, err);
     free_tower(&sound);
     return status;
@@ -524,8 +524,8 @@ static void test_other_tensors_are_refused(void **state)
     tacit_error err = {0};
     for (size_t i = 0; i < COUNT(names); i++) {
         gguf_writer *w = gguf_writer_new();
-        reference_keys(w, &small);
-        reference_tensors(w, &small);
+        whisper_keys(w, &small);
+        whisper_tensors(w, &small);
         gguf_put_tensor(w, names[i], 1, ne, TACIT_TYPE_F32, zeros);
         expect_refusal(&t, load(&t, w, &err), &err, names[i]);
     }
@@ -541,7 +541,7 @@ static tacit_status load_of_kind(tower *t, tacit_error *err, const char *archite
     tower sound = make_tower(&small);
     gguf_put_keys_of(w, sound.file);
     free_tower(&sound);
-    reference_tensors(w, &small);
+    whisper_tensors(w, &small);
     return load(t, w, err);
 }
 
@@ -581,11 +581,11 @@ static void test_preparing(void **state)
     size_t n_frames;
     tacit_error err = {0};
     for (size_t i = 0; i < COUNT(samples); i++) {
-        samples[i] = (int16_t)(reference_uniform(9, (uint32_t)i) * 20000);
+        samples[i] = (int16_t)(whisper_uniform(9, (uint32_t)i) * 20000);
         plain[i] = (float)samples[i] / 32768;
     }
     for (int padded = 0; padded < 2; padded++) {
-        reference_spec spec = small;
+        whisper_spec spec = small;
         spec.padded = padded, spec.max_frames = 28;
         tower t = make_tower(&spec);
         assert_int_equal(audio_get_shape(t.a)->max_frames, 28);
@@ -616,13 +616,13 @@ static void test_preparing(void **state)
 static void test_padding_needs_room(void **state)
 {
     (void)state;
-    reference_spec spec = small;
+    whisper_spec spec = small;
     gguf_writer *w = gguf_writer_new();
     tower t;
     tacit_error err = {0};
     spec.padded = true, spec.max_frames = 13;
-    reference_keys(w, &spec);
-    reference_tensors(w, &spec);
+    whisper_keys(w, &spec);
+    whisper_tensors(w, &spec);
     expect_refusal(&t, load(&t, w, &err), &err, "one padded chunk");
     spec.max_frames = 30;
     t = make_tower(&spec);
@@ -639,7 +639,7 @@ static void test_gelu(void **state)
     float *dy = malloc(n * sizeof *dy);
     for (size_t i = 0; i < n; i++) {
         x[i] = ((float)i - 12000) / 1000;
-        dy[i] = reference_uniform(5, (uint32_t)i);
+        dy[i] = whisper_uniform(5, (uint32_t)i);
         dx[i] = 0.5f;
     }
     ops_gelu_erf_forward(y, x, n);

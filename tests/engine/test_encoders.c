@@ -345,7 +345,7 @@ static void expect_rows(const tacit_model *m, const tacit_input *prepared, const
     reference_sensor(sensor_get_shape(s), tensors, prepared->media[0].values, 3, expected);
     for (size_t i = 0; i < 3 * WIDTH; i++)
         assert_true(fabs((double)in->media[0].rows[i] - expected[i]) < 1e-4);
-    assert_int_equal(vision_pass_new(&pass, model_vision(m), 1, false, NULL, NULL), TACIT_OK);
+    assert_int_equal(vision_pass_new(&pass, model_vision(m), 1, PASS_EXACT, NULL, NULL), TACIT_OK);
     vision_forward(pass, NULL, &pixels, 1, picture);
     assert_memory_equal(in->media[1].rows, picture, sizeof picture);
     vision_pass_free(pass);

@@ -36,7 +36,8 @@ static void encode(const tacit_model *model, uint32_t i, float *rows)
     vision_pass *pass;
     tacit_input in = input_of(i);
     const float *pixels = in.media->values;
-    assert_int_equal(vision_pass_new(&pass, model_vision(model), 1, false, NULL, NULL), TACIT_OK);
+    assert_int_equal(vision_pass_new(&pass, model_vision(model), 1, PASS_EXACT, NULL, NULL),
+                     TACIT_OK);
     vision_forward(pass, NULL, &pixels, 1, rows);
     vision_pass_free(pass);
     tacit_input_free(&in);
@@ -190,6 +191,31 @@ static void test_rows_are_judged_before_they_are_taken(void **state)
     assert_null(rows);
 }
 
+/* Rows of one precision are not given for the other, in memory and in the file. */
+static void test_precisions_do_not_mix(void **state)
+{
+    tiny_model *t = *state;
+    char path[64];
+    snprintf(path, sizeof path, "/tmp/tacit-rows-%d", (int)getpid());
+    for (int round = 0; round < 2; round++) {
+        tacit_row_cache *c = open_cache(t->model, 4, path);
+        for (int fast = 0; fast < 3; fast++) {
+            tacit_row_cache_use(c, fast == 1 ? TACIT_FAST : TACIT_EXACT);
+            if (fast != 1) {
+                expect_rows(c, t->model, 0);
+                continue;
+            }
+            tacit_input in = input_of(0);
+            assert_int_equal(tacit_row_cache_fill(c, &in, NULL), TACIT_OK);
+            tacit_input_free(&in);
+        }
+        assert_int_equal(tacit_row_cache_get_stats(c).encoded, round == 0 ? 2 : 0);
+        assert_int_equal(tacit_row_cache_get_stats(c).hits, round == 0 ? 1 : 3);
+        tacit_row_cache_free(c);
+    }
+    unlink(path);
+}
+
 static void test_misuse(void **state)
 {
     tiny_model *t = *state;
@@ -229,6 +255,7 @@ int main(void)
         cmocka_unit_test(test_file_survives),
         cmocka_unit_test(test_file_of_another_model_is_dropped),
         cmocka_unit_test(test_rows_are_judged_before_they_are_taken),
+        cmocka_unit_test(test_precisions_do_not_mix),
         cmocka_unit_test(test_misuse),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

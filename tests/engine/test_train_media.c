@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "reference_audio_apart.h"
+#include "reference_audio.h"
 #include "reference_sensor.h"
 #include "reference_train.h"
 #include "reference_vision.h"
@@ -34,17 +34,17 @@ static const reference_spec tower_spec = {.image = 8,
 
 enum { VISION, SENSOR, AUDIO, ENCODERS }; /* in the order of their files */
 
-static const audio_spec clip_spec = {.n_mel = 4,
-                                     .width = 8,
-                                     .ff = 12,
-                                     .heads = 2,
-                                     .layers = 1,
-                                     .positions = 8,
-                                     .stack = 2,
-                                     .middle = 6,
-                                     .out = 32,
-                                     .linears = TACIT_TYPE_F32,
-                                     .kernels = TACIT_TYPE_F32};
+static const whisper_spec clip_spec = {.n_mel = 4,
+                                       .width = 8,
+                                       .ff = 12,
+                                       .heads = 2,
+                                       .layers = 1,
+                                       .positions = 8,
+                                       .stack = 2,
+                                       .middle = 6,
+                                       .out = 32,
+                                       .linears = TACIT_TYPE_F32,
+                                       .kernels = TACIT_TYPE_F32};
 
 typedef struct scene {
     tacit_model *model;
@@ -66,8 +66,8 @@ static void add_encoder(scene *s, int which)
         reference_keys(w, &tower_spec);
         reference_tensors(w, &tower_spec);
     } else if (which == AUDIO) {
-        audio_keys(w, &clip_spec);
-        audio_tensors(w, &clip_spec);
+        whisper_keys(w, &clip_spec);
+        whisper_tensors(w, &clip_spec);
     } else {
         sensor_spec spec = reference_sensor_spec(TACIT_TYPE_F32, 32);
         reference_put_sensor(w, &spec);
@@ -327,7 +327,7 @@ static void cache_rows(const tacit_model *model, tacit_media *m)
     const tacit_media *of = m;
     void *pass;
     m->rows = malloc(m->n_rows * 32 * sizeof(float));
-    assert_int_equal(e->kind->pass_new(&pass, e->self, 1, false, NULL, NULL), TACIT_OK);
+    assert_int_equal(e->kind->pass_new(&pass, e->self, 1, PASS_EXACT, NULL, NULL), TACIT_OK);
     e->kind->forward(pass, NULL, &of, 1, &m->rows);
     e->kind->pass_free(pass);
     m->values = NULL;

@@ -166,7 +166,8 @@ static void check_rows_against_reference(const reference_spec *spec, double tole
     vision_pass *pass;
     reference_tower(spec, tensors, planes, expected);
     for (int train = 0; train < 2; train++) {
-        assert_int_equal(vision_pass_new(&pass, t.v, 1, train, NULL, NULL), TACIT_OK);
+        assert_int_equal(
+            vision_pass_new(&pass, t.v, 1, train ? PASS_TRAIN : PASS_EXACT, NULL, NULL), TACIT_OK);
         vision_forward(pass, NULL, (const float *const *)&planes, 1, rows);
         double error = relative_error(rows, expected, n);
         if (error > tolerance)
@@ -242,6 +243,82 @@ static void test_rows_of_a_large_tower(void **state)
     check_rows_against_reference(&spec, 5e-5);
 }
 
+static void fast_rows(const tacit_vision *v, const float *const *weights, const float *planes,
+                      size_t threads, float *rows)
+{
+    tacit_pool *pool;
+    vision_pass *pass;
+    assert_int_equal(tacit_pool_new(&pool, threads, NULL), TACIT_OK);
+    assert_int_equal(vision_pass_new(&pass, v, 1, PASS_FAST, pool, NULL), TACIT_OK);
+    vision_forward(pass, weights, &planes, 1, rows);
+    vision_pass_free(pass);
+    tacit_pool_free(pool);
+}
+
+/* Fast precision stays within what the design allows it, and is one: where nothing were rounded the
+ * rows would be off by a hundredth of the least that is asked for. The same for any threads. */
+static void check_fast_rows(const reference_spec *spec, double least)
+{
+    tower t = make_tower(spec);
+    const vision_shape *s = vision_get_shape(t.v);
+    size_t n = (size_t)s->rows * s->out_width;
+    double **tensors = doubles_of(t.v), *expected = malloc(n * sizeof *expected);
+    float *planes = picture(s, 7), *rows = malloc(n * sizeof *rows),
+          *again = malloc(n * sizeof *again);
+    reference_tower(spec, tensors, planes, expected);
+    fast_rows(t.v, NULL, planes, 1, rows);
+    fast_rows(t.v, NULL, planes, 3, again);
+    assert_memory_equal(rows, again, n * sizeof *rows);
+    double error = relative_error(rows, expected, n);
+    if (!(error > least && error < 1e-2))
+        fail_msg("fast rows are off by %g (relative): expected %g to 1e-2", error, least);
+    free(rows), free(again), free(planes), free(expected);
+    free_doubles(tensors, t.v);
+    free_tower(&t);
+}
+
+static void test_fast_rows(void **state)
+{
+    (void)state;
+    const tacit_type types[] = {TACIT_TYPE_F32,  TACIT_TYPE_F16,  TACIT_TYPE_BF16,
+                                TACIT_TYPE_Q8_0, TACIT_TYPE_Q4_0, TACIT_TYPE_Q5_1};
+    reference_spec spec = {.image = 48, .patch = 4, .width = 128, .ff = 256, .heads = 4};
+    spec.layers = 3, spec.scale = 3, spec.out = 32, spec.gain = 0.3f;
+    for (size_t i = 0; i < COUNT(types); i++) {
+        spec.linears = types[i];
+        check_fast_rows(&spec, 5e-4);
+        spec.mlp = true, spec.hidden = 64, spec.class_token = spec.pre_ln = true;
+        check_fast_rows(&spec, 5e-4);
+        spec.mlp = spec.class_token = spec.pre_ln = false;
+    }
+    check_fast_rows(&small, 0); /* no row is whole blocks: nothing is rounded */
+    check_fast_rows(&small_mlp, 0);
+}
+
+/* Values that stand in for a rounded weight are used, and not its packed form. */
+static void test_fast_stand_ins(void **state)
+{
+    (void)state;
+    reference_spec spec = {.image = 24, .patch = 4, .width = 64, .ff = 128, .heads = 4};
+    spec.layers = 2, spec.scale = 3, spec.out = 32, spec.gain = 0.3f;
+    spec.linears = TACIT_TYPE_Q8_0;
+    tower t = make_tower(&spec);
+    const vision_shape *s = vision_get_shape(t.v);
+    size_t count = vision_tensor_count(t.v), n = (size_t)s->rows * s->out_width;
+    double **tensors = doubles_of(t.v), *expected = malloc(n * sizeof *expected);
+    float **values = new_grads(t.v), *planes = picture(s, 7), *rows = malloc(n * sizeof *rows);
+    for (size_t i = 0; i < count; i++)
+        for (size_t j = 0; j < vision_tensor_at(t.v, i)->rows * vision_tensor_at(t.v, i)->cols; j++)
+            tensors[i][j] = values[i][j] = 1.5f * (float)tensors[i][j];
+    reference_tower(&spec, tensors, planes, expected);
+    fast_rows(t.v, (const float *const *)values, planes, 2, rows);
+    assert_true(relative_error(rows, expected, n) < 2e-5);
+    free(rows), free(planes), free(expected);
+    free_grads(values, t.v);
+    free_doubles(tensors, t.v);
+    free_tower(&t);
+}
+
 static void check_against_torch(const reference_spec *spec, const double *expected,
                                 const torch_tensor *torch, size_t count)
 {
@@ -251,7 +328,7 @@ static void check_against_torch(const reference_spec *spec, const double *expect
     float *rows = malloc(sizeof *rows * s->rows * s->out_width);
     vision_pass *pass;
     assert_int_equal(count, vision_tensor_count(t.v));
-    assert_int_equal(vision_pass_new(&pass, t.v, 1, true, NULL, NULL), TACIT_OK);
+    assert_int_equal(vision_pass_new(&pass, t.v, 1, PASS_TRAIN, NULL, NULL), TACIT_OK);
     vision_forward(pass, NULL, (const float *const *)&planes, 1, rows);
     assert_true(relative_error(rows, expected, (size_t)s->rows * s->out_width) < 2e-6);
     vision_backward(pass, d_rows, grads);
@@ -298,7 +375,7 @@ static void check_differences(const reference_spec *spec)
     float *rows = malloc(sizeof *rows * s->rows * s->out_width);
     double **tensors = doubles_of(t.v);
     vision_pass *pass;
-    assert_int_equal(vision_pass_new(&pass, t.v, 1, true, NULL, NULL), TACIT_OK);
+    assert_int_equal(vision_pass_new(&pass, t.v, 1, PASS_TRAIN, NULL, NULL), TACIT_OK);
     vision_forward(pass, NULL, (const float *const *)&planes, 1, rows);
     vision_backward(pass, d_rows, grads);
     for (size_t i = 0; i < vision_tensor_count(t.v); i++) {
@@ -346,7 +423,7 @@ static void run_pass(const tower *t, size_t n, size_t max_images, tacit_pool *po
     float *pixels[4], *d_rows = fixed_d_rows(s, n);
     for (size_t i = 0; i < n; i++)
         pixels[i] = picture(s, 10 + (uint32_t)i);
-    assert_int_equal(vision_pass_new(&pass, t->v, max_images, true, pool, NULL), TACIT_OK);
+    assert_int_equal(vision_pass_new(&pass, t->v, max_images, PASS_TRAIN, pool, NULL), TACIT_OK);
     vision_forward(pass, weights, (const float *const *)pixels, n, rows);
     vision_backward(pass, d_rows, grads);
     vision_pass_free(pass);
@@ -475,10 +552,10 @@ static void test_memory_is_judged_first(void **state)
     tower t = make_tower(&spec);
     tacit_error err = {0};
     vision_pass *pass;
-    assert_int_equal(vision_pass_new(&pass, t.v, 65536, true, NULL, &err), TACIT_NO_MEMORY);
+    assert_int_equal(vision_pass_new(&pass, t.v, 65536, PASS_TRAIN, NULL, &err), TACIT_NO_MEMORY);
     assert_null(pass);
     assert_non_null(strstr(err.message, "GiB are available"));
-    assert_int_equal(vision_pass_new(&pass, t.v, 1, true, NULL, &err), TACIT_OK);
+    assert_int_equal(vision_pass_new(&pass, t.v, 1, PASS_TRAIN, NULL, &err), TACIT_OK);
     vision_pass_free(pass);
     free_tower(&t);
 }
@@ -706,6 +783,8 @@ int main(void)
         cmocka_unit_test(test_rows_of_many_patches),
         cmocka_unit_test(test_rows_of_quantized_towers),
         cmocka_unit_test(test_rows_of_a_large_tower),
+        cmocka_unit_test(test_fast_rows),
+        cmocka_unit_test(test_fast_stand_ins),
         cmocka_unit_test(test_rows_and_gradients_agree_with_torch),
         cmocka_unit_test(test_gradients_agree_with_differences),
         cmocka_unit_test(test_bitwise_the_same),

@@ -193,7 +193,9 @@ static void *run(const scene *s, const float *const *weights, float *const *rows
 {
     void *pass;
     const tacit_media *media[] = {&s->media[0], &s->media[1]};
-    assert_int_equal(encoder_image.pass_new(&pass, s->vision, MEDIA, train, NULL, NULL), TACIT_OK);
+    assert_int_equal(encoder_image.pass_new(&pass, s->vision, MEDIA,
+                                            train ? PASS_TRAIN : PASS_EXACT, NULL, NULL),
+                     TACIT_OK);
     encoder_image.forward(pass, weights, media, MEDIA, rows);
     return pass;
 }

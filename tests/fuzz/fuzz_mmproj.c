@@ -27,7 +27,7 @@ static void run(tacit_vision *v, uint32_t width, uint32_t height)
     float *rows = calloc(a.total, s->out_width * sizeof *rows);
     FUZZ_CHECK(media.values && rows);
     FUZZ_CHECK(encoder_image.check(v, &media, &err) == TACIT_OK);
-    FUZZ_CHECK(encoder_image.pass_new(&pass, v, 1, false, NULL, &err) == TACIT_OK);
+    FUZZ_CHECK(encoder_image.pass_new(&pass, v, 1, PASS_EXACT, NULL, &err) == TACIT_OK);
     encoder_image.forward(pass, NULL, &one, 1, &rows);
     encoder_image.pass_free(pass);
     free(media.values);

@@ -13,7 +13,6 @@ const tacit_kernels kernels_avx2 = {
     .name = "avx2",
     .fast = &fast_kernels_avx2,
     .multiply = multiply,
-    .panel = 2 * W,
 #include "engine/kernels_rows.h"
 };
 #endif

@@ -21,7 +21,6 @@ const tacit_kernels kernels_avx512 = {
     .name = "avx512",
     .fast = &fast_kernels_avx512,
     .multiply = multiply_512,
-    .panel = 2 * W,
 #include "engine/kernels_rows.h"
 };
 #endif

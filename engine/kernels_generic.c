@@ -20,6 +20,5 @@ const tacit_kernels kernels_generic = {
     .name = "generic",
     .fast = &fast_kernels_generic,
     .multiply = multiply,
-    .panel = 2 * W,
 #include "engine/kernels_rows.h"
 };

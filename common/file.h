@@ -56,8 +56,8 @@ typedef struct tacit_file_map {
 tacit_status tacit_file_map_open(tacit_file_map *map, const char *path,
                                  tacit_error *err) TACIT_MUST_CHECK;
 void tacit_file_map_close(tacit_file_map *map);
-/* Takes the pages that lie wholly in [data, data + size) out of this process's memory; they are read
- * again when they are touched. */
+/* Takes the pages that lie wholly in [data, data + size) out of this process's memory; they are
+ * read again when they are touched. */
 void tacit_file_map_forget(const tacit_file_map *map, const void *data, size_t size);
 
 /* All `size` bytes of an open file, at its position or at `offset`, whatever interrupts. False with

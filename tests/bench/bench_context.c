@@ -1,18 +1,21 @@
 /* How far keys and values in F16 and INT8, and integer products, move the next token's distribution
- * along a long text: the mean Kullback-Leibler divergence (nats) from fp32 throughout, by thousands
- * of positions, and the share of positions with the same most likely token.
+ * with a long text before it: the mean Kullback-Leibler divergence (nats) from fp32 throughout, and
+ * the share of positions with the same most likely token. The same words are asked for each time,
+ * the last TARGETS of the text's ROWS, behind more and more of the text before them: so what
+ * differs between lines is the length of the context and not what is said.
  *
  * usage: bench_context MODEL.gguf TEXT ROWS [THREADS] */
 #include "engine/context.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define STEP 32  /* rows of one feed */
-#define BIN 1024 /* positions of one line */
-#define WAYS 5   /* below */
+#define STEP 32 /* rows of one feed */
+#define TARGETS 256
+#define WAYS 5 /* below */
 
 typedef struct way {
     const char *name;
@@ -38,8 +41,8 @@ typedef struct bench {
     tacit_context *reference, *other[WAYS];
     size_t vocab;
     float *expected; /* [STEP, vocab] */
-    score bin[WAYS]; /* since the last line */
-    size_t at;       /* which way is compared */
+    score sum[WAYS];
+    size_t at; /* which way is compared */
 } bench;
 
 static tacit_status keep(void *ctx, size_t row, const float *logits)
@@ -69,31 +72,34 @@ static tacit_status compare(void *ctx, size_t row, const float *logits)
     double sum = 0;
     for (size_t i = 0; i < b->vocab; i++)
         sum += exp(p[i] - log_p) * ((p[i] - log_p) - (logits[i] - log_q));
-    score *s = &b->bin[b->at];
+    score *s = &b->sum[b->at];
     s->divergence += sum;
     s->same += best == other;
     s->count++;
     return TACIT_OK;
 }
 
-static void print_bin(bench *b, size_t position)
+static void print_sums(bench *b, size_t before)
 {
     for (size_t i = 0; i < WAYS; i++) {
-        score *s = &b->bin[i];
-        if (s->count > 0)
-            printf("%-15s positions to %5zu: KL %.3e, same token %.2f %%\n", ways[i].name, position,
-                   s->divergence / (double)s->count, 100.0 * (double)s->same / (double)s->count);
+        score *s = &b->sum[i];
+        printf("%-15s behind %5zu tokens: KL %.3e, same token %.2f %%\n", ways[i].name, before,
+               s->divergence / (double)s->count, 100.0 * (double)s->same / (double)s->count);
         *s = (score){0};
     }
     fflush(stdout);
 }
 
-static tacit_status step(bench *b, const tacit_row *row, size_t n, tacit_error *err)
+/* Rows of the text before the targets are fed alone, targets are compared. */
+static tacit_status step(bench *b, const tacit_row *row, size_t n, bool target, tacit_error *err)
 {
-    tacit_status status = tacit_context_feed_all(b->reference, row, n, NULL, 0, keep, b, err);
+    tacit_status status = target
+                              ? tacit_context_feed_all(b->reference, row, n, NULL, 0, keep, b, err)
+                              : tacit_context_feed(b->reference, row, n, NULL, 0, err);
     for (size_t i = 0; i < WAYS && status == TACIT_OK; i++) {
         b->at = i;
-        status = tacit_context_feed_all(b->other[i], row, n, NULL, 0, compare, b, err);
+        status = target ? tacit_context_feed_all(b->other[i], row, n, NULL, 0, compare, b, err)
+                        : tacit_context_feed(b->other[i], row, n, NULL, 0, err);
     }
     return status;
 }
@@ -110,21 +116,34 @@ static tacit_status open_contexts(bench *b, size_t rows, tacit_error *err)
     }
     b->vocab = tacit_model_vocab(b->model);
     b->expected = malloc(STEP * b->vocab * sizeof *b->expected);
+    return b->expected ? status : tacit_fail(err, TACIT_NO_MEMORY, "no memory for logits");
+}
+
+/* The targets behind `before` tokens. */
+static tacit_status run(bench *b, const int32_t *token, size_t before, tacit_error *err)
+{
+    tacit_status status = TACIT_OK;
+    size_t rows = before + TARGETS;
+    tacit_context_truncate(b->reference, 0);
+    for (size_t i = 0; i < WAYS; i++)
+        tacit_context_truncate(b->other[i], 0);
+    for (size_t at = 0; at < rows && status == TACIT_OK; at += STEP) {
+        tacit_row row[STEP] = {0};
+        for (size_t i = 0; i < STEP; i++)
+            row[i] = (tacit_row){.token = token[at + i], .position = (uint32_t)(at + i)};
+        status = step(b, row, STEP, at >= before, err);
+    }
+    if (status == TACIT_OK)
+        print_sums(b, before);
     return status;
 }
 
-static tacit_status run(bench *b, const tacit_tokens *tokens, size_t rows, tacit_error *err)
+/* Behind 256, 768, 1792, ... tokens, so that contexts end at powers of two. */
+static tacit_status run_all(bench *b, const tacit_tokens *tokens, size_t rows, tacit_error *err)
 {
     tacit_status status = open_contexts(b, rows, err);
-    for (size_t at = 0; at < rows && status == TACIT_OK; at += STEP) {
-        tacit_row row[STEP] = {0};
-        size_t n = rows - at < STEP ? rows - at : STEP;
-        for (size_t i = 0; i < n; i++)
-            row[i] = (tacit_row){.token = tokens->id[at + i], .position = (uint32_t)(at + i)};
-        status = step(b, row, n, err);
-        if ((at + n) % BIN == 0 || at + n == rows)
-            print_bin(b, at + n);
-    }
+    for (size_t all = 2 * TARGETS; all <= rows && status == TACIT_OK; all *= 2)
+        status = run(b, tokens->id + rows - all, all - TARGETS, err);
     return status;
 }
 
@@ -154,9 +173,12 @@ int main(int argc, char **argv)
     TACIT_TRY(tacit_model_load(&b.model, argv[1], NULL, 0, NULL, &err), done);
     TACIT_TRY(tacit_pool_new(&b.pool, threads, &err), done);
     TACIT_TRY(read_tokens(&b, argv[2], &tokens, &err), done);
-    if (tokens.count < rows)
-        fprintf(stderr, "%s has %zu tokens: expected %zu\n", argv[2], tokens.count, rows);
-    TACIT_TRY(run(&b, &tokens, tokens.count < rows ? tokens.count : rows, &err), done);
+    if (tokens.count < rows) {
+        status = tacit_fail(&err, TACIT_BAD_INPUT, "%s has %zu tokens: expected %zu", argv[2],
+                            tokens.count, rows);
+        goto done;
+    }
+    TACIT_TRY(run_all(&b, &tokens, rows, &err), done);
 done:
     if (status != TACIT_OK)
         fprintf(stderr, "%s\n", err.message);

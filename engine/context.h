@@ -25,8 +25,9 @@ typedef struct tacit_context_spec {
     size_t chunk;    /* rows computed together; 0: 128 */
 } tacit_context_spec;
 
-/* What a context takes, in bytes: the weights' files (which it reads through and through), keys and
- * values of all its rows, and its working memory. Saturates. `spec` and `pool` may be NULL. */
+/* What a context takes, in bytes: the weights (the file's, which it reads through and through, or
+ * in fast precision the panels that they are packed into), keys and values of all its rows, and its
+ * working memory. Saturates. `spec` and `pool` may be NULL. */
 typedef struct tacit_context_plan {
     uint64_t weights, keys_values, working, total;
 } tacit_context_plan;

@@ -86,6 +86,12 @@ static tacit_status check_row(const train_worker *w, const tacit_input *in, size
         return tacit_fail(err, TACIT_BAD_INPUT,
                           "row %zu: position %" PRIu32 " after %" PRIu32 "; expected ascending", i,
                           row->position, in->row[i - 1].position);
+    /* As inference has it (context.c): rotations beyond it were never learned. */
+    if (row->position >= w->setup->model->text.context_length)
+        return tacit_fail(err, TACIT_BAD_INPUT,
+                          "row %zu: position %" PRIu32 " is beyond the model's context of %zu; "
+                          "shorten the example",
+                          i, row->position, w->setup->model->text.context_length);
     if (row->trained && (!token || i == 0))
         return tacit_fail(err, TACIT_BAD_INPUT,
                           "row %zu is marked as trained; expected a token that follows another row",

@@ -452,8 +452,8 @@ static void impossible_examples_are_refused(void **state)
     gguf_file *golden = fixture_file("gradients", "tied");
     tacit_trainable_spec spec = fixture_spec(TACIT_TRAIN_LORA_FFA);
     tacit_trainer *t = fixture_trainer(m, &spec, 13, NULL);
-    for (int fault = 0; fault < 9; fault++) {
-        tacit_input in = fixture_example(golden, fault == 8 ? 1 : 0);
+    for (int fault = 0; fault < 10; fault++) {
+        tacit_input in = fixture_example(golden, fault == 9 ? 1 : 0);
         const tacit_input *example = &in;
         tacit_unit unit = {&example, 1};
         tacit_error err = {0};
@@ -483,6 +483,9 @@ static void impossible_examples_are_refused(void **state)
         case 7:
             in.media->rows = NULL;
             break;
+        case 8:
+            in.row[in.count - 1].position = (uint32_t)m->text.context_length;
+            break;
         default: /* 21 rows, planned for 13 */
             break;
         }
@@ -496,6 +499,7 @@ static void impossible_examples_are_refused(void **state)
     tacit_input in = fixture_example(golden, 0);
     const tacit_input *example = &in;
     tacit_unit unit = {&example, 1};
+    in.row[in.count - 1].position = (uint32_t)m->text.context_length - 1; /* the last there is */
     assert_int_equal(tacit_trainer_check(t, &in, NULL), TACIT_OK);
     assert_int_equal(tacit_trainer_grads(t, &unit, 1, refuse, NULL, NULL), TACIT_REFUSED);
     fixture_example_free(&in);

@@ -89,7 +89,7 @@ static const struct rule {
     {"gpt-4o", {PATTERN_CASED("(?i:'s|'t|'re|'ve|'m|'ll|'d)?", "{1,3}")}, .nfc = false},
     {"qwen2", {PATTERN_LLAMA3("")}, .nfc = true},
     {"deepseek-r1-qwen", {PATTERN_LLAMA3("")}, .nfc = true},
-    {"qwen35", {PATTERN_QWEN35}, .nfc = true},
+    {"qwen35", {PATTERN_QWEN35}, .nfc = false},
     {"megrez", {PATTERN_LLAMA3("")}, .nfc = false},
     {"starcoder", {"\\p{N}", PATTERN_GPT2}, .nfc = false},
     {"refact", {"\\p{N}", PATTERN_GPT2}, .nfc = false},

@@ -76,15 +76,10 @@ static void pieces_are_the_models_own(void **state)
         if (strcmp(name, "texts") == 0)
             continue;
         names++;
-        size_t compared = 0;
         pretokenizer *p = open_by_name(name);
         assert_int_equal(json_array_size(expected), json_array_size(texts));
         for (size_t i = 0; i < json_array_size(texts); i++)
-            if (json_is_array(json_array_get(expected, i))) {
-                check_text(p, name, json_array_get(texts, i), i, json_array_get(expected, i));
-                compared++;
-            }
-        assert_true(compared > 60);
+            check_text(p, name, json_array_get(texts, i), i, json_array_get(expected, i));
         pretokenizer_free(p);
     }
     assert_int_equal(names, 6);

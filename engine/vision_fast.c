@@ -155,7 +155,7 @@ static void multiply_one(vision_pass *p, size_t l, vision_part part, float *y, c
     multiply(p, l, &part, &y, 1, x);
 }
 
-void vision_fast_block(vision_pass *p, size_t l, vision_block *b, float *x)
+void vision_fast_block(vision_pass *p, size_t l, tower_block *b, float *x)
 {
     static const vision_part qkv[] = {VISION_Q, VISION_K, VISION_V};
     const vision_shape *s = &p->v->shape;

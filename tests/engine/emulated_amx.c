@@ -3,7 +3,9 @@
  * product's own (fast_amx.c on emulated tiles), those of few rows plain twins, the rest AVX2's. */
 #include "engine/kernels.h"
 #include "engine/types.h"
+#include "tile_emulation.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -82,14 +84,25 @@ DEFINE(FAST_5)
 DEFINE(FAST_5M)
 DEFINE(FAST_6)
 
+/* A thread that has multiplied holds no tiles. */
+static void multiply_on_tiles(float *y, size_t y_stride, size_t cols, const uint8_t *panel,
+                              fast_form form, const uint16_t *a, size_t rows, size_t blocks,
+                              void *room)
+{
+    fast_tiles_amx.multiply(y, y_stride, cols, panel, form, a, rows, blocks, room);
+    if (!emulated_is_released())
+        abort();
+}
+
 static tacit_kernels emulated;
+static fast_tiles emulated_tiles;
 static fast_kernels emulated_fast = {
     .width = WIDTH,
     .flips = true,
     .sums_bytes = true,
     .multiply = {multiply_FAST_8, multiply_FAST_4, multiply_FAST_4M, multiply_FAST_5,
                  multiply_FAST_5M, multiply_FAST_6},
-    .tiles = &fast_tiles_amx,
+    .tiles = &emulated_tiles,
 };
 
 /* The emulation is compiled for AVX2; without it the test is skipped. */
@@ -102,6 +115,8 @@ __attribute__((constructor)) static void make(void)
     emulated.name = "amx";
     emulated.fast = &emulated_fast;
     emulated_fast.quantize = base->fast->quantize;
+    emulated_tiles = fast_tiles_amx;
+    emulated_tiles.multiply = multiply_on_tiles;
 }
 
 const tacit_kernels *__wrap_kernels(void)

@@ -102,16 +102,31 @@ static float bf16_at(const uint8_t *row, size_t i)
     return without_denormals(f);
 }
 
-static void dot_row(float *sum, const uint8_t *a, unsigned b, size_t pairs, size_t cols)
+/* Even and odd values apart, a column beside the other. */
+typedef struct operand {
+    float value[ROWS][2][ROW_BYTES / 4];
+} operand;
+
+static void read_operand(operand *o, unsigned b)
 {
-    float part[ROW_BYTES / 4][2] = {{0}};
-    for (size_t k = 0; k < pairs; k++)
-        for (size_t n = 0; n < cols; n++)
+    for (size_t k = 0; k < ROWS; k++)
+        for (size_t n = 0; n < ROW_BYTES / 4; n++)
             for (size_t i = 0; i < 2; i++)
-                part[n][i] = without_denormals(
-                    fmaf(bf16_at(a, 2 * k + i), bf16_at(state.data[b][k], 2 * n + i), part[n][i]));
-    for (size_t n = 0; n < cols; n++) {
-        float both = without_denormals(part[n][0] + part[n][1]);
+                o->value[k][i][n] = bf16_at(state.data[b][k], 2 * n + i);
+}
+
+/* What lies beyond the configured rows and columns is zero and is not stored. */
+static void dot_row(float *sum, const uint8_t *a, const operand *b)
+{
+    float part[2][ROW_BYTES / 4] = {{0}};
+    for (size_t k = 0; k < ROWS; k++)
+        for (size_t i = 0; i < 2; i++) {
+            float factor = bf16_at(a, 2 * k + i);
+            for (size_t n = 0; n < ROW_BYTES / 4; n++)
+                part[i][n] = without_denormals(fmaf(factor, b->value[k][i][n], part[i][n]));
+        }
+    for (size_t n = 0; n < ROW_BYTES / 4; n++) {
+        float both = without_denormals(part[0][n] + part[1][n]);
         sum[n] = without_denormals(without_denormals(sum[n]) + both);
     }
 }
@@ -125,10 +140,12 @@ void emulated_dot_bf16(unsigned sum, unsigned a, unsigned b)
     require(state.rows[sum] == state.rows[a], "rows of the sum and of a differ");
     require(state.row_bytes[sum] == state.row_bytes[b], "columns of the sum and of b differ");
     require(state.row_bytes[a] == 4 * state.rows[b], "columns of a and rows of b differ");
+    operand o;
+    read_operand(&o, b);
     for (size_t m = 0; m < state.rows[sum]; m++) {
         float row[ROW_BYTES / 4];
         memcpy(row, state.data[sum][m], sizeof row);
-        dot_row(row, state.data[a][m], b, state.rows[b], state.row_bytes[sum] / 4);
-        memcpy(state.data[sum][m], row, sizeof row);
+        dot_row(row, state.data[a][m], &o);
+        memcpy(state.data[sum][m], row, state.row_bytes[sum]);
     }
 }

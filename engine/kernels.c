@@ -43,6 +43,8 @@ static bool runs_avx512(void)
 }
 
 #define STATE_AMX 0x60000ull /* configuration and data of the tiles */
+#define HAS_AMX_BF16 (1u << 22)
+#define HAS_AMX_TILE (1u << 24)
 #define TILE_LEAF 0x1d
 #define ASK_FOR_STATE 0x1023 /* ARCH_REQ_XCOMP_PERM of Linux */
 #define TILE_DATA 18
@@ -51,7 +53,7 @@ static bool runs_avx512(void)
 static bool has_tiles(void)
 {
     unsigned a, b, c, d;
-    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & bit_AMX_TILE) || !(d & bit_AMX_BF16))
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & HAS_AMX_TILE) || !(d & HAS_AMX_BF16))
         return false;
     return __get_cpuid_count(TILE_LEAF, 1, &a, &b, &c, &d) && b >> 16 >= 8 && (b & 0xffff) == 64 &&
            (c & 0xffff) == 16;

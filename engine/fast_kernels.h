@@ -116,7 +116,7 @@ extern const fast_kernels fast_kernels_avx512;
 extern const fast_kernels fast_kernels_amx;
 extern const fast_tiles fast_tiles_amx;
 #elif defined(__aarch64__)
-extern const fast_kernels fast_kernels_neon;
+extern const fast_kernels fast_kernels_neon, fast_kernels_i8mm;
 #endif
 
 #endif

@@ -3,7 +3,9 @@
  * A context belongs to one thread of control, which drives the pool; the model is shared. Rows are
  * computed in chunks. A row sees the rows before it and itself; positions strictly ascend. In
  * `exact` precision (fp32 on dequantized weights) a row's logits do not depend on the number of
- * threads; `fast` multiplies quantized weights by activations quantized to blocks of 8 bits. */
+ * threads; `fast` multiplies quantized weights by activations quantized to blocks of 8 bits. Where
+ * the kernels have tiles, a fast row's bits also depend on whether its chunk has enough rows for
+ * them (fast.h): the last rows of a prompt, and generated ones, may have too few. */
 #ifndef TACIT_ENGINE_CONTEXT_H
 #define TACIT_ENGINE_CONTEXT_H
 

@@ -57,7 +57,8 @@ size_t text_forward_bytes(const tacit_text_model *m, tacit_pool *pool, tacit_pre
                           size_t max_rows, size_t max_rank)
 {
     text_forward f = {.m = m, .pool = pool, .max_rows = max_rows};
-    size_t fast = precision == TACIT_FAST ? fast_input_bytes(max_rows, widest(m)) : 0;
+    size_t values = fast_input_values(max_rows, widest(m)), threads = tacit_pool_threads(pool);
+    size_t fast = precision == TACIT_FAST ? fast_input_bytes(values, threads) : 0;
     return place(&f, max_rank) * sizeof(float) + fast;
 }
 
@@ -67,8 +68,9 @@ tacit_status text_forward_init(text_forward *f, const tacit_text_model *m, tacit
 {
     *f = (text_forward){.m = m, .pool = pool, .packed = packed, .max_rows = max_rows};
     size_t floats = place(f, max_rank);
+    size_t values = fast_input_values(max_rows, widest(m)), threads = tacit_pool_threads(pool);
     f->memory = malloc(floats * sizeof *f->memory);
-    if (!f->memory || (packed && !fast_input_init(&f->fast, max_rows, widest(m)))) {
+    if (!f->memory || (packed && !fast_input_init(&f->fast, values, threads))) {
         text_forward_fini(f);
         return tacit_fail(err, TACIT_NO_MEMORY, "no memory to compute %zu rows at a time",
                           max_rows);
@@ -179,7 +181,7 @@ static void apply(text_forward *f, size_t layer, const text_linear *which, size_
     }
     if (!f->packed)
         return;
-    fast_input_set(f->pool, &f->fast, x, rows, linear[which[0]].n_in, refined);
+    fast_input_set(f->pool, &f->fast, product[0].w, x, rows, linear[which[0]].n_in, refined);
     fast_forward(f->pool, product, count, &f->fast, x, f->scratch);
 }
 
@@ -237,6 +239,6 @@ void text_forward_logits(text_forward *f, float *logits, const float *x, size_t 
     }
     fast_product product = {.l = &f->m->output, .w = &f->packed->output, .y = logits};
     product.refined = true;
-    fast_input_set(f->pool, &f->fast, f->h, rows, f->m->embedding, true);
+    fast_input_set(f->pool, &f->fast, product.w, f->h, rows, f->m->embedding, true);
     fast_forward(f->pool, &product, 1, &f->fast, f->h, f->scratch);
 }

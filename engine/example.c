@@ -154,7 +154,6 @@ static tacit_status lay_out_media(example_builder *b, const model_encoder *e, co
     media_request request = {.name = path,
                              .tokenizer = b->model->tokenizer,
                              .form = b->options.form,
-                             .tiles = b->options.tiles,
                              .several = count_media(b, e->kind->content) > 1};
     uint8_t *data = NULL;
     size_t size = 0;

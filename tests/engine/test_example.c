@@ -191,10 +191,10 @@ static tacit_record picture_record(const char *name)
 #define AROUND "<fake_token_around_image>"
 #define NINE "........."
 
-static void expect_picture(const tiny_model *t, const char *name, media_form form, bool tiles,
+static void expect_picture(const tiny_model *t, const char *name, media_form form,
                            const char *block, size_t n_media)
 {
-    const tacit_example_options how = {.form = form, .tiles = tiles, .source = &golden_source};
+    const tacit_example_options how = {.form = form, .source = &golden_source};
     tacit_record r = picture_record(name);
     tacit_input in;
     tacit_error err = {0};
@@ -220,12 +220,28 @@ static void test_forms_of_pictures(void **state)
     const tiny_model *t = *state;
     /* jpeg_full is 24 x 18 and becomes 24 x 24; preproc_image_size is 24: one tile, equal to the
      * overview. */
-    expect_picture(t, "jpeg_full", MEDIA_FORM_HF, false, AROUND "<global-img>" NINE AROUND, 1);
-    expect_picture(t, "jpeg_full", MEDIA_FORM_HF, true, AROUND "<global-img>" NINE AROUND, 1);
-    expect_picture(t, "jpeg_full", MEDIA_FORM_MTMD, false,
+    expect_picture(t, "jpeg_full", MEDIA_FORM_HF, AROUND "<global-img>" NINE AROUND, 1);
+    expect_picture(t, "jpeg_full", MEDIA_FORM_HF_FRAME, AROUND "<global-img>" NINE AROUND, 1);
+    expect_picture(t, "jpeg_full", MEDIA_FORM_MTMD,
                    AROUND "<row_1_col_1>" NINE "\n\n" AROUND "<global-img>" NINE AROUND, 1);
-    expect_picture(t, "png_grey", MEDIA_FORM_MTMD_IK, false,
+    expect_picture(t, "png_grey", MEDIA_FORM_MTMD_IK,
                    AROUND AROUND "<row_1_col_1>" NINE "\n" AROUND "<global-img>" NINE AROUND, 1);
+}
+
+/* What nobody chose is what the models' processor does: a picture in tiles. jpeg_full becomes 48 x
+ * 48, two tiles a side. */
+static void test_tiles(void **state)
+{
+    (void)state;
+    tiny_model t = tiny_load_with(true, 48);
+    const media_form usual = (tacit_example_options){0}.form;
+#define TILE(row, col) AROUND "<row_" #row "_col_" #col ">" NINE
+    expect_picture(&t, "jpeg_full", usual,
+                   TILE(1, 1) TILE(1, 2) "\n" TILE(2, 1) TILE(2, 2) "\n\n" AROUND
+                                                                    "<global-img>" NINE AROUND,
+                   5);
+    expect_picture(&t, "jpeg_full", MEDIA_FORM_HF_FRAME, AROUND "<global-img>" NINE AROUND, 1);
+    tiny_free(&t);
 }
 
 /* Planes are those of the frame: a picture of the tower's own size is only normalised. */
@@ -328,6 +344,7 @@ int main(void)
         cmocka_unit_test(test_one_bos),
         cmocka_unit_test(test_no_bos_to_print),
         cmocka_unit_test(test_forms_of_pictures),
+        cmocka_unit_test(test_tiles),
         cmocka_unit_test(test_pixels),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_picture_without_a_tower),

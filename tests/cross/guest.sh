@@ -6,32 +6,32 @@
 # usage: guest.sh [-v] MODEL BUILD LINE...
 #
 #   MODEL   a processor of `bochs --help cpu`, such as corei7_icelake_u
-#   BUILD   a build of this tree (or of another worktree of it): words of the lines that are programs
-#           in BUILD/bin are put into the guest with their libraries, and tests/nano and tests/golden
+#   BUILD   a build of this tree, or of another worktree of it. Words of the lines that are programs
+#           in BUILD/bin go into the guest with their libraries; so do tests/nano and tests/golden
 #   LINE    a shell command, such as 'TACIT_CPU=avx512 test_kernels'; it fails by its exit status
 #   -v      what the lines print is shown, not only the end of what failed
 #
-# Prints "passed (virtual seconds): LINE" or "FAILED ...", for a guest that did not end by itself one
-# "FAILED" and the end of its console; exits 1 if anything failed. Environment: BOCHS, another Bochs
-# than the installed one (its installation's folder, say /opt/bochs); GUEST_SECONDS, when to give up.
+# Prints "passed (seconds of the guest's clock): LINE" or "FAILED ..."; of a guest that did not end
+# by itself one "FAILED" and the end of the emulator's log. Exits 1 if anything failed. Environment:
+#   BOCHS           a folder that another Bochs than Debian's is installed in
+#   GUEST_SECONDS   when to give up (default 1800)
 set -euo pipefail
 verbose=
 [ "${1:-}" != -v ] || { verbose=yes && shift; }
-[ $# -ge 3 ] || { sed -n '6,17s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2 && exit 2; }
+[ $# -ge 3 ] || { sed -n '6,18s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2 && exit 2; }
 model=$1 build=$(cd "$2" && pwd)
 shift 2
 root=$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' "$build/CMakeCache.txt")
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 seconds=${GUEST_SECONDS:-1800}
-millions=50 # of instructions that are one second of the guest's clock: about what is emulated in one
+millions=50 # of instructions in a second of the guest's clock: a slow machine's
 work=$(mktemp -d)
-[ -n "${KEEP:-}" ] || trap 'rm -rf "$work"' EXIT
+trap 'rm -rf "$work"' EXIT
 
-# What the kernel is to leave alone (numbers of its cpufeatures.h). FSRM: where the emulator's firmware has
-# not switched fast strings on, as a PC's does, the memmove of Linux 6.1 overwrites all memory. Debian's
-# Bochs 2.7 gives sizes that do not fit for XSAVEC, XSAVES and protection keys, and the kernel would
-# then go without AVX. It also has its debugger built in, which waits for a command, and no display
-# that needs no terminal.
+# What the kernel is to do without (numbers of its cpufeatures.h). FSRM: where no firmware has
+# switched fast strings on, the memmove of Linux 6.1 overwrites all memory. Debian's Bochs 2.7 gives
+# sizes for XSAVEC, XSAVES and protection keys that do not fit, and the kernel would go without AVX.
+# It also has a debugger built in, which waits for a command, and no display without a terminal.
 absent=580
 emulator=bochs share=/usr/share/bochs display=term options=(-rc "$work/commands")
 if [ -z "${BOCHS:-}" ]; then
@@ -53,9 +53,9 @@ kernel() {
     name=$(apt-cache depends linux-image-cloud-amd64 |
         sed -n 's/.*Depends: \(linux-image-[0-9].*\)/\1/p' | head -1)
     rm -rf "$folder" && mkdir -p "$folder"
-    (cd "$folder" && apt-get download -qq "$name" 2>/dev/null && dpkg-deb -x ./*.deb . && rm ./*.deb)
+    (cd "$folder" && apt-get download -qq "$name" 2>/dev/null && dpkg-deb -x ./*.deb .)
     cp "$folder"/boot/vmlinuz-* "$folder/vmlinuz"
-    rm -rf "${folder:?}"/{boot,lib,usr}
+    rm -rf "${folder:?}"/{boot,lib,usr} "$folder"/*.deb
 }
 
 # put FILE...: into the guest at the same path, links followed.
@@ -111,6 +111,13 @@ INIT
     (cd "$work/guest" && find . | cpio -o -H newc --quiet -R 0:0) | gzip -1 >"$work/iso/initrd"
 }
 
+# The clock is the emulator's count of instructions; nothing is probed or waited for that is known.
+parameters() {
+    echo console=ttyS0,115200 quiet loglevel=0 panic=-1 reboot=t clearcpuid=$absent \
+        tsc_early_khz=$((millions * 1000)) tsc=reliable nowatchdog random.trust_cpu=on \
+        nokaslr mitigations=off lsm=lockdown audit=0 cryptomgr.notests
+}
+
 disc() {
     mkdir -p "$work/iso"
     cp "$here/build/cross/kernel/vmlinuz" /usr/lib/ISOLINUX/isolinux.bin \
@@ -122,7 +129,7 @@ PROMPT 0
 LABEL tacit
   KERNEL /vmlinuz
   INITRD /initrd
-  APPEND console=ttyS0,115200 quiet tsc_early_khz=$((millions * 1000)) clearcpuid=$absent nokaslr lsm=lockdown mitigations=off nowatchdog tsc=reliable random.trust_cpu=on cryptomgr.notests audit=0 panic=-1 reboot=t
+  APPEND $(parameters)
 CFG
     xorriso -as mkisofs -quiet -o "$work/guest.iso" -b isolinux.bin -c boot.cat -no-emul-boot \
         -boot-load-size 4 -boot-info-table "$work/iso" 2>"$work/xorriso.log"
@@ -135,12 +142,11 @@ display_library: $display
 cpu: model=$model, count=1, ips=$((millions * 1000000)), reset_on_triple_fault=0
 memory: guest=1024, host=1024
 romimage: file=$share/BIOS-bochs-latest
-vgaromimage: file=$(ls "$share"/VGABIOS-lgpl-latest "$share"/VGABIOS-lgpl-latest.bin 2>/dev/null | head -1)
+vgaromimage: file=$(find "$share" -name VGABIOS-lgpl-latest -o -name VGABIOS-lgpl-latest.bin)
 boot: cdrom
 ata0-master: type=cdrom, path=$work/guest.iso, status=inserted
 com1: enabled=1, mode=file, dev=$work/console
 clock: sync=none
-${GUEST_RC:-}
 log: $work/bochs.log
 panic: action=fatal
 error: action=report
@@ -154,8 +160,8 @@ machine >"$work/bochsrc"
 : >"$work/console"
 echo c >"$work/commands"
 status=0
-TERM=xterm timeout "$seconds" script -qec "$emulator -q -f $work/bochsrc ${options[*]:-}" /dev/null \
-    </dev/null >"$work/display" 2>&1 || status=$?
+command="$emulator -q -f $work/bochsrc ${options[*]:-}"
+TERM=xterm timeout "$seconds" script -qec "$command" /dev/null </dev/null >"$work/display" 2>&1 || status=$?
 tr -d '\r' <"$work/console" | grep -v '^the guest is done$' || true
 if ! grep -q '^the guest is done' "$work/console"; then
     echo "FAILED: the guest ended early (status $status; 124: more than $seconds s)"

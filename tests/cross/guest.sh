@@ -41,8 +41,8 @@ else
 fi
 "$emulator" --help cpu 2>&1 | grep -x "$model" >/dev/null || {
     echo "guest.sh: $emulator has no processor '$model' (it lists: $emulator --help cpu)." >&2
-    echo "AMX needs Bochs 3 configured with --enable-evex --enable-amx --with-nogui: name its" \
-        "installation's folder in BOCHS" >&2
+    echo "AMX needs a Bochs 3 configured with --enable-evex --enable-amx --with-nogui, and mended as" \
+        "tests/README.md says: name the folder that it is installed in in BOCHS" >&2
     exit 2
 }
 
@@ -53,7 +53,10 @@ kernel() {
     name=$(apt-cache depends linux-image-cloud-amd64 |
         sed -n 's/.*Depends: \(linux-image-[0-9].*\)/\1/p' | head -1)
     rm -rf "$folder" && mkdir -p "$folder"
-    (cd "$folder" && apt-get download -qq "$name" 2>/dev/null && dpkg-deb -x ./*.deb .)
+    (cd "$folder" && apt-get download -qq "$name" 2>/dev/null && dpkg-deb -x ./*.deb .) || {
+        echo "guest.sh: no kernel '$name' to be had: is apt's list fresh (apt-get update)?" >&2
+        exit 2
+    }
     cp "$folder"/boot/vmlinuz-* "$folder/vmlinuz"
     rm -rf "${folder:?}"/{boot,lib,usr} "$folder"/*.deb
 }

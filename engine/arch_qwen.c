@@ -6,6 +6,7 @@
 const text_arch arch_qwen2 = {
     .name = "qwen2",
     .rope = OPS_ROPE_HALVES,
+    .activation = &ops_swiglu,
     .bias = {[TEXT_Q] = TEXT_REQUIRED, [TEXT_K] = TEXT_REQUIRED, [TEXT_V] = TEXT_REQUIRED},
     .norm = {[TEXT_ATTN_NORM] = TEXT_REQUIRED, [TEXT_FFN_NORM] = TEXT_REQUIRED},
 };
@@ -13,6 +14,7 @@ const text_arch arch_qwen2 = {
 const text_arch arch_qwen3 = {
     .name = "qwen3",
     .rope = OPS_ROPE_HALVES,
+    .activation = &ops_swiglu,
     .norm = {[TEXT_ATTN_NORM] = TEXT_REQUIRED,
              [TEXT_FFN_NORM] = TEXT_REQUIRED,
              [TEXT_Q_NORM] = TEXT_REQUIRED,

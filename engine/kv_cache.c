@@ -31,7 +31,8 @@ static tacit_status place_layers(kv_cache *c, tacit_error *err)
     c->layer_open_at = calloc(m->n_layers, sizeof *c->layer_open_at);
     c->open_page = calloc(m->n_layers, sizeof *c->open_page);
     c->page = calloc(page_count(c->max_rows), sizeof *c->page);
-    if (!c->layer_at || !c->layer_open_at || !c->open_page || !c->page)
+    c->place = malloc(c->max_rows * sizeof *c->place);
+    if (!c->layer_at || !c->layer_open_at || !c->open_page || !c->page || !c->place)
         return tacit_fail(err, TACIT_NO_MEMORY, "no memory for a cache of %zu rows", c->max_rows);
     size_t floats = 0;
     for (size_t i = 0; i < m->n_layers; i++) {
@@ -65,6 +66,7 @@ void kv_cache_fini(kv_cache *c)
     for (size_t i = 0; c->page && i < page_count(c->max_rows); i++)
         tacit_wipe_free(c->page[i]);
     free(c->page);
+    free(c->place);
     tacit_wipe_free(c->open);
     tacit_wipe_free(c->stage);
     free(c->open_page);
@@ -81,6 +83,7 @@ size_t kv_cache_bytes(const tacit_text_model *m, tacit_kv_type type, size_t rows
         page += m->layer[i].n_kv_heads * form->bytes(m->head_dim);
         floats += layer_floats(m, i);
     }
+    page += KV_PAGE_ROWS * sizeof(text_place);
     if (__builtin_mul_overflow(page, page_count(rows), &bytes))
         return SIZE_MAX;
     if (type != TACIT_KV_F32)
@@ -113,6 +116,11 @@ tacit_status kv_cache_reserve(kv_cache *c, size_t rows, tacit_error *err)
             status = tacit_fail(err, TACIT_NO_MEMORY, "no memory for %s; %s", what, advice);
     }
     return status;
+}
+
+void kv_cache_place(kv_cache *c, size_t first, size_t n, const tacit_row *row)
+{
+    text_places_set(c->place + first, row, n, first);
 }
 
 static uint8_t *head_bytes(const kv_cache *c, size_t page, size_t layer, size_t head)
@@ -205,7 +213,7 @@ void kv_cache_read(const kv_cache *c, size_t layer, size_t head, size_t page, si
                    float *buffer, const float **keys, const float **values)
 {
     size_t floats = c->m->head_dim * KV_PAGE_ROWS;
-    bool plain = c->form->type == TACIT_KV_F32 || page == seen_from;
+    bool plain = c->form->type == TACIT_KV_F32 || page >= seen_from;
     *keys = plain ? head_values(c, layer, page, head) : buffer;
     *values = *keys + floats;
     if (!plain)

@@ -144,6 +144,37 @@ tacit_status text_own_vector(text_loader *t, const char *name, size_t n, text_pr
     return TACIT_OK;
 }
 
+tacit_status text_take_linear(text_loader *t, tacit_linear *l, const char *name, const float *bias,
+                              size_t n_in, size_t n_out)
+{
+    const gguf_tensor *tensor = text_take_tensor(t, name);
+    if (!tensor)
+        return text_missing(t, name);
+    tacit_status status = linear_init(l, tensor, bias, n_in, n_out, t->err);
+    return status == TACIT_OK ? status : tacit_fail_context(t->err, "%s", gguf_name(t->file));
+}
+
+tacit_status text_load_linear(text_loader *t, size_t layer, text_linear which, size_t n_in,
+                              size_t n_out)
+{
+    const float *bias;
+    char name[64];
+    snprintf(name, sizeof name, "blk.%zu.%s.bias", layer, text_linear_name(which));
+    tacit_status status = text_own_vector(t, name, n_out, t->arch->bias[which], &bias);
+    snprintf(name, sizeof name, "blk.%zu.%s.weight", layer, text_linear_name(which));
+    if (status == TACIT_OK)
+        status = text_take_linear(t, &t->m->layer[layer].linear[which], name, bias, n_in, n_out);
+    return status;
+}
+
+tacit_status text_load_norm(text_loader *t, size_t layer, text_norm which)
+{
+    char name[64];
+    snprintf(name, sizeof name, "blk.%zu.%s.weight", layer, text_norm_name(which));
+    return text_own_vector(t, name, text_norm_size(t->m, which), t->arch->norm[which],
+                           &t->m->layer[layer].norm[which]);
+}
+
 static bool was_taken(const text_loader *t, const gguf_tensor *tensor)
 {
     for (size_t i = 0; i < t->n_taken; i++)

@@ -1,4 +1,5 @@
 #include "engine/text_loader.h"
+#include "engine/text_mixer.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -19,10 +20,7 @@ static const char *const linear_name[TEXT_LINEARS] = {
 };
 
 static const char *const norm_name[TEXT_NORMS] = {
-    "attn_norm",
-    "ffn_norm",
-    "attn_q_norm",
-    "attn_k_norm",
+    "attn_norm", "ffn_norm", "attn_q_norm", "attn_k_norm", "post_attention_norm", "post_ffw_norm",
 };
 
 const char *text_linear_name(text_linear which)
@@ -56,11 +54,11 @@ size_t text_norm_size(const tacit_text_model *m, text_norm which)
     return which == TEXT_Q_NORM || which == TEXT_K_NORM ? m->head_dim : m->embedding;
 }
 
-bool text_has_head_norms(const tacit_text_model *m)
+bool text_has_norm(const tacit_text_model *m, text_norm which)
 {
     bool any = false;
     for (size_t i = 0; i < m->n_layers; i++)
-        any = any || m->layer[i].norm[TEXT_Q_NORM] || m->layer[i].norm[TEXT_K_NORM];
+        any = any || m->layer[i].norm[which];
     return any;
 }
 
@@ -178,12 +176,13 @@ static tacit_status check_unused(text_loader *t)
     return TACIT_OK;
 }
 
-/* A window of attention that is at least the context is never in force. */
+/* A window of attention that the architecture does not have; at least the context it is never in
+ * force. */
 static tacit_status check_window(text_loader *t)
 {
     const char *key = text_key(t, "attention.sliding_window");
     uint64_t window = 0;
-    if (!gguf_has_key(t->file, key))
+    if (t->arch->windows || !gguf_has_key(t->file, key))
         return TACIT_OK;
     tacit_status status = gguf_get_u64(t->file, key, 0, UINT32_MAX, &window, t->err);
     if (status == TACIT_OK && window > 0 && window < t->m->context_length)
@@ -222,6 +221,19 @@ done:
     return status;
 }
 
+/* As most models have them; the architecture changes what it has otherwise. */
+static tacit_status set_layers(text_loader *t)
+{
+    tacit_text_model *m = t->m;
+    m->embedding_scale = 1;
+    for (size_t i = 0; i < m->n_layers; i++) {
+        m->layer[i].mixer = &mixer_attention;
+        m->layer[i].scale = 1.0f / sqrtf((float)m->head_dim);
+        m->layer[i].activation = t->arch->activation;
+    }
+    return t->arch->layers ? t->arch->layers(t) : TACIT_OK;
+}
+
 static tacit_status read_numbers(text_loader *t)
 {
     tacit_text_model *m = t->m;
@@ -248,42 +260,20 @@ done:
     return status;
 }
 
-static tacit_status load_linear(text_loader *t, tacit_linear *l, const char *name,
-                                const float *bias, size_t n_in, size_t n_out)
-{
-    const gguf_tensor *tensor = text_take_tensor(t, name);
-    if (!tensor)
-        return text_missing(t, name);
-    tacit_status status = linear_init(l, tensor, bias, n_in, n_out, t->err);
-    return status == TACIT_OK ? status : tacit_fail_context(t->err, "%s", gguf_name(t->file));
-}
-
+/* What every layer has; the rest is its kind's. */
 static tacit_status load_layer(text_loader *t, size_t i)
 {
-    tacit_text_model *m = t->m;
-    tacit_text_layer *layer = &m->layer[i];
-    size_t q = layer->n_heads * m->head_dim, kv = layer->n_kv_heads * m->head_dim;
-    size_t d = m->embedding, ff = layer->n_ff;
-    const size_t shape[TEXT_LINEARS][2] = {
-        [TEXT_Q] = {d, q},     [TEXT_K] = {d, kv},  [TEXT_V] = {d, kv},    [TEXT_O] = {q, d},
-        [TEXT_GATE] = {d, ff}, [TEXT_UP] = {d, ff}, [TEXT_DOWN] = {ff, d},
-    };
-    char name[64];
-    tacit_status status = TACIT_OK;
-    for (int which = 0; which < TEXT_LINEARS; which++) {
-        const float *bias;
-        snprintf(name, sizeof name, "blk.%zu.%s.bias", i, linear_name[which]);
-        TACIT_TRY(text_own_vector(t, name, shape[which][1], t->arch->bias[which], &bias), done);
-        snprintf(name, sizeof name, "blk.%zu.%s.weight", i, linear_name[which]);
-        TACIT_TRY(
-            load_linear(t, &layer->linear[which], name, bias, shape[which][0], shape[which][1]),
-            done);
-    }
-    for (int which = 0; which < TEXT_NORMS; which++) {
-        size_t size = text_norm_size(m, (text_norm)which);
-        snprintf(name, sizeof name, "blk.%zu.%s.weight", i, norm_name[which]);
-        TACIT_TRY(text_own_vector(t, name, size, t->arch->norm[which], &layer->norm[which]), done);
-    }
+    static const text_norm norm[] = {TEXT_ATTN_NORM, TEXT_FFN_NORM, TEXT_ATTN_POST_NORM,
+                                     TEXT_FFN_POST_NORM};
+    const tacit_text_layer *l = &t->m->layer[i];
+    size_t d = t->m->embedding;
+    tacit_status status;
+    TACIT_TRY(l->mixer->load(t, i), done);
+    TACIT_TRY(text_load_linear(t, i, TEXT_GATE, d, l->n_ff), done);
+    TACIT_TRY(text_load_linear(t, i, TEXT_UP, d, l->n_ff), done);
+    TACIT_TRY(text_load_linear(t, i, TEXT_DOWN, l->n_ff, d), done);
+    for (size_t k = 0; k < sizeof norm / sizeof norm[0]; k++)
+        TACIT_TRY(text_load_norm(t, i, norm[k]), done);
 done:
     return status;
 }
@@ -318,11 +308,11 @@ static tacit_status load_tensors(text_loader *t)
     tacit_status status;
     TACIT_TRY(read_vocab(t), done);
     TACIT_TRY(
-        load_linear(t, &m->token_embedding, "token_embd.weight", NULL, m->embedding, m->vocab),
+        text_take_linear(t, &m->token_embedding, "token_embd.weight", NULL, m->embedding, m->vocab),
         done);
     m->tied = !gguf_tensor_find(t->file, "output.weight");
-    TACIT_TRY(load_linear(t, &m->output, m->tied ? "token_embd.weight" : "output.weight", NULL,
-                          m->embedding, m->vocab),
+    TACIT_TRY(text_take_linear(t, &m->output, m->tied ? "token_embd.weight" : "output.weight", NULL,
+                               m->embedding, m->vocab),
               done);
     TACIT_TRY(
         text_own_vector(t, "output_norm.weight", m->embedding, TEXT_REQUIRED, &m->output_norm),
@@ -364,6 +354,7 @@ tacit_status text_model_load(tacit_text_model *out, const gguf_file *file, tacit
     TACIT_TRY(find_architecture(&t), done);
     TACIT_TRY(read_numbers(&t), done);
     TACIT_TRY(text_read_rope(&t), done);
+    TACIT_TRY(set_layers(&t), done);
     TACIT_TRY(load_tensors(&t), done);
     TACIT_TRY(text_check_all_taken(&t), done);
     TACIT_TRY(cache_if_tiny(out), done);
@@ -384,7 +375,10 @@ void text_model_unload(tacit_text_model *m)
         free(m->owned[i]);
     free(m->owned);
     free(m->layer);
-    free((void *)(uintptr_t)m->rope.frequency);
+    for (size_t i = 0; i < m->n_ropes; i++) {
+        free((void *)(uintptr_t)m->rope[i].frequency);
+        free((void *)(uintptr_t)m->rope[i].axis);
+    }
     memset(m, 0, sizeof *m);
 }
 
@@ -398,4 +392,6 @@ void text_embed(const tacit_text_model *m, float *x, const int32_t *token, size_
 {
     for (size_t r = 0; r < rows; r++)
         linear_row(&m->token_embedding, (size_t)token[r], x + r * m->embedding);
+    if (m->embedding_scale != 1)
+        ops_scale(x, m->embedding_scale, rows * m->embedding);
 }

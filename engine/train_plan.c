@@ -145,7 +145,8 @@ void train_plan_close(train_plan *p)
         l->need_qkv = l->need_h || is_trained(l, TEXT_Q) || is_trained(l, TEXT_K) ||
                       is_trained(l, TEXT_V) || l->norm[TEXT_Q_NORM] != TRAIN_FROZEN ||
                       l->norm[TEXT_K_NORM] != TRAIN_FROZEN;
-        l->need_mid = l->need_qkv || is_trained(l, TEXT_O);
+        l->need_mid =
+            l->need_qkv || is_trained(l, TEXT_O) || l->norm[TEXT_ATTN_POST_NORM] != TRAIN_FROZEN;
         l->need_act = l->need_mid || l->norm[TEXT_FFN_NORM] != TRAIN_FROZEN ||
                       is_trained(l, TEXT_GATE) || is_trained(l, TEXT_UP);
     }

@@ -454,7 +454,7 @@ static void yarn_of_llama_2(void **state)
     m.trained = 4096;
     random_file f = random_llama_open(random_llama_writer(&m));
     tacit_model *model = random_model(&f, true);
-    const ops_rope *rope = &model->text.rope;
+    const ops_rope *rope = &model->text.rope[0];
     assert_true(fabs(rope->magnitude - 1.2772588722239782) < 1e-12);
     for (size_t i = 0; i < 64; i++) {
         double plain = pow(10000, -(double)i / 64), turns = 4096 * plain / (2 * acos(-1));

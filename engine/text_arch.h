@@ -28,11 +28,11 @@ typedef struct text_arch {
     tacit_status (*layers)(struct text_loader *t);
 } text_arch;
 
-extern const text_arch arch_llama, arch_qwen2, arch_qwen3;
+extern const text_arch arch_gemma3, arch_llama, arch_qwen2, arch_qwen2vl, arch_qwen3;
 
 /* The row of that name (`size` bytes), or NULL. */
 const text_arch *text_arch_find(const char *name, size_t size);
-/* "llama, qwen2, qwen3" */
+/* "gemma3, llama, qwen2, qwen2vl, qwen3" */
 void text_arch_names(char *out, size_t size);
 
 #endif

@@ -1,4 +1,4 @@
-/* A naive text model in double over named parameters (llama, qwen2, qwen3): the oracle of
+/* A naive text model in double over named parameters: the oracle of
  * gradients. One loop a sum, no sharing with the engine but the GGUF reader that fetches
  * dequantized weights. Losses of perturbed parameters give central differences. */
 #ifndef TACIT_TESTS_REFERENCE_TRAIN_H
@@ -6,6 +6,7 @@
 
 #include "engine/gguf.h"
 #include "engine/input.h"
+#include "reference_mask.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -21,7 +22,9 @@ typedef struct ref_tensor {
 typedef struct ref_model {
     size_t width, layers, heads, kv_heads, head, ff, vocab;
     double eps, base, alpha;
-    bool halves;          /* rotation of pairs (i, i + head / 2) instead of (2i, 2i + 1) */
+    double factor; /* that slows the rotation of layers without a window; 0: 1 */
+    bool halves;   /* rotation of pairs (i, i + head / 2) instead of (2i, 2i + 1) */
+    reference_kind kind;
     double *const *media; /* rows of each picture, when not the example's cached ones */
     ref_tensor *tensor;
     size_t count;
@@ -114,16 +117,20 @@ static void ref_norm(const ref_model *m, double *y, const double *x, const ref_t
 
 /* Heads of q or k: normed where the model has such a norm, and turned. */
 static void ref_heads(const ref_model *m, double *x, size_t layer, const char *norm, size_t heads,
-                      double position)
+                      const tacit_row *row)
 {
     const ref_tensor *w = ref_of(m, layer, norm, "weight");
+    bool local = reference_is_local(&m->kind, layer);
+    double base = local ? m->kind.local_base : m->base;
+    double factor = local || !(m->factor > 0) ? 1 : m->factor;
     for (size_t h = 0; h < heads; h++) {
         if (w)
             ref_norm(m, x + h * m->head, x + h * m->head, w);
         for (size_t i = 0; i < m->head / 2; i++) {
             double *p = x + h * m->head + (m->halves ? i : 2 * i), first = *p;
             double *q = p + (m->halves ? m->head / 2 : 1), second = *q;
-            double angle = position * pow(m->base, -2.0 * (double)i / (double)m->head);
+            double angle = reference_position(&m->kind, row, i) / factor *
+                           pow(base, -2.0 * (double)i / (double)m->head);
             *p = first * cos(angle) - second * sin(angle);
             *q = first * sin(angle) + second * cos(angle);
         }
@@ -131,15 +138,18 @@ static void ref_heads(const ref_model *m, double *x, size_t layer, const char *n
 }
 
 static void ref_attend(const ref_model *m, double *out, const double *q, const double *k,
-                       const double *v, size_t row)
+                       const double *v, size_t layer, const tacit_input *in, size_t row)
 {
-    size_t stride = m->kv_heads * m->head;
-    double *p = malloc((row + 1) * sizeof *p);
+    size_t stride = m->kv_heads * m->head, n = in->count;
+    size_t window = reference_is_local(&m->kind, layer) ? m->kind.window : 0;
+    double *p = malloc(n * sizeof *p);
     for (size_t h = 0; h < m->heads; h++) {
         size_t at = h / (m->heads / m->kv_heads) * m->head;
         double sum = 0;
-        for (size_t j = 0; j <= row; j++) {
+        for (size_t j = 0; j < n; j++) {
             p[j] = 0;
+            if (!reference_sees(in->row, row, j, window))
+                continue;
             for (size_t i = 0; i < m->head; i++)
                 p[j] += q[row * m->heads * m->head + h * m->head + i] * k[j * stride + at + i];
             p[j] = exp(p[j] / sqrt((double)m->head));
@@ -147,11 +157,21 @@ static void ref_attend(const ref_model *m, double *out, const double *q, const d
         }
         for (size_t i = 0; i < m->head; i++) {
             out[h * m->head + i] = 0;
-            for (size_t j = 0; j <= row; j++)
+            for (size_t j = 0; j < n; j++)
                 out[h * m->head + i] += p[j] / sum * v[j * stride + at + i];
         }
     }
     free(p);
+}
+
+/* x [width] += y, by way of the layer's norm of that name where it has one. */
+static void ref_add_half(const ref_model *m, double *x, double *y, size_t layer, const char *norm)
+{
+    const ref_tensor *w = ref_of(m, layer, norm, "weight");
+    if (w)
+        ref_norm(m, y, y, w);
+    for (size_t i = 0; i < m->width; i++)
+        x[i] += y[i];
 }
 
 static void ref_layer(const ref_model *m, double *x, size_t layer, const tacit_input *in)
@@ -166,23 +186,21 @@ static void ref_layer(const ref_model *m, double *x, size_t layer, const tacit_i
         ref_linear(m, q + r * qw, layer, "attn_q", h);
         ref_linear(m, k + r * kw, layer, "attn_k", h);
         ref_linear(m, v + r * kw, layer, "attn_v", h);
-        ref_heads(m, q + r * qw, layer, "attn_q_norm", m->heads, in->row[r].position);
-        ref_heads(m, k + r * kw, layer, "attn_k_norm", m->kv_heads, in->row[r].position);
+        ref_heads(m, q + r * qw, layer, "attn_q_norm", m->heads, &in->row[r]);
+        ref_heads(m, k + r * kw, layer, "attn_k_norm", m->kv_heads, &in->row[r]);
     }
     for (size_t r = 0; r < n; r++) {
         double *xr = x + r * m->width;
-        ref_attend(m, out, q, k, v, r);
+        ref_attend(m, out, q, k, v, layer, in, r);
         ref_linear(m, y, layer, "attn_output", out);
-        for (size_t i = 0; i < m->width; i++)
-            xr[i] += y[i];
+        ref_add_half(m, xr, y, layer, "post_attention_norm");
         ref_norm(m, h, xr, ref_of(m, layer, "ffn_norm", "weight"));
         ref_linear(m, gate, layer, "ffn_gate", h);
         ref_linear(m, up, layer, "ffn_up", h);
         for (size_t i = 0; i < m->ff; i++)
-            gate[i] = gate[i] / (1 + exp(-gate[i])) * up[i];
+            gate[i] = reference_gated(&m->kind, gate[i]) * up[i];
         ref_linear(m, y, layer, "ffn_down", gate);
-        for (size_t i = 0; i < m->width; i++)
-            xr[i] += y[i];
+        ref_add_half(m, xr, y, layer, "post_ffw_norm");
     }
     free(h), free(q), free(k), free(v), free(out), free(y), free(gate), free(up);
 }
@@ -203,8 +221,9 @@ static double ref_row_loss(const ref_model *m, const double *x, size_t target)
 static double ref_input(const ref_model *m, const tacit_input *in, const tacit_row *row, size_t i)
 {
     size_t at = (size_t)row->token * m->width + i;
+    double scale = m->kind.embedding_scale > 0 ? m->kind.embedding_scale : 1;
     if (row->modality == TACIT_MODALITY_TOKEN)
-        return ref_named(m, "token_embd.weight")->value[at];
+        return scale * ref_named(m, "token_embd.weight")->value[at];
     return m->media ? m->media[row->media][at] : (double)in->media[row->media].rows[at];
 }
 

@@ -26,7 +26,7 @@ static tacit_status set_layers(text_loader *t)
     size_t window, pattern;
     double base;
     tacit_status status;
-    TACIT_TRY(text_get_size(t, "attention.sliding_window", UINT32_MAX, &window), done);
+    TACIT_TRY(text_get_optional_size(t, "attention.sliding_window", UINT32_MAX, 0, &window), done);
     TACIT_TRY(text_get_optional_size(t, "attention.sliding_window_pattern", m->n_layers + PATTERN,
                                      PATTERN, &pattern),
               done);

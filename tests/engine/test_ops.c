@@ -4,6 +4,7 @@
 
 #include <cmocka.h>
 
+#include "../golden/mrope_transformers.h"
 #include "engine/ops.h"
 #include "numbers.h"
 
@@ -300,6 +301,34 @@ static void test_rope(void **state)
     }
 }
 
+/* Hugging Face's rotation of Qwen 2 VL (tests/golden/make_mrope.py). */
+static void test_rope_of_pictures(void **state)
+{
+    (void)state;
+    double frequency[MROPE_HEAD / 2];
+    uint8_t axis[MROPE_HEAD / 2];
+    uint32_t position[MROPE_ROWS * 3];
+    float table[MROPE_ROWS * MROPE_HEAD], x[sizeof mrope_input / sizeof mrope_input[0]];
+    size_t at = 0;
+    for (size_t i = 0; i < sizeof mrope_sections; i++)
+        for (size_t k = 0; k < mrope_sections[i]; k++, at++) {
+            axis[at] = (uint8_t)i;
+            frequency[at] = pow(mrope_base, -2.0 * (double)at / MROPE_HEAD);
+        }
+    assert_int_equal(at, MROPE_HEAD / 2);
+    for (size_t i = 0; i < MROPE_ROWS * 3; i++)
+        position[i] = mrope_positions[i];
+    const ops_rope rope = {OPS_ROPE_HALVES, MROPE_HEAD, frequency, axis, 1};
+    memcpy(x, mrope_input, sizeof x);
+    ops_rope_table(table, &rope, position, 3, MROPE_ROWS);
+    ops_rope_forward(x, table, &rope, MROPE_ROWS, MROPE_HEADS, MROPE_HEADS * MROPE_HEAD);
+    for (size_t i = 0; i < sizeof x / sizeof x[0]; i++)
+        assert_true(fabsf(x[i] - mrope_turned[i]) < 1e-6f);
+    ops_rope_backward(x, table, &rope, MROPE_ROWS, MROPE_HEADS, MROPE_HEADS * MROPE_HEAD);
+    for (size_t i = 0; i < sizeof x / sizeof x[0]; i++)
+        assert_true(fabsf(x[i] - mrope_input[i]) < 1e-6f);
+}
+
 static void test_add_and_scale(void **state)
 {
     (void)state;
@@ -313,9 +342,13 @@ static void test_add_and_scale(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rms_norm), cmocka_unit_test(test_layer_norm),
-        cmocka_unit_test(test_softmax),  cmocka_unit_test(test_activations_go_through_the_table),
-        cmocka_unit_test(test_rope),     cmocka_unit_test(test_add_and_scale),
+        cmocka_unit_test(test_rms_norm),
+        cmocka_unit_test(test_layer_norm),
+        cmocka_unit_test(test_softmax),
+        cmocka_unit_test(test_activations_go_through_the_table),
+        cmocka_unit_test(test_rope),
+        cmocka_unit_test(test_rope_of_pictures),
+        cmocka_unit_test(test_add_and_scale),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

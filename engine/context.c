@@ -305,7 +305,9 @@ size_t tacit_context_truncate(tacit_context *c, size_t rows)
 {
     if (rows >= c->rows)
         return c->rows;
-    c->rows = c->cache.place[rows].group_first; /* its rows have seen the ones to forget */
-    kv_cache_truncate(&c->cache, c->rows);
-    return c->rows;
+    do { /* rows of a group have seen the ones to forget */
+        c->rows = rows;
+        rows = kv_cache_truncate(&c->cache, c->cache.place[rows].group_first);
+    } while (rows != c->rows);
+    return rows;
 }

@@ -86,8 +86,9 @@ void tacit_context_tap(tacit_context *c, const tacit_tap *tap);
 size_t tacit_context_rows(const tacit_context *c);
 size_t tacit_context_max_rows(const tacit_context *c);
 /* Forgets all rows but the first `rows`, so that several continuations share a prefix; a mask group
- * that this cuts is forgotten whole. Returns how many remain. Within a full page that is kept in
- * less than F32, what continues sees its rows as they were kept. */
+ * that this cuts is forgotten whole, and layers with state of their own (text_mixer.h) go back to
+ * the begin of a page. Returns how many remain. Within a full page that is kept in less than F32,
+ * what continues sees its rows as they were kept. */
 size_t tacit_context_truncate(tacit_context *c, size_t rows);
 
 #endif

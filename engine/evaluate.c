@@ -116,7 +116,7 @@ static tacit_status decode_answer(evaluator *e, tacit_buffer *answer)
             status = tacit_context_feed_token(e->context, token, e->err);
     }
     e->out->decode_seconds += tacit_clock_seconds() - start;
-    tacit_context_truncate(e->context, rows);
+    e->n_held = tacit_context_truncate(e->context, rows);
     return status;
 }
 

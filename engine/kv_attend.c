@@ -34,7 +34,7 @@ static size_t block_floats(const tacit_text_model *m)
 {
     size_t group = 1;
     for (size_t i = 0; i < m->n_layers; i++) {
-        size_t g = m->layer[i].n_heads / m->layer[i].n_kv_heads;
+        size_t kv = m->layer[i].n_kv_heads, g = kv > 0 ? m->layer[i].n_heads / kv : 1;
         group = g > group ? g : group;
     }
     return QUERY_ROWS * group * (2 * m->head_dim + KV_PAGE_ROWS + 2) +

@@ -1,4 +1,4 @@
-/* Keys and values of a sequence in pages of 64 rows.
+/* Keys and values of a sequence in pages of 64 rows, and the state of layers of other kinds.
  *
  * A page holds all layers and heads in one of the forms of kv_page.h. The page that a row belongs
  * to is fp32 for that row whatever the form: rows become F16 or INT8 when their page is full, and
@@ -24,6 +24,9 @@ typedef struct kv_cache {
     float *stage;           /* pages that the layer stored last has filled since, as fp32 */
     size_t stage_first;     /* number of the first of them */
     size_t max_stage_pages; /* that a chunk can fill */
+    float *state;           /* rows of the last page of every layer that has state; or NULL */
+    size_t *state_at;       /* [n_layers]: where a layer begins there */
+    size_t state_page;      /* which page that is */
 } kv_cache;
 
 /* The model outlives the cache. Calls of kv_cache_store have at most max_chunk rows. */
@@ -45,9 +48,10 @@ void kv_cache_place(kv_cache *c, size_t first, size_t n, const tacit_row *row);
 void kv_cache_store(kv_cache *c, size_t layer, size_t first, size_t n, const float *k,
                     const float *v);
 
-/* Only the first `rows` rows remain. Where that reopens a full page its rows are what its form
- * kept of them. */
-void kv_cache_truncate(kv_cache *c, size_t rows);
+/* Only the first `rows` rows remain; where layers have state, and those end within a page that is
+ * not the last, only the rows before that page. Returns how many. Where that reopens a full page
+ * its rows are what its form kept of them. */
+size_t kv_cache_truncate(kv_cache *c, size_t rows);
 
 /* Keys [head_dim, 64] and values [64, head_dim] of a page as a row of page `seen_from` sees them,
  * of the layer stored last: pages from its own on as they are; in `buffer` [2 * 64 * head_dim]
@@ -63,5 +67,12 @@ void kv_cache_read(const kv_cache *c, size_t layer, size_t head, size_t page, si
 void kv_cache_attend(tacit_pool *pool, const kv_cache *c, size_t layer, size_t first, size_t n,
                      float *out, const float *q, float *scratch);
 size_t kv_cache_scratch(const tacit_text_model *m, size_t threads);
+
+/* State of other kinds than attention (kv_state.c): each row leaves n_state values of a layer, and
+ * the n_behind rows before a row reach it; of a full page those alone are kept. out[n_behind,
+ * n_state] of the rows before row `first`, zeros before the sequence; and the values [n, n_state]
+ * of rows first .. first + n - 1, which follow what the layer holds. */
+void kv_state_before(const kv_cache *c, size_t layer, size_t first, float *out);
+void kv_state_store(kv_cache *c, size_t layer, size_t first, size_t n, const float *values);
 
 #endif

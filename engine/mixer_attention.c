@@ -98,10 +98,10 @@ static attention_work work_at(float *memory, const tacit_text_model *m, size_t l
     return (attention_work){memory, memory + q, memory + q + kv, heads, heads + q};
 }
 
-static size_t work_floats(const tacit_text_model *m, size_t layer)
+static size_t work_floats(const tacit_text_model *m, size_t layer, size_t rows)
 {
     size_t q = q_width(m, layer), kv = kv_width(m, layer);
-    return q + 2 * kv + (norms_heads(&m->layer[layer]) ? q + kv : 0);
+    return rows * (q + 2 * kv + (norms_heads(&m->layer[layer]) ? q + kv : 0));
 }
 
 static size_t train_scratch_floats(const tacit_text_model *m, size_t layer, size_t rows,

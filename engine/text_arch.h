@@ -21,6 +21,8 @@ typedef struct text_arch {
     text_presence norm[TEXT_NORMS];
     text_presence rope_divisors; /* rope_freqs.weight */
     text_presence rope_sections; /* rope.dimension_sections: pairs of each number of a position */
+    const char *output_norm;     /* its tensor; NULL: output_norm.weight */
+    bool convolves;              /* layers without key-value heads are short convolutions */
     bool windows;                /* `layers` reads attention.sliding_window; else it is refused */
     /* Sets what of the model and its layers is not as usual: one rotation, no windows, scores times
      * 1 / sqrt(head_dim), embeddings as they are, attention. Called when all numbers are read and
@@ -28,11 +30,11 @@ typedef struct text_arch {
     tacit_status (*layers)(struct text_loader *t);
 } text_arch;
 
-extern const text_arch arch_gemma3, arch_llama, arch_qwen2, arch_qwen2vl, arch_qwen3;
+extern const text_arch arch_gemma3, arch_lfm2, arch_llama, arch_qwen2, arch_qwen2vl, arch_qwen3;
 
 /* The row of that name (`size` bytes), or NULL. */
 const text_arch *text_arch_find(const char *name, size_t size);
-/* "gemma3, llama, qwen2, qwen2vl, qwen3" */
+/* "gemma3, lfm2, llama, qwen2, qwen2vl, qwen3" */
 void text_arch_names(char *out, size_t size);
 
 #endif

@@ -33,19 +33,21 @@ struct text_mixer {
     /* Training (text_train_parts.h): y [e->m, embedding] from e->acts.h and, of the queries,
      * e->queries; then from dy, the gradient of y, those of the kind's own values, and in t->d_h
      * that of e->acts.h where the plan needs it. What the backward wants of the forward lies in
-     * e->acts.mix, `kept_floats` a row; work in t->mix, `work_floats` a row of one example;
+     * e->acts.mix, `kept_floats` a row; work in t->mix, `work_floats` for an example of rows;
      * t->scratch has `train_scratch_floats`. */
     void (*train_forward)(struct text_train *t, const struct layer_visit *v, struct example_view *e,
                           float *y);
     void (*train_backward)(struct text_train *t, const struct layer_visit *v,
                            struct example_view *e, const float *dy);
     size_t (*kept_floats)(const tacit_text_model *m, size_t layer);
-    size_t (*work_floats)(const tacit_text_model *m, size_t layer);
+    size_t (*work_floats)(const tacit_text_model *m, size_t layer, size_t rows);
     size_t (*train_scratch_floats)(const tacit_text_model *m, size_t layer, size_t rows,
                                    size_t threads);
 };
 
 /* Softmax attention over keys and values of earlier rows. */
 extern const text_mixer mixer_attention;
+/* A gated convolution over the last few rows. */
+extern const text_mixer mixer_shortconv;
 
 #endif

@@ -16,11 +16,20 @@
 #define MAX_VOCAB (1u << 22)
 
 static const char *const linear_name[TEXT_LINEARS] = {
-    "attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down",
+    "attn_q",
+    "attn_k",
+    "attn_v",
+    "attn_output",
+    "ffn_gate",
+    "ffn_up",
+    "ffn_down",
+    "shortconv.in_proj",
+    "shortconv.out_proj",
 };
 
 static const char *const norm_name[TEXT_NORMS] = {
-    "attn_norm", "ffn_norm", "attn_q_norm", "attn_k_norm", "post_attention_norm", "post_ffw_norm",
+    "attn_norm",           "ffn_norm",      "attn_q_norm",    "attn_k_norm",
+    "post_attention_norm", "post_ffw_norm", "shortconv.conv",
 };
 
 const char *text_linear_name(text_linear which)
@@ -51,7 +60,19 @@ text_norm text_norm_find(const char *name)
 
 size_t text_norm_size(const tacit_text_model *m, text_norm which)
 {
+    if (which == TEXT_CONV_KERNEL)
+        return m->conv_width;
     return which == TEXT_Q_NORM || which == TEXT_K_NORM ? m->head_dim : m->embedding;
+}
+
+size_t text_norm_rows(const tacit_text_model *m, text_norm which)
+{
+    return which == TEXT_CONV_KERNEL ? m->embedding : 1;
+}
+
+bool text_has_linear(const tacit_text_layer *l, text_linear which)
+{
+    return l->linear[which].n_out > 0;
 }
 
 bool text_has_norm(const tacit_text_model *m, text_norm which)
@@ -90,7 +111,7 @@ static tacit_status set_layer_numbers(text_loader *t, const size_t *heads, const
 {
     tacit_text_model *m = t->m;
     for (size_t i = 0; i < m->n_layers; i++) {
-        if (heads[i] % kv_heads[i] != 0)
+        if (kv_heads[i] > 0 && heads[i] % kv_heads[i] != 0)
             return tacit_fail(t->err, TACIT_BAD_INPUT,
                               "%s: layer %zu has %zu heads and %zu key-value heads: expected a "
                               "multiple",
@@ -113,9 +134,11 @@ static tacit_status read_layer_numbers(text_loader *t)
     if (!numbers)
         return tacit_fail(t->err, TACIT_NO_MEMORY, "no memory for %zu layers", layers);
     size_t *heads = numbers, *kv_heads = numbers + layers, *ff = numbers + 2 * layers;
-    TACIT_TRY(text_get_per_layer(t, "attention.head_count", MAX_HEADS, NULL, heads), done);
-    TACIT_TRY(text_get_per_layer(t, "attention.head_count_kv", MAX_HEADS, heads, kv_heads), done);
-    TACIT_TRY(text_get_per_layer(t, "feed_forward_length", MAX_FF, NULL, ff), done);
+    size_t least = t->arch->convolves ? 0 : 1;
+    TACIT_TRY(text_get_per_layer(t, "attention.head_count", 1, MAX_HEADS, NULL, heads), done);
+    TACIT_TRY(text_get_per_layer(t, "attention.head_count_kv", least, MAX_HEADS, heads, kv_heads),
+              done);
+    TACIT_TRY(text_get_per_layer(t, "feed_forward_length", 1, MAX_FF, NULL, ff), done);
     TACIT_TRY(set_layer_numbers(t, heads, kv_heads, ff), done);
 done:
     free(numbers);
@@ -227,6 +250,8 @@ static tacit_status set_layers(text_loader *t)
     tacit_text_model *m = t->m;
     m->embedding_scale = 1;
     for (size_t i = 0; i < m->n_layers; i++) {
+        for (int which = 0; which < TEXT_LINEARS; which++)
+            linear_init_f32(&m->layer[i].linear[which], NULL, NULL, 0, 0);
         m->layer[i].mixer = &mixer_attention;
         m->layer[i].scale = 1.0f / sqrtf((float)m->head_dim);
         m->layer[i].activation = t->arch->activation;
@@ -314,8 +339,9 @@ static tacit_status load_tensors(text_loader *t)
     TACIT_TRY(text_take_linear(t, &m->output, m->tied ? "token_embd.weight" : "output.weight", NULL,
                                m->embedding, m->vocab),
               done);
+    m->output_norm_name = t->arch->output_norm ? t->arch->output_norm : "output_norm.weight";
     TACIT_TRY(
-        text_own_vector(t, "output_norm.weight", m->embedding, TEXT_REQUIRED, &m->output_norm),
+        text_own_vector(t, m->output_norm_name, 1, m->embedding, TEXT_REQUIRED, &m->output_norm),
         done);
     for (size_t i = 0; i < m->n_layers; i++)
         TACIT_TRY(load_layer(t, i), done);
@@ -339,7 +365,8 @@ static tacit_status cache_if_tiny(tacit_text_model *m)
     tacit_status status = linear_cache(&m->output);
     for (size_t i = 0; i < m->n_layers; i++)
         for (int which = 0; which < TEXT_LINEARS && status == TACIT_OK; which++)
-            status = linear_cache(&m->layer[i].linear[which]);
+            if (text_has_linear(&m->layer[i], (text_linear)which))
+                status = linear_cache(&m->layer[i].linear[which]);
     return status;
 }
 

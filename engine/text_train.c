@@ -114,7 +114,7 @@ static void take_all(train_cursor *c, text_train *t)
     t->stream = take(c, rows * width);
     t->top = take(c, rows * width);
     t->d_act = take(c, rows * m->max_ff);
-    t->mix = take(c, rows * t->work_floats);
+    t->mix = take(c, t->work_floats);
     t->d_h = take(c, rows * width);
     t->d_queries = take(c, rows * width);
     for (size_t i = 0; i < m->n_ropes; i++) {
@@ -139,7 +139,7 @@ static text_train plan_memory(const train_plan *plan, const text_train_options *
                     .chunk = options->logit_rows ? options->logit_rows : logit_chunk(m)};
     for (size_t i = 0; i < m->n_layers; i++) {
         t.mix_floats = most(t.mix_floats, m->layer[i].mixer->kept_floats(m, i));
-        t.work_floats = most(t.work_floats, m->layer[i].mixer->work_floats(m, i));
+        t.work_floats = most(t.work_floats, m->layer[i].mixer->work_floats(m, i, t.max_rows));
     }
     t.keep = !options->recompute && fits_acts(&t);
     return t;

@@ -19,7 +19,8 @@ struct text_train {
     tacit_pool *pool;
     bool keep;
     size_t max_rows, threads;
-    size_t mix_floats, work_floats; /* a row, of the kind of layer that has most */
+    size_t mix_floats;  /* a row, of the kind of layer that keeps most */
+    size_t work_floats; /* of the kind of layer that needs most */
     float *arena;
     /* Of all examples of a run, one after the other: */
     float **x;        /* [n_layers]: layer inputs [rows, embedding] */

@@ -22,6 +22,7 @@ typedef struct random_llama {
     bool post_norms;             /* gemma3's, with the two below */
     size_t window, pattern;
     int32_t section[4];  /* qwen2vl's */
+    size_t taps;         /* lfm2's: layers without key-value heads convolve over so many rows */
     const char *scaling; /* of the factor; NULL: linear */
     size_t trained;      /* original context of YaRN */
     /* For refusals: a key or tensor left out, and one more tensor. */
@@ -43,8 +44,8 @@ static inline random_llama random_llama_usual(void)
 }
 
 /* The architectures, so that tests can run over them. Heads of qwen3 do not divide the width. */
-static const char *const random_archs[] = {"llama", "qwen2", "qwen3", "gemma3", "qwen2vl"};
-enum { RANDOM_ARCHS = 5 };
+static const char *const random_archs[] = {"llama", "qwen2", "qwen3", "gemma3", "qwen2vl", "lfm2"};
+enum { RANDOM_ARCHS = 6 };
 
 /* Sections of a head of qwen2vl, after the head was changed. */
 static inline void random_sections(random_llama *m)
@@ -66,6 +67,14 @@ static inline random_llama random_arch(const char *arch)
     m.head_norms = strcmp(arch, "qwen3") == 0 || m.post_norms;
     m.head = m.head_norms ? 24 : m.head;
     m.untied = m.qkv_biases;
+    if (strcmp(arch, "lfm2") == 0) {
+        m.taps = 3;
+        m.layers = 3;
+        m.heads[2] = 4;
+        m.ff[2] = 96;
+        m.kv_heads[0] = 0;
+        m.per_layer = m.head_norms = true;
+    }
     random_sections(&m);
     return m;
 }
@@ -117,10 +126,15 @@ static void random_layer(gguf_writer *w, const random_llama *m, size_t layer)
         {"ffn_gate", d, m->ff[layer]},
         {"ffn_up", d, m->ff[layer]},
         {"ffn_down", m->ff[layer], d},
+        {"shortconv.in_proj", d, 3 * d},
+        {"shortconv.out_proj", d, d},
     };
     char name[96];
     uint64_t seed = 1000 * (layer + 1);
-    for (size_t i = 0; i < 7; i++) {
+    bool convolves = m->taps > 0 && m->kv_heads[layer] == 0;
+    for (size_t i = 0; i < 9; i++) {
+        if (convolves ? i < 4 : i >= 7)
+            continue;
         snprintf(name, sizeof name, "blk.%zu.%s.weight", layer, linear[i].name);
         random_tensor(w, m, name, m->type, linear[i].in, linear[i].out,
                       2 / sqrtf((float)linear[i].in), 0, seed + i);
@@ -138,6 +152,11 @@ static void random_layer(gguf_writer *w, const random_llama *m, size_t layer)
     snprintf(name, sizeof name, "blk.%zu.post_ffw_norm.weight", layer);
     if (m->post_norms)
         random_tensor(w, m, name, TACIT_TYPE_F32, d, 1, 0.3f, 1, seed + 45);
+    snprintf(name, sizeof name, "blk.%zu.shortconv.conv.weight", layer);
+    if (convolves) {
+        random_tensor(w, m, name, TACIT_TYPE_F32, m->taps, d, 1, 0, seed + 46);
+        return;
+    }
     snprintf(name, sizeof name, "blk.%zu.attn_q_norm.weight", layer);
     if (m->head_norms)
         random_tensor(w, m, name, TACIT_TYPE_F32, m->head, 1, 0.5f, 1, seed + 42);
@@ -186,7 +205,11 @@ static inline gguf_writer *random_llama_writer(const random_llama *m)
         gguf_put_u32(w, random_name(key, m, "rope.scaling.original_context_length"),
                      (uint32_t)m->trained);
     random_tensor(w, m, "token_embd.weight", m->type, m->width, m->vocab, 1, 0, 1);
-    random_tensor(w, m, "output_norm.weight", TACIT_TYPE_F32, m->width, 1, 0.3f, 1, 2);
+    random_name(key, m, "shortconv.l_cache");
+    if (m->taps > 0 && (!m->without || strcmp(m->without, key) != 0))
+        gguf_put_u32(w, key, (uint32_t)m->taps);
+    const char *norm = m->taps > 0 ? "token_embd_norm.weight" : "output_norm.weight";
+    random_tensor(w, m, norm, TACIT_TYPE_F32, m->width, 1, 0.3f, 1, 2);
     if (m->untied)
         random_tensor(w, m, "output.weight", m->type, m->width, m->vocab, 1, 0, 3);
     if (m->divisors)

@@ -173,6 +173,44 @@ static double *llama_attend(const llama_reference *m, size_t layer, const double
     return out;
 }
 
+/* A new [n, width]: the gated short convolution of LFM2 by its definition. */
+static double *llama_convolve(const llama_reference *m, size_t layer, const double *h, size_t n)
+{
+    size_t d = m->width, rows, taps;
+    double *w = llama_layer_tensor(m, layer, "shortconv.conv.weight", &rows, &taps);
+    double *bcx = llama_linear(m, layer, "shortconv.in_proj", h, n);
+    double *gated = calloc(n * d, sizeof *gated);
+    for (size_t r = 0; r < n; r++)
+        for (size_t i = 0; i < d; i++)
+            for (size_t back = 0; back < taps && back <= r; back++) {
+                const double *from = bcx + (r - back) * 3 * d + i;
+                gated[r * d + i] +=
+                    bcx[r * 3 * d + d + i] * w[i * taps + taps - 1 - back] * from[0] * from[2 * d];
+            }
+    double *out = llama_linear(m, layer, "shortconv.out_proj", gated, n);
+    free(gated);
+    free(bcx);
+    free(w);
+    return out;
+}
+
+/* A new [n, width]: attention of normed rows. */
+static double *llama_mix(const llama_reference *m, size_t layer, const double *h,
+                         const tacit_row *row, size_t n)
+{
+    double *q = llama_linear(m, layer, "attn_q", h, n), *k = llama_linear(m, layer, "attn_k", h, n);
+    double *v = llama_linear(m, layer, "attn_v", h, n);
+    q = llama_heads(m, layer, "attn_q_norm", q, n, m->heads[layer], row);
+    k = llama_heads(m, layer, "attn_k_norm", k, n, m->kv_heads[layer], row);
+    double *attended = llama_attend(m, layer, q, k, v, row, n);
+    double *out = llama_linear(m, layer, "attn_output", attended, n);
+    free(attended);
+    free(v);
+    free(k);
+    free(q);
+    return out;
+}
+
 /* x += h, normed by the layer's norm of that name where it has one; h is replaced then. */
 static double *llama_add(const llama_reference *m, size_t layer, const char *norm, double *x,
                          double *h, size_t n)
@@ -195,12 +233,8 @@ static void llama_layer(const llama_reference *m, size_t layer, double *x, const
     char name[64];
     snprintf(name, sizeof name, "blk.%zu.attn_norm.weight", layer);
     double *h = llama_norm(m, name, x, n);
-    double *q = llama_linear(m, layer, "attn_q", h, n), *k = llama_linear(m, layer, "attn_k", h, n);
-    double *v = llama_linear(m, layer, "attn_v", h, n);
-    q = llama_heads(m, layer, "attn_q_norm", q, n, m->heads[layer], row);
-    k = llama_heads(m, layer, "attn_k_norm", k, n, m->kv_heads[layer], row);
-    double *attended = llama_attend(m, layer, q, k, v, row, n);
-    double *o = llama_linear(m, layer, "attn_output", attended, n);
+    double *o =
+        m->kv_heads[layer] > 0 ? llama_mix(m, layer, h, row, n) : llama_convolve(m, layer, h, n);
     o = llama_add(m, layer, "post_attention_norm", x, o, n);
     snprintf(name, sizeof name, "blk.%zu.ffn_norm.weight", layer);
     double *h2 = llama_norm(m, name, x, n);
@@ -210,7 +244,7 @@ static void llama_layer(const llama_reference *m, size_t layer, double *x, const
         gate[i] = reference_gated(&m->kind, gate[i]) * up[i];
     double *down = llama_linear(m, layer, "ffn_down", gate, n);
     down = llama_add(m, layer, "post_ffw_norm", x, down, n);
-    double *const parts[] = {h, q, k, v, attended, o, h2, gate, up, down};
+    double *const parts[] = {h, o, h2, gate, up, down};
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         free(parts[i]);
 }
@@ -222,7 +256,8 @@ static inline double *llama_logits(const llama_reference *m, double *x, const ta
     size_t rows, cols;
     for (size_t i = 0; i < m->layers; i++)
         llama_layer(m, i, x, row, n);
-    double *h = llama_norm(m, "output_norm.weight", x, n);
+    bool other = gguf_tensor_find(m->file, "token_embd_norm.weight");
+    double *h = llama_norm(m, other ? "token_embd_norm.weight" : "output_norm.weight", x, n);
     double *w = llama_tensor(m, "output.weight", &rows, &cols);
     if (!w)
         w = llama_tensor(m, "token_embd.weight", &rows, &cols);

@@ -174,26 +174,62 @@ static void ref_add_half(const ref_model *m, double *x, double *y, size_t layer,
         x[i] += y[i];
 }
 
-static void ref_layer(const ref_model *m, double *x, size_t layer, const tacit_input *in)
+/* y [width]: LFM2's gated short convolution of row `row` of normed rows h [rows, width]. */
+static void ref_convolve(const ref_model *m, double *y, const double *h, size_t layer, size_t row)
 {
-    size_t n = in->count, qw = m->heads * m->head, kw = m->kv_heads * m->head;
-    double *h = calloc(m->width, sizeof *h), *q = calloc(n * qw, sizeof *q);
-    double *k = calloc(n * kw, sizeof *k), *v = calloc(n * kw, sizeof *v);
-    double *out = calloc(qw, sizeof *out), *y = calloc(m->width, sizeof *y);
-    double *gate = calloc(m->ff, sizeof *gate), *up = calloc(m->ff, sizeof *up);
-    for (size_t r = 0; r < n; r++) {
-        ref_norm(m, h, x + r * m->width, ref_of(m, layer, "attn_norm", "weight"));
-        ref_linear(m, q + r * qw, layer, "attn_q", h);
-        ref_linear(m, k + r * kw, layer, "attn_k", h);
-        ref_linear(m, v + r * kw, layer, "attn_v", h);
+    const ref_tensor *w = ref_of(m, layer, "shortconv.conv", "weight");
+    size_t d = m->width;
+    double *own = calloc(3 * d, sizeof *own), *bcx = calloc(3 * d, sizeof *bcx);
+    double *gated = calloc(d, sizeof *gated);
+    ref_linear(m, own, layer, "shortconv.in_proj", h + row * d);
+    for (size_t back = 0; back < w->cols && back <= row; back++) {
+        ref_linear(m, bcx, layer, "shortconv.in_proj", h + (row - back) * d);
+        for (size_t i = 0; i < d; i++)
+            gated[i] +=
+                own[d + i] * w->value[i * w->cols + w->cols - 1 - back] * bcx[i] * bcx[2 * d + i];
+    }
+    ref_linear(m, y, layer, "shortconv.out_proj", gated);
+    free(own), free(bcx), free(gated);
+}
+
+/* mixed [rows, width] of normed rows h. */
+static void ref_mix(const ref_model *m, double *mixed, const double *h, size_t layer,
+                    const tacit_input *in)
+{
+    size_t n = in->count, d = m->width, qw = m->heads * m->head, kw = m->kv_heads * m->head;
+    double *q = calloc(n * qw, sizeof *q), *k = calloc(n * kw, sizeof *k);
+    double *v = calloc(n * kw, sizeof *v), *out = calloc(qw, sizeof *out);
+    bool attends = ref_of(m, layer, "attn_q", "weight");
+    for (size_t r = 0; attends && r < n; r++) {
+        ref_linear(m, q + r * qw, layer, "attn_q", h + r * d);
+        ref_linear(m, k + r * kw, layer, "attn_k", h + r * d);
+        ref_linear(m, v + r * kw, layer, "attn_v", h + r * d);
         ref_heads(m, q + r * qw, layer, "attn_q_norm", m->heads, &in->row[r]);
         ref_heads(m, k + r * kw, layer, "attn_k_norm", m->kv_heads, &in->row[r]);
     }
     for (size_t r = 0; r < n; r++) {
-        double *xr = x + r * m->width;
+        if (!attends) {
+            ref_convolve(m, mixed + r * d, h, layer, r);
+            continue;
+        }
         ref_attend(m, out, q, k, v, layer, in, r);
-        ref_linear(m, y, layer, "attn_output", out);
-        ref_add_half(m, xr, y, layer, "post_attention_norm");
+        ref_linear(m, mixed + r * d, layer, "attn_output", out);
+    }
+    free(q), free(k), free(v), free(out);
+}
+
+static void ref_layer(const ref_model *m, double *x, size_t layer, const tacit_input *in)
+{
+    size_t n = in->count, d = m->width;
+    double *h = calloc(n * d, sizeof *h), *mixed = calloc(n * d, sizeof *mixed);
+    double *y = calloc(d, sizeof *y), *gate = calloc(m->ff, sizeof *gate);
+    double *up = calloc(m->ff, sizeof *up);
+    for (size_t r = 0; r < n; r++)
+        ref_norm(m, h + r * d, x + r * d, ref_of(m, layer, "attn_norm", "weight"));
+    ref_mix(m, mixed, h, layer, in);
+    for (size_t r = 0; r < n; r++) {
+        double *xr = x + r * d;
+        ref_add_half(m, xr, mixed + r * d, layer, "post_attention_norm");
         ref_norm(m, h, xr, ref_of(m, layer, "ffn_norm", "weight"));
         ref_linear(m, gate, layer, "ffn_gate", h);
         ref_linear(m, up, layer, "ffn_up", h);
@@ -202,14 +238,15 @@ static void ref_layer(const ref_model *m, double *x, size_t layer, const tacit_i
         ref_linear(m, y, layer, "ffn_down", gate);
         ref_add_half(m, xr, y, layer, "post_ffw_norm");
     }
-    free(h), free(q), free(k), free(v), free(out), free(y), free(gate), free(up);
+    free(h), free(mixed), free(y), free(gate), free(up);
 }
 
 static double ref_row_loss(const ref_model *m, const double *x, size_t target)
 {
     const ref_tensor *w = ref_named(m, "output.weight");
     double *h = calloc(m->width, sizeof *h), *logit = calloc(m->vocab, sizeof *logit), sum = 0;
-    ref_norm(m, h, x, ref_named(m, "output_norm.weight"));
+    const ref_tensor *norm = ref_named(m, "output_norm.weight");
+    ref_norm(m, h, x, norm ? norm : ref_named(m, "token_embd_norm.weight"));
     ref_apply(logit, w ? w : ref_named(m, "token_embd.weight"), h, 1);
     for (size_t i = 0; i < m->vocab; i++)
         sum += exp(logit[i]);

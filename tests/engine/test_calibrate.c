@@ -130,7 +130,7 @@ static void sums_are_those_of_every_input(void **state)
         memcpy(x + i * m.width, embedding + (size_t)row[i].token * m.width, m.width * sizeof *x);
     }
     importance one = collect(model, row, 1), three = collect(model, row, 3);
-    assert_int_equal(one.count, m.layers * TEXT_LINEARS + 1);
+    assert_int_equal(one.count, m.layers * (TEXT_DOWN + 1) + 1);
     for (size_t layer = 0; layer < m.layers; layer++)
         expect_layer(&r, &one, layer, x, row);
     double *last = llama_norm(&r, "output_norm.weight", x, ROWS);

@@ -320,11 +320,11 @@ static void what_is_not_supported_is_named_with_what_is(void **state)
     (void)state;
     static const char *const others[] = {"llama4",  "qwen",     "qwen25vl", "qwen2moe", "qwen3moe",
                                          "qwen3vl", "gemma2",   "gemma3n",  "phi3",     "mistral3",
-                                         "lfm2",    "granite",  "bert",     "LLAMA",    "llama ",
+                                         "lfm2moe", "granite",  "bert",     "LLAMA",    "llama ",
                                          "qwen22",  "deepseek2"};
     char known[64];
     text_arch_names(known, sizeof known);
-    assert_string_equal(known, "gemma3, llama, qwen2, qwen2vl, qwen3");
+    assert_string_equal(known, "gemma3, lfm2, llama, qwen2, qwen2vl, qwen3");
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         gguf_writer *w = gguf_writer_new();
         gguf_put_string(w, "general.architecture", others[i], strlen(others[i]));
@@ -351,6 +351,11 @@ static void tensors_of_each_architecture(void **state)
         {"qwen3", NULL, "blk.0.attn_q.bias", "no place in architecture qwen3"},
         {"llama", NULL, "blk.0.attn_k_norm.weight", "no place in architecture llama"},
         {"llama", NULL, "blk.0.post_ffw_norm.weight", "no place in architecture llama"},
+        {"lfm2", "blk.0.shortconv.conv.weight", NULL, "blk.0.shortconv.conv.weight"},
+        {"lfm2", "blk.2.shortconv.in_proj.weight", NULL, "every file of architecture lfm2"},
+        {"lfm2", "blk.1.attn_q_norm.weight", NULL, "blk.1.attn_q_norm.weight"},
+        {"lfm2", NULL, "blk.0.attn_q.weight", "no place in architecture lfm2"},
+        {"qwen3", NULL, "blk.0.shortconv.conv.weight", "no place in architecture qwen3"},
         {"gemma3", "blk.1.post_attention_norm.weight", NULL, "blk.1.post_attention_norm.weight"},
         {"gemma3", "blk.0.post_ffw_norm.weight", NULL, "every file of architecture gemma3"},
         {"gemma3", NULL, "blk.0.attn_q.bias", "no place in architecture gemma3"},
@@ -380,6 +385,7 @@ static void keys_of_layers_that_differ(void **state)
         int32_t section[4];
         const char *why;
     } cases[] = {
+        {"lfm2", 0, 0, {0}, "lfm2.shortconv.l_cache is missing"},
         {"gemma3", 20, 0, {0}, "sliding_window_pattern"},
         {"gemma3", 20, 9, {0}, "sliding_window_pattern"},
         {"qwen2vl", 0, 0, {0}, "rope.dimension_sections"},
@@ -393,6 +399,7 @@ static void keys_of_layers_that_differ(void **state)
         m.window = cases[i].window;
         m.pattern = cases[i].pattern;
         memcpy(m.section, cases[i].section, sizeof m.section);
+        m.without = "lfm2.shortconv.l_cache";
         expect_refusal(random_llama_writer(&m), (const char *const[]){cases[i].why, NULL});
     }
 }
@@ -504,6 +511,44 @@ static void what_remains_of_groups(void **state)
     assert_memory_equal(tacit_context_logits(c), whole + 2 * v.vocab, v.vocab * sizeof *whole);
     free(whole);
     tacit_context_free(c);
+    random_model_free(model);
+    random_file_close(&f);
+}
+
+/* Of the state of convolutions a full page keeps its last rows: going back leads to the begin of a
+ * page, or to any row of the last; and on from there as if nothing had been. */
+static void what_remains_of_convolutions(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t back_to, remain;
+    } cases[] = {{199, 199}, {193, 193}, {192, 192}, {191, 128}, {130, 128}, {128, 128},
+                 {65, 64},   {64, 64},   {63, 0},    {1, 0},     {0, 0}};
+    random_llama m = random_arch("lfm2");
+    random_file f = random_llama_open(random_llama_writer(&m));
+    tacit_model *model = random_model(&f, true);
+    tacit_row *row = new_rows(&m, 200, 0);
+    for (int kv = TACIT_KV_F32; kv <= TACIT_KV_F16; kv++) {
+        const tacit_context_spec spec = {.precision = TACIT_EXACT, .kv = (tacit_kv_type)kv};
+        float *whole = logits_of(model, row, 200, &spec, 1);
+        for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+            tacit_context *c;
+            tacit_error err = {0};
+            check(tacit_context_new(&c, model, &spec, NULL, &err), &err);
+            check(tacit_context_feed(c, row, 200, NULL, 0, &err), &err);
+            size_t left = tacit_context_truncate(c, cases[i].back_to);
+            assert_int_equal(left, cases[i].remain);
+            assert_int_equal(tacit_context_rows(c), left);
+            for (; left < 199; left++) /* one by one: every row reads its state from the cache */
+                check(tacit_context_feed(c, row + left, 1, NULL, 0, &err), &err);
+            check(tacit_context_feed(c, row + 199, 1, NULL, 0, &err), &err);
+            assert_memory_equal(tacit_context_logits(c), whole + 199 * m.vocab,
+                                m.vocab * sizeof *whole);
+            tacit_context_free(c);
+        }
+        free(whole);
+    }
+    free(row);
     random_model_free(model);
     random_file_close(&f);
 }
@@ -673,6 +718,7 @@ int main(void)
         cmocka_unit_test(layers_of_gemma3),
         cmocka_unit_test(places_that_cannot_be),
         cmocka_unit_test(what_remains_of_groups),
+        cmocka_unit_test(what_remains_of_convolutions),
         cmocka_unit_test(keys_that_would_change_answers),
         cmocka_unit_test(scalings_that_are_not_computed),
         cmocka_unit_test(yarn_of_llama_2),

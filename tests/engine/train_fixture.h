@@ -11,9 +11,9 @@
 #include <string.h>
 
 /* The first two are llama. */
-static const char *const fixture_words[] = {"untied", "tied",   "qwen2",
-                                            "qwen3",  "gemma3", "qwen2vl"};
-enum { FIXTURE_LLAMA = 2, FIXTURE_WORDS = 6 };
+static const char *const fixture_words[] = {"untied", "tied",    "qwen2", "qwen3",
+                                            "gemma3", "qwen2vl", "lfm2"};
+enum { FIXTURE_LLAMA = 2, FIXTURE_WORDS = 7 };
 
 /* tests/golden/KIND-WORD.gguf */
 static gguf_file *fixture_file(const char *kind, const char *word)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Golden gradients of tiny text models, computed by PyTorch in float64 on dequantized weights.
 
-Writes tests/golden/tiny-{untied,tied,qwen2,qwen3,gemma3,qwen2vl}.gguf (the models, mixed types; the
+Writes tests/golden/tiny-{untied,tied,qwen2,qwen3,gemma3,qwen2vl,lfm2}.gguf (the models, mixed types; the
 first two are llama) and gradients-*.gguf (examples, adapter values, losses and gradients as tensors; FFA-LoRA of
 llama alone). Nothing here uses Tacit: the GGUF writer, the quantizers, ChaCha20 and the models are
 this script's own.
@@ -148,9 +148,24 @@ class Config:
     factor: float = 1.0
     # Qwen 2 VL: pairs of a head that turn by time, by height and by width.
     sections: tuple = ()
+    # LFM2: layers that convolve over `taps` rows instead of attending.
+    layers: int = LAYERS
+    convolve: tuple = ()
+    taps: int = 3
 
     def is_local(self, layer):
         return self.window > 0 and (layer + 1) % self.pattern != 0
+
+    def output_norm(self):
+        return "token_embd_norm.weight" if self.convolve else "output_norm.weight"
+
+    def linears(self, layer):
+        """Shapes of what the layer has."""
+        shapes = self.shapes()
+        if layer not in self.convolve:
+            return shapes
+        return {"shortconv.in_proj": (3 * WIDTH, WIDTH), "shortconv.out_proj": (WIDTH, WIDTH)} | {
+            n: s for n, s in shapes.items() if n.startswith("ffn")}
 
     def shapes(self):
         q, kv = self.heads * self.head, self.kv_heads * self.head
@@ -168,6 +183,8 @@ CONFIGS = [
            base=1e6, factor=8.0),
     Config("qwen2vl", 20245, arch="qwen2vl", ff=32, biases=("attn_q", "attn_k", "attn_v"),
            sections=(1, 2, 1)),
+    Config("lfm2", 20246, arch="lfm2", kv_heads=1, head=8, ff=32, head_norms=True, layers=3,
+           convolve=(0, 2)),
 ]
 TYPES = [Q8_0, Q4_0, Q4_1, F16, BF16, F32, Q8_0, Q4_1]
 
@@ -181,22 +198,24 @@ def make_model(rng, c):
         weights[name] = torch.tensor(exact, dtype=torch.float64)
 
     put("token_embd.weight", rng.normal(0, 0.5, (VOCAB, WIDTH)), Q8_0)
-    for i in range(LAYERS):
+    for i in range(c.layers):
         post = ("post_attention_norm", "post_ffw_norm") if c.window else ()
         for norm in ("attn_norm", "ffn_norm") + post:
             put(f"blk.{i}.{norm}.weight", rng.normal(1, 0.2, WIDTH), F32)
-        for norm in ("attn_q_norm", "attn_k_norm") if c.head_norms else ():
+        for norm in ("attn_q_norm", "attn_k_norm") if c.head_norms and i not in c.convolve else ():
             put(f"blk.{i}.{norm}.weight", rng.normal(1, 0.3, c.head), F32)
-        for name, shape in c.shapes().items():
+        if i in c.convolve:
+            put(f"blk.{i}.shortconv.conv.weight", rng.normal(0, 0.6, (WIDTH, c.taps)), F32)
+        for name, shape in c.linears(i).items():
             kind = TYPES[turn % len(TYPES)]
             turn += 1
             put(f"blk.{i}.{name}.weight", rng.normal(0, 1.2 / math.sqrt(shape[1]), shape), kind)
             if name in c.biases:
                 put(f"blk.{i}.{name}.bias", rng.normal(0, 0.1, shape[0]), F32)
-    put("output_norm.weight", rng.normal(1, 0.2, WIDTH), F32)
+    put(c.output_norm(), rng.normal(1, 0.2, WIDTH), F32)
     if not c.tied:
         put("output.weight", rng.normal(0, 0.3, (VOCAB, WIDTH)), Q4_0)
-    keys = {"context_length": 64, "embedding_length": WIDTH, "block_count": LAYERS,
+    keys = {"context_length": 64, "embedding_length": WIDTH, "block_count": c.layers,
             "feed_forward_length": c.ff, "attention.head_count": c.heads,
             "attention.head_count_kv": c.kv_heads, "vocab_size": VOCAB,
             "attention.layer_norm_rms_epsilon": EPS, "rope.freq_base": c.base}
@@ -205,6 +224,9 @@ def make_model(rng, c):
     if c.window:
         keys |= {"attention.sliding_window": c.window, "rope.scaling.type": "linear",
                  "attention.sliding_window_pattern": c.pattern, "rope.scaling.factor": c.factor}
+    if c.convolve:
+        keys |= {"shortconv.l_cache": c.taps, "attention.head_count_kv": [
+            0 if i in c.convolve else c.kv_heads for i in range(c.layers)]}
     if c.sections:
         keys |= {"rope.dimension_sections": list(c.sections) + [0]}
     return ({"general.architecture": c.arch} | {f"{c.arch}.{k}": v for k, v in keys.items()},
@@ -279,23 +301,33 @@ def loss_of(c, weights, pairs, example):
     scale = float(np.float32(math.sqrt(WIDTH))) if c.window else 1.0
     x = torch.stack([example["media"][t] if m else weights["token_embd.weight"][t] * scale
                      for t, m in zip(example["token"], example["modality"])])
-    for i in range(LAYERS):
-        p = f"blk.{i}."
+    def convolve(h, p):
+        """LFM2's: torch.nn.functional.conv1d, padded in front, between two gates."""
+        b, gate, v = linear(h, p + "shortconv.in_proj").T.chunk(3)
+        y = torch.nn.functional.conv1d((b * v)[None], weights[p + "shortconv.conv.weight"][:, None],
+                                       padding=c.taps - 1, groups=WIDTH)[0, :, :n]
+        return linear((gate * y).T, p + "shortconv.out_proj")
+
+    def attend(h, p, i):
         angle, mask = angles(example, c, i), sees(example, c.window if c.is_local(i) else 0)
-        h = rms(x, weights[p + "attn_norm.weight"])
         q = rope(heads(h, p + "attn_q", c.heads), angle, c)
         k = rope(heads(h, p + "attn_k", c.kv_heads), angle, c)
         v = linear(h, p + "attn_v").view(n, c.kv_heads, c.head)
         k, v = (t.repeat_interleave(c.heads // c.kv_heads, 1) for t in (k, v))
         s = torch.einsum("qhd,khd->hqk", q, k) / math.sqrt(c.head)
         s = torch.softmax(s.masked_fill(~mask, -math.inf), -1)
-        x = x + behind(linear(torch.einsum("hqk,khd->qhd", s, v).reshape(n, -1), p + "attn_output"),
-                       p + "post_attention_norm")
+        return linear(torch.einsum("hqk,khd->qhd", s, v).reshape(n, -1), p + "attn_output")
+
+    for i in range(c.layers):
+        p = f"blk.{i}."
+        h = rms(x, weights[p + "attn_norm.weight"])
+        mixed = convolve(h, p) if i in c.convolve else attend(h, p, i)
+        x = x + behind(mixed, p + "post_attention_norm")
         h = rms(x, weights[p + "ffn_norm.weight"])
         x = x + behind(linear(act(linear(h, p + "ffn_gate")) * linear(h, p + "ffn_up"),
                               p + "ffn_down"), p + "post_ffw_norm")
     output = "output.weight" if "output.weight" in weights else "token_embd.weight"
-    logits = rms(x, weights["output_norm.weight"]) @ weights[output].T
+    logits = rms(x, weights[c.output_norm()]) @ weights[output].T
     trained = [i for i in range(n) if example["trained"][i]]
     rows = logits[[i - 1 for i in trained]]
     return torch.nn.functional.cross_entropy(rows, torch.tensor([example["token"][i] for i in trained]))
@@ -357,8 +389,10 @@ def main():
         seed = bytes(range(100, 132))
         for kind in ("lora", "ffa") if c.arch == "llama" else ("lora",):
             pairs, extra, ordinal = {}, {}, 0
-            for i in range(LAYERS):
+            for i in range(c.layers):
                 for target in TARGETS:
+                    if target not in c.linears(i):
+                        continue
                     n_out, n_in = c.shapes()[target]
                     name = f"blk.{i}.{target}"
                     a = ffa_matrix(seed, ordinal, RANK, n_in)

@@ -90,7 +90,7 @@ extern const fast_kernels fast_kernels_generic;
 extern const fast_kernels fast_kernels_avx2;
 extern const fast_kernels fast_kernels_avx512;
 #elif defined(__aarch64__)
-extern const fast_kernels fast_kernels_neon;
+extern const fast_kernels fast_kernels_neon, fast_kernels_i8mm;
 #endif
 
 #endif

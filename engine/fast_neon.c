@@ -4,80 +4,16 @@
 #include "engine/fast_kernels.h"
 
 #if defined(__aarch64__)
-#include <arm_neon.h>
+#include "engine/fast_arm.h"
+
 #include <math.h>
-#include <string.h>
 
-#define WIDTH 8
-#define GROUP 32 /* bytes of four columns in a panel */
-#define ROWS 4   /* of activations in a register tile */
-#define ALWAYS static inline __attribute__((always_inline))
-#define UNROLL _Pragma("GCC unroll 8")
-
-typedef struct panel_reader {
-    const uint8_t *w, *d, *m;
-} panel_reader;
+#define ROWS 4 /* of activations in a register tile */
 
 /* Of eight columns. */
-typedef struct wide {
-    float32x4_t v[2];
-} wide;
-
 typedef struct wide_sum {
     int32x4_t v[2];
 } wide_sum;
-
-/* The weights of 16 columns of a block: four groups. */
-typedef struct half_block {
-    int8x16_t v[4][2];
-} half_block;
-
-ALWAYS wide load_halves(const uint8_t *p)
-{
-    float16x8_t h = vreinterpretq_f16_u8(vld1q_u8(p));
-    return (wide){{vcvt_f32_f16(vget_low_f16(h)), vcvt_high_f32_f16(h)}};
-}
-
-ALWAYS wide times(wide a, float x)
-{
-    return (wide){{vmulq_n_f32(a.v[0], x), vmulq_n_f32(a.v[1], x)}};
-}
-
-ALWAYS uint8x16_t nibbles(const uint8_t *w, const int high)
-{
-    uint8x16_t both = vld1q_u8(w);
-    return high ? vshrq_n_u8(both, 4) : vandq_u8(both, vdupq_n_u8(15));
-}
-
-/* Bits [from, from + count) of every byte, put at bit 4. */
-ALWAYS uint8x16_t upper_bits(uint8x16_t bits, int from, int count)
-{
-    int8x16_t move = vdupq_n_s8((int8_t)(4 - from)); /* a negative shift is one to the right */
-    uint8_t mask = (uint8_t)(((1 << count) - 1) << 4);
-    return vandq_u8(vshlq_u8(bits, move), vdupq_n_u8(mask));
-}
-
-/* The weights of columns 0 to 15 (`high` 0) or 16 to 31 of a block, as they count in the sum. */
-ALWAYS half_block load_half(const uint8_t *w, const int high, const fast_form form)
-{
-    half_block o;
-    UNROLL for (int g = 0; g < 4; g++) UNROLL for (int i = 0; i < 2; i++)
-    {
-        if (form == FAST_8) {
-            o.v[g][i] = vreinterpretq_s8_u8(vld1q_u8(w + (4 * high + g) * GROUP + 16 * i));
-            continue;
-        }
-        uint8x16_t v = nibbles(w + g * GROUP + 16 * i, high);
-        if (form == FAST_5 || form == FAST_5M)
-            v = vorrq_u8(v, upper_bits(vld1q_u8(w + 4 * GROUP + 16 * i), 4 * high + g, 1));
-        if (form == FAST_6)
-            v = vorrq_u8(v, upper_bits(vld1q_u8(w + (4 + high) * GROUP + 16 * i), 2 * g, 2));
-        o.v[g][i] = vreinterpretq_s8_u8(v);
-        if (form == FAST_6)
-            o.v[g][i] = vsubq_s8(o.v[g][i], vdupq_n_s8(32));
-    }
-    return o;
-}
 
 /* sum += the products with 16 quanta of one row. */
 ALWAYS void add_products(wide_sum *sum, const half_block *w, const int8_t *q)
@@ -102,11 +38,6 @@ ALWAYS void add_scaled(wide *y, const wide_sum *sum, wide d, float scale)
         float32x4_t scaled = vmulq_n_f32(vcvtq_f32_s32(sum->v[i]), scale);
         y->v[i] = vfmaq_f32(y->v[i], d.v[i], scaled);
     }
-}
-
-ALWAYS size_t block_bytes(const fast_form form)
-{
-    return GROUP * (form == FAST_8 ? 8u : form == FAST_6 ? 6u : form >= FAST_5 ? 5u : 4u);
 }
 
 /* Block b of a panel times `rows` rows, added to y. */
@@ -140,14 +71,6 @@ ALWAYS void add_block(wide *y, const panel_reader *p, size_t b, const int8_t *q,
         vfmaq_n_f32(y[r].v[i], m.v[i], meta[r * meta_stride + 1]);
 }
 
-static void store_part(float *y, wide v, size_t cols)
-{
-    float all[WIDTH];
-    vst1q_f32(all, v.v[0]);
-    vst1q_f32(all + 4, v.v[1]);
-    memcpy(y, all, cols * sizeof *y);
-}
-
 /* One panel times `rows` rows of quanta, those of a pair summed. */
 ALWAYS void multiply_tile(float *y, size_t y_stride, size_t cols, const panel_reader *p,
                           const fast_rows *a, size_t row, const size_t rows, const bool paired,
@@ -176,16 +99,11 @@ ALWAYS void multiply_tile(float *y, size_t y_stride, size_t cols, const panel_re
 ALWAYS void multiply(float *y, size_t y_stride, size_t cols, const uint8_t *panel,
                      const fast_rows *a, size_t rows, const fast_form form)
 {
-    const fast_form_traits *t = &fast_forms[form];
-    size_t panel_bytes = fast_panel_bytes(form, WIDTH, a->blocks);
-    size_t quanta = a->blocks * fast_block_bytes(form, WIDTH);
     size_t n = a->paired ? 2 * rows : rows, done;
     for (size_t row = 0; row < n; row += done) {
         done = n - row >= ROWS ? ROWS : n - row >= 2 ? 2 : 1;
         for (size_t c = 0; c < cols; c += WIDTH) {
-            const uint8_t *w = panel + c / WIDTH * panel_bytes;
-            panel_reader p = {.w = w, .d = w + quanta};
-            p.m = p.d + 2 * WIDTH * a->blocks * t->scales;
+            panel_reader p = read_panel(panel, c / WIDTH, a->blocks, form);
             size_t left = cols - c;
             if (done == ROWS && a->paired)
                 multiply_tile(y + c, y_stride, left, &p, a, row, ROWS, true, form);
@@ -227,7 +145,7 @@ static void quantize_block(int8_t *q, float *meta, const float *x)
     meta[1] = meta[0] * (float)total;
 }
 
-static void quantize(int8_t *q, float *meta, const float *x, size_t blocks)
+void fast_quantize_neon(int8_t *q, float *meta, const float *x, size_t blocks)
 {
     for (size_t b = 0; b < blocks; b++)
         quantize_block(q + b * FAST_BLOCK, meta + 2 * b, x + b * FAST_BLOCK);
@@ -248,7 +166,7 @@ DEFINE(FAST_6)
 
 const fast_kernels fast_kernels_neon = {
     .width = WIDTH,
-    .quantize = quantize,
+    .quantize = fast_quantize_neon,
     .multiply = {multiply_FAST_8, multiply_FAST_4, multiply_FAST_4M, multiply_FAST_5,
                  multiply_FAST_5M, multiply_FAST_6},
 };

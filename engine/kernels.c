@@ -42,11 +42,17 @@ static bool runs_avx512(void)
 #elif defined(__aarch64__)
 #include <sys/auxv.h>
 
-#define HAS_DOT_PRODUCTS (1ul << 20) /* HWCAP_ASIMDDP of Linux */
+#define HAS_DOT_PRODUCTS (1ul << 20)    /* HWCAP_ASIMDDP of Linux */
+#define HAS_MATRIX_PRODUCTS (1ul << 13) /* HWCAP2_I8MM */
 
 static bool runs_neon(void)
 {
     return (getauxval(AT_HWCAP) & HAS_DOT_PRODUCTS) != 0;
+}
+
+static bool runs_i8mm(void)
+{
+    return runs_neon() && (getauxval(AT_HWCAP2) & HAS_MATRIX_PRODUCTS) != 0;
 }
 #endif
 
@@ -58,7 +64,7 @@ static bool runs_always(void)
 #if defined(__x86_64__)
 #define KERNELS_OF_THE_MACHINE ", avx2 or avx512"
 #elif defined(__aarch64__)
-#define KERNELS_OF_THE_MACHINE " or neon"
+#define KERNELS_OF_THE_MACHINE ", neon or i8mm"
 #else
 #define KERNELS_OF_THE_MACHINE ""
 #endif
@@ -72,6 +78,7 @@ static const struct {
     {&kernels_avx512, runs_avx512},
     {&kernels_avx2, runs_avx2},
 #elif defined(__aarch64__)
+    {&kernels_i8mm, runs_i8mm},
     {&kernels_neon, runs_neon},
 #endif
     {&kernels_generic, runs_always},

@@ -65,7 +65,7 @@ extern const tacit_kernels kernels_generic;
 extern const tacit_kernels kernels_avx2;
 extern const tacit_kernels kernels_avx512;
 #elif defined(__aarch64__)
-extern const tacit_kernels kernels_neon;
+extern const tacit_kernels kernels_neon, kernels_i8mm;
 #endif
 
 #endif

@@ -1,5 +1,5 @@
-/* 64-bit ARM with dot products: fp32 loops as the portable ones, which are NEON's there already,
- * and integer loops of its own. */
+/* 64-bit ARM with dot products, or with matrix products of bytes besides: fp32 loops as the
+ * portable ones, which are NEON's there already, and integer loops of their own. */
 #include "engine/kernels.h"
 
 #if defined(__aarch64__)
@@ -21,6 +21,13 @@ static void pack_transposed(float *panel, size_t width, const float *w, size_t w
 const tacit_kernels kernels_neon = {
     .name = "neon",
     .fast = &fast_kernels_neon,
+    .multiply = multiply,
+#include "engine/kernels_rows.h"
+};
+
+const tacit_kernels kernels_i8mm = {
+    .name = "i8mm",
+    .fast = &fast_kernels_i8mm,
     .multiply = multiply,
 #include "engine/kernels_rows.h"
 };

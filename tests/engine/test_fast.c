@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-static const char *const names[] = {"generic", "avx2", "avx512", "neon"};
+static const char *const names[] = {"generic", "avx2", "avx512", "neon", "i8mm"};
 /* Every type that has a form; blocks of 256 values need eight blocks of activations. */
 static const tacit_type types[] = {
     TACIT_TYPE_Q8_0, TACIT_TYPE_Q4_0, TACIT_TYPE_Q4_1, TACIT_TYPE_Q5_0,
@@ -270,6 +270,38 @@ static void test_variants_agree_exactly(void **state)
     }
 }
 
+/* Matrix products of bytes are another way to the bits of dot products, whatever the rows: alone,
+ * odd in number, in pairs. */
+static void test_matrix_products_keep_bits(void **state)
+{
+    const tacit_kernels *dot = kernels_by_name("neon"), *matrix = kernels_by_name("i8mm");
+    static operands o;
+    static float y[2][MAX_ROWS][MAX_COLS];
+    (void)state;
+    if (!dot || !matrix)
+        skip();
+    for (size_t t = 0; t < TYPES; t++) {
+        make(&o, types[t], MAX_BLOCKS, false);
+        o.l.n_out = MAX_COLS;
+        fast_weight w;
+        uint8_t *panels = aligned_alloc(64, fast_weight_plan(&w, dot->fast, &o.l));
+        assert_true(pack_all(NULL, &w, dot->fast, &o.l, panels));
+        for (size_t rows = 1; rows <= MAX_ROWS; rows++) {
+            for (size_t step = 1; step <= 2 && step * rows <= MAX_ROWS; step++) {
+                for (int paired = 0; paired <= (step == 2); paired++) {
+                    const fast_rows a = {o.q, o.meta, MAX_BLOCKS, step, paired};
+                    memset(y, 0, sizeof y);
+                    dot->fast->multiply[w.form](y[0][0], MAX_COLS, MAX_COLS, panels, &a, rows);
+                    matrix->fast->multiply[w.form](y[1][0], MAX_COLS, MAX_COLS, panels, &a, rows);
+                    assert_memory_equal(y[1], y[0], sizeof y[0]);
+                }
+            }
+        }
+        free(panels);
+        unmake(&o);
+    }
+}
+
 /* The operator: outputs that fill no panel, bias, pair, types and widths that go the exact way. */
 static void check_linear(tacit_type type, size_t rows, size_t n_in, size_t n_out, double tolerance)
 {
@@ -338,6 +370,7 @@ int main(void)
         cmocka_unit_test(test_quantize),
         cmocka_unit_test(test_products),
         cmocka_unit_test(test_variants_agree_exactly),
+        cmocka_unit_test(test_matrix_products_keep_bits),
         cmocka_unit_test(test_linear),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-static const char *const names[] = {"generic", "avx2", "avx512", "neon"};
+static const char *const names[] = {"generic", "avx2", "avx512", "neon", "i8mm"};
 static const size_t lengths[] = {0, 1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 64, 100, 128, 257};
 #define NAMES (sizeof names / sizeof names[0])
 #define LENGTHS (sizeof lengths / sizeof lengths[0])
@@ -177,7 +177,7 @@ static void check_rotation(const tacit_kernels *k, size_t n)
     size_t dim = n / 2 * 2;
     if (dim == 0)
         return;
-    float x[2 * MOST], turned[2 * MOST], table[MOST];
+    float x[2 * MOST] = {0}, turned[2 * MOST], table[MOST];
     numbers_fill(x, 2 * dim, 1, 11);
     for (size_t i = 0; i < dim; i += 2) {
         table[i] = cosf(0.3f * (float)i);

@@ -309,7 +309,7 @@ static void test_values_at_the_edges(void **state)
 static void test_widening(void **state)
 {
     (void)state;
-    static const char *const names[] = {"generic", "avx2", "avx512", "neon"};
+    static const char *const names[] = {"generic", "avx2", "avx512", "neon", "i8mm"};
     int8_t q[131];
     for (size_t i = 0; i < sizeof q; i++)
         q[i] = (int8_t)(i * 37);

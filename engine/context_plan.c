@@ -61,7 +61,6 @@ static tacit_context_plan plan_of(const tacit_model *model, const tacit_context_
     tacit_context_plan p = {.weights = weight_bytes(m, s->precision)};
     p.keys_values = kv_cache_bytes(m, s->kv, rows, s->chunk);
     p.working = text_forward_bytes(m, pool, s->precision, s->chunk, 0);
-    p.working = add(p.working, s->max_rows * sizeof(uint32_t));
     p.working =
         add(p.working, (s->chunk * m->embedding + CONTEXT_LOGIT_ROWS * m->vocab) * sizeof(float));
     p.total = add(add(p.weights, p.keys_values), p.working);

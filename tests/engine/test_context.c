@@ -64,19 +64,15 @@ static double *expected_logits(const random_llama *m, const gguf_file *file, con
     }
     size_t rows, cols;
     double *embedding = llama_tensor(&r, "token_embd.weight", &rows, &cols);
-    double *x = malloc(s->n * m->width * sizeof *x);
-    uint32_t *position = malloc(s->n * sizeof *position);
-    for (size_t i = 0; i < s->n; i++) {
-        position[i] = s->row[i].position;
+    double *x = calloc(s->n * m->width, sizeof *x);
+    for (size_t i = 0; i < s->n; i++)
         for (size_t c = 0; c < m->width; c++) {
             size_t at = (size_t)s->row[i].token * m->width + c;
             x[i * m->width + c] = s->row[i].modality == TACIT_MODALITY_TOKEN
                                       ? embedding[at]
                                       : (double)s->media.rows[at];
         }
-    }
-    double *logits = llama_logits(&r, x, position, s->n);
-    free(position);
+    double *logits = llama_logits(&r, x, s->row, s->n);
     free(x);
     free(embedding);
     return logits;

@@ -147,7 +147,7 @@ static ref_model make_reference(const tacit_model *m, const tacit_trainer *t,
     ref_model r = {.width = m->text.embedding,
                    .layers = m->text.n_layers,
                    .heads = m->text.layer[0].n_heads,
-                   .kv_heads = m->text.layer[0].n_kv_heads,
+                   .kv_heads = m->text.max_kv_heads,
                    .head = m->text.head_dim,
                    .ff = m->text.layer[0].n_ff,
                    .vocab = m->text.vocab,
@@ -156,6 +156,14 @@ static ref_model make_reference(const tacit_model *m, const tacit_trainer *t,
                    .alpha = spec->alpha,
                    .halves = strcmp(m->text.architecture, "llama") != 0};
     const tacit_layout *l = tacit_trainer_layout(t);
+    if (strcmp(m->text.architecture, "gemma3") == 0) { /* as make_gradients.py has it */
+        r.kind = (reference_kind){.window = 3, .pattern = 2, .local_base = 10000, .gelu = true};
+        r.kind.embedding_scale = sqrt((double)r.width);
+        r.base = 1e6;
+        r.factor = 8;
+    }
+    if (strcmp(m->text.architecture, "qwen2vl") == 0)
+        r.kind = (reference_kind){.section = {1, 2, 1}};
     ref_load(&r, m->text_file);
     for (size_t i = 0; i < l->count && spec->kind == TACIT_TRAIN_LORA; i++) {
         const tacit_trainable_entry *e = &l->entry[i];

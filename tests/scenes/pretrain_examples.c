@@ -85,25 +85,27 @@ static void draw_place(int place[SCENE_SENSES], scene_prng *prng)
 
 /* ---- examples ---- */
 
-/* What a conversation is about, and in how many of a hundred. */
+#define LATE_FROM 0.55 /* of the run: what is hard to compare gets the larger share */
+
+/* What a conversation is about, and in how many of a hundred: until LATE_FROM, and after it. */
 static const struct {
-    int share;
+    int share[2];
     unsigned given;
 } mixture[] = {
-    {45, SCENE_SENSE_PICTURE},
-    {8, SCENE_SENSE_SOUND},
-    {9, SCENE_SENSE_SIGNAL},
-    {12, SCENE_SENSE_PICTURE | SCENE_SENSE_SOUND},
-    {12, SCENE_SENSE_PICTURE | SCENE_SENSE_SIGNAL},
-    {8, SCENE_SENSE_SOUND | SCENE_SENSE_SIGNAL},
-    {6, SCENE_SENSE_PICTURE | SCENE_SENSE_SOUND | SCENE_SENSE_SIGNAL},
+    {{45, 28}, SCENE_SENSE_PICTURE},
+    {{8, 4}, SCENE_SENSE_SOUND},
+    {{9, 6}, SCENE_SENSE_SIGNAL},
+    {{12, 8}, SCENE_SENSE_PICTURE | SCENE_SENSE_SOUND},
+    {{12, 42}, SCENE_SENSE_PICTURE | SCENE_SENSE_SIGNAL},
+    {{8, 6}, SCENE_SENSE_SOUND | SCENE_SENSE_SIGNAL},
+    {{6, 6}, SCENE_SENSE_PICTURE | SCENE_SENSE_SOUND | SCENE_SENSE_SIGNAL},
 };
 
-static unsigned draw_given(scene_prng *prng)
+static unsigned draw_given(double progress, scene_prng *prng)
 {
-    int ball = scene_prng_range(prng, 0, 99), i = 0;
-    while (ball >= mixture[i].share)
-        ball -= mixture[i++].share;
+    int ball = scene_prng_range(prng, 0, 99), i = 0, late = progress >= LATE_FROM;
+    while (ball >= mixture[i].share[late])
+        ball -= mixture[i++].share[late];
     return mixture[i].given;
 }
 
@@ -150,7 +152,7 @@ tacit_status pretrain_example(tacit_input *out, const tacit_model *model, uint64
     conversation c;
     scene_senses s;
     int place[SCENE_SENSES];
-    unsigned given = draw_given(&prng);
+    unsigned given = draw_given(progress, &prng);
     draw_place(place, &prng);
     if (given == SCENE_SENSE_PICTURE) {
         talk_of_picture(&t, &s, index, progress, &prng);

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-#define ONE_FIELD_UNTIL 0.15 /* of the run */
+#define ONE_FIELD_UNTIL 0.12 /* of the run */
 #define REPEATS 0.3          /* share of conversations that end with a word to repeat */
 
 /* ---- media ---- */
@@ -85,7 +85,7 @@ static void draw_place(int place[SCENE_SENSES], scene_prng *prng)
 
 /* ---- examples ---- */
 
-#define LATE_FROM 0.55 /* of the run: what is hard to compare gets the larger share */
+#define LATE_FROM 0.44 /* of the run: what is hard to compare gets the larger share */
 
 /* What a conversation is about, and in how many of a hundred: until LATE_FROM, and after it. */
 static const struct {
@@ -158,7 +158,7 @@ tacit_status pretrain_example(tacit_input *out, const tacit_model *model, uint64
         talk_of_picture(&t, &s, index, progress, &prng);
     } else {
         scene_draw_senses(&s, index % 2 ? SCENE_MONITOR : SCENE_CLUSTER, SCENE_PRETRAIN, &prng);
-        talk_about_senses(&t, &s, given, &prng);
+        talk_about_senses(&t, &s, given, progress >= PRETRAIN_SECOND, &prng);
     }
     if (scene_prng_chance(&prng, REPEATS) && t.turns < TALK_TURNS)
         talk_ask_to_repeat(&t, tacit_model_tokenizer(model), &prng);

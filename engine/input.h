@@ -15,13 +15,18 @@ typedef enum tacit_modality {
     TACIT_MODALITY_PROMPT
 } tacit_modality;
 
-/* One row of the decoder's input. */
+/* One row of the decoder's input. It stands at four numbers (OPS_ROPE_AXES): `position` and
+ * position + shift[0..2], of which models that know one number take the first. Rows of a mask group
+ * see each other whatever their order; they follow one another, their groups are numbered
+ * ascendingly, and no row of a group is trained. */
 typedef struct tacit_row {
     int32_t token;     /* TOKEN: id. Otherwise: index of the row within `media` */
     uint8_t modality;  /* tacit_modality */
     uint8_t trained;   /* 1: the loss is taken on predicting THIS row's token from the past */
     uint16_t media;    /* not TOKEN: which entry of tacit_input.media */
-    uint32_t position; /* of RoPE and of the causal mask; kept when rows are dropped */
+    uint32_t position; /* of RoPE and of windows of attention; kept when rows are dropped */
+    int32_t shift[3];  /* M-RoPE: height, width and one to spare, less `position`; 0 elsewhere */
+    uint32_t group;    /* mask group; 0: the row sees the rows before it and itself */
 } tacit_row;
 
 /* One picture, clip of sound or window of sensors of an input. `values` are what its encoder reads,

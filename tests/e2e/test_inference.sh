@@ -86,7 +86,7 @@ expect 2 '--form llava: expected hf, hf-frame' run -m "$text" --mmproj "$mmproj"
 expect 2 '--raw' run -m "$text" --mmproj "$mmproj" --raw --image "$dir/picture.png" -p x
 expect 2 'temp' run -m "$text" -p x --temp -1
 expect 2 'prompt' run -m "$text"
-TACIT_CPU=vax expect 2 'TACIT_CPU=vax is unknown: expected generic, avx2 or avx512' \
+TACIT_CPU=vax expect 2 'TACIT_CPU=vax is unknown: expected generic, avx2, avx512 or amx' \
     logits -m "$text" -p x
 expect 2 'no rows' logits -m "$text" -p ""
 echo "inference holds"

@@ -243,7 +243,8 @@ class Ultravox(Kind):
         self.vocab = self.tokenizer.get_vocab_size()
         self.media_token = self.tokenizer.token_to_id("<|audio|>")
         self.more, self.frame = [], True
-        self.text = fast(self.tokenizer, bos_token="<|begin_of_text|>", eos_token="<|eot_id|>", chat_template=make_chat.LLAMA3)
+        self.text = fast(self.tokenizer, bos_token="<|begin_of_text|>", eos_token="<|eot_id|>",
+                         chat_template=make_chat.LLAMA3)
         self.mel = WhisperFeatureExtractor(feature_size=self.mel_bins)
 
     def media(self):
@@ -271,7 +272,8 @@ class Ultravox(Kind):
             mels.append(out["input_features"][0].T)
         rows = [sum(-(-min(3000, len(m) - at) // 16) for at in range(0, len(m), 3000)) for m in mels]
         content = "".join("<|audio|>" * n for n in rows) + QUESTION
-        text = self.text.apply_chat_template([{"role": "user", "content": content}], add_generation_prompt=True, tokenize=False)
+        text = self.text.apply_chat_template([{"role": "user", "content": content}], add_generation_prompt=True,
+                                             tokenize=False)
         given = {"input_ids": np.array([self.tokenizer.encode(text, add_special_tokens=False).ids])}
         if mels:
             given.update(mel=np.concatenate(mels), lengths=np.array([len(m) for m in mels]))

@@ -149,7 +149,8 @@ def draw(name, p, text, rng):
     shape = tuple(p.shape)
     if p.dim() == 1:
         token = "class_embedding" in name or "newline" in name
-        return (rng.standard_normal(shape) * (0.5 if token else 0.1) + ("norm" in name and "bias" not in name)).astype(np.float32)
+        mean = "norm" in name and "bias" not in name
+        return (rng.standard_normal(shape) * (0.5 if token else 0.1) + mean).astype(np.float32)
     if "embed_tokens" in name:
         return on_grid(rng.standard_normal(shape) * 0.4, gguf.GGMLQuantizationType.Q8_0)
     if "position" in name:

@@ -93,18 +93,28 @@ typedef struct panel_reader {
     const uint8_t *w, *d, *m;
 } panel_reader;
 
-ALWAYS void put_block(uint16_t *tile, const panel_reader *p, size_t b, const fast_form form)
+/* The d of a block, or of its second half where that has one. */
+ALWAYS floats scale_of(const panel_reader *p, size_t b, const int half, const fast_form form)
+{
+    const size_t scales = form == FAST_6 ? 2 : 1;
+    return load_scales(p->d + (b * scales + (size_t)half) * 2 * WIDTH);
+}
+
+ALWAYS floats least_of(const panel_reader *p, size_t b, floats d, const fast_form form)
 {
     const float offset = form == FAST_8 ? 128 : form == FAST_4 ? 8 : form == FAST_5 ? 16 : 32;
+    return form == FAST_4M || form == FAST_5M ? load_scales(p->m + b * 2 * WIDTH) : d * -offset;
+}
+
+ALWAYS void put_block(uint16_t *tile, const panel_reader *p, size_t b, const fast_form form)
+{
     const uint8_t *w = p->w + b * fast_block_bytes(form, WIDTH);
-    const size_t scales = form == FAST_6 ? 2 : 1;
-    floats d, m;
+    floats d = scale_of(p, b, 0, form), m = least_of(p, b, d, form);
     UNROLL for (int g = 0; g < 8; g++)
     {
-        if (g == 0 || (form == FAST_6 && g == 4)) {
-            d = load_scales(p->d + (b * scales + (size_t)(g / 4)) * 2 * WIDTH);
-            m = form == FAST_4M || form == FAST_5M ? load_scales(p->m + b * 2 * WIDTH)
-                                                   : d * -offset;
+        if (form == FAST_6 && g == 4) {
+            d = scale_of(p, b, 1, form);
+            m = least_of(p, b, d, form);
         }
         put_group(tile + 64 * g, load_group(w, g, form), d, m);
     }

@@ -5,6 +5,7 @@
 #include "engine/model_parts.h"
 #include "engine/ops.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -83,6 +83,25 @@ tacit_status layout_check_lora(const tacit_trainable_spec *spec, tacit_error *er
     return TACIT_OK;
 }
 
+/* A target that no layer of the model has would be left out without a word. */
+static tacit_status check_targets(const tacit_text_model *m, const tacit_trainable_spec *spec,
+                                  tacit_error *err)
+{
+    for (size_t i = 0; i < spec->n_targets; i++) {
+        text_linear which = text_linear_find(spec->target[i]);
+        bool any = false;
+        for (size_t layer = 0; layer < m->n_layers; layer++)
+            any = any || text_has_linear(&m->layer[layer], which);
+        if (!any)
+            return tacit_fail(
+                err, TACIT_USAGE,
+                "adapter: no layer of the model, which is of architecture %s, has the "
+                "target '%s'; leave it out",
+                m->architecture, spec->target[i]);
+    }
+    return TACIT_OK;
+}
+
 /* Entries are counted first and written in a second pass: `entry` is NULL while counting. */
 typedef struct layout_cursor {
     tacit_trainable_entry *entry;
@@ -206,6 +225,8 @@ tacit_status tacit_layout_make(tacit_layout *out, const tacit_model *model,
     *out = (tacit_layout){0};
     if (layout_is_lora(spec->kind))
         TACIT_TRY(layout_check_lora(spec, err), fail);
+    if (layout_is_lora(spec->kind))
+        TACIT_TRY(check_targets(&model->text, spec, err), fail);
     put_all(&c, model, spec);
     if (c.count == 0) {
         status =

@@ -4,7 +4,8 @@
  * mixer_X.c with its row, a line here, and an architecture that gives it to its layers
  * (text_arch.h: `layers`).
  *
- * A kind's linears and norms are among those of text_model.h; it loads what its layers have. */
+ * A kind's linears and small tensors are in the enumerations of text_model.h, by which adapters,
+ * training, quantizing and packing go through them; it loads those that its layers have. */
 #ifndef TACIT_ENGINE_TEXT_MIXER_H
 #define TACIT_ENGINE_TEXT_MIXER_H
 

@@ -92,6 +92,62 @@ static void test_text(void **state)
     tacit_record_free(&r);
 }
 
+/* A picture of 2 by 3 rows, as the encoder of another family may lay it out. */
+static tacit_status lay_out_grid(const void *self, const media_request *request,
+                                 const media_sink *sink, tacit_error *err)
+{
+    (void)self, (void)request, (void)err;
+    tacit_media media = {.modality = TACIT_MODALITY_IMAGE,
+                         .dim = {1, 1, 1},
+                         .grid = {2, 3},
+                         .together = true,
+                         .n_rows = 6};
+    media.values = calloc(1, sizeof *media.values);
+    return sink->media(sink->ctx, &media);
+}
+
+/* Rows of a picture at one time, in rows and columns; what follows behind all of them (the example
+ * of arXiv 2409.12191, section 2.1). Each picture is a mask group. */
+static void test_rows_of_a_grid(void **state)
+{
+    tiny_model *t = *state;
+    encoder_kind grid = *t->model->encoder[0].kind;
+    const encoder_kind *own = t->model->encoder[0].kind;
+    tacit_record r = parse("{\"id\":\"a\",\"messages\":[{\"role\":\"user\",\"content\":["
+                           "{\"type\":\"image\",\"image\":\"png_grey\"},"
+                           "{\"type\":\"image\",\"image\":\"png_grey\"},"
+                           "{\"type\":\"text\",\"text\":\"hi\"}]},"
+                           "{\"role\":\"assistant\",\"content\":\"7\"}]}");
+    const tacit_example_options options = {.source = &golden_source};
+    tacit_input in;
+    tacit_error err = {0};
+    uint32_t next = 0, pictures_seen = 0;
+    grid.lay_out = lay_out_grid;
+    t->model->encoder[0].kind = &grid;
+    tacit_status status = tacit_example_prompt(&in, t->model, r.message, 1, &options, &err);
+    t->model->encoder[0].kind = own;
+    if (status != TACIT_OK)
+        fail_msg("%s", err.message);
+    for (size_t i = 0; i < in.count; i++) {
+        const tacit_row *row = &in.row[i];
+        if (row->modality == TACIT_MODALITY_TOKEN) {
+            assert_int_equal(row->position, next++);
+            assert_int_equal(row->group, 0);
+            assert_true(row->shift[0] == 0 && row->shift[1] == 0 && row->shift[2] == 0);
+            continue;
+        }
+        pictures_seen += row->token == 0;
+        assert_int_equal(row->position, next);
+        assert_int_equal(row->shift[0], row->token / 3);
+        assert_int_equal(row->shift[1], row->token % 3);
+        assert_int_equal(row->group, pictures_seen);
+        next += row->token == 5 ? 3 : 0;
+    }
+    assert_int_equal(pictures_seen, 2);
+    tacit_input_free(&in);
+    tacit_record_free(&r);
+}
+
 static void test_user_text_stays_text(void **state)
 {
     tiny_model *t = *state;
@@ -340,6 +396,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_text),
+        cmocka_unit_test(test_rows_of_a_grid),
         cmocka_unit_test(test_user_text_stays_text),
         cmocka_unit_test(test_one_bos),
         cmocka_unit_test(test_no_bos_to_print),

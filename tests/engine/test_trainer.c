@@ -453,6 +453,35 @@ static tacit_status refuse(void *ctx, size_t unit, const float *grad, double los
     return TACIT_REFUSED;
 }
 
+/* Of LFM2's layers two convolve and one attends: targets lie where their linears are, and one that
+ * no layer has is refused by its name. */
+static void targets_lie_where_their_linears_are(void **state)
+{
+    (void)state;
+    static const char *const wanted[] = {"blk.0.shortconv.in_proj.weight.lora_b",
+                                         "blk.1.attn_q.weight.lora_b",
+                                         "blk.2.shortconv.in_proj.weight.lora_b"};
+    tacit_trainable_spec spec = {.kind = TACIT_TRAIN_LORA_FFA,
+                                 .target = {"attn_q", "shortconv.in_proj"},
+                                 .n_targets = 2,
+                                 .rank = 4,
+                                 .alpha = 4};
+    tacit_layout layout;
+    tacit_error err = {0};
+    tacit_model *m = fixture_model("lfm2", true);
+    assert_int_equal(tacit_layout_make(&layout, m, &spec, &err), TACIT_OK);
+    assert_int_equal(layout.count, 3);
+    for (size_t i = 0; i < 3; i++)
+        assert_string_equal(layout.entry[i].name, wanted[i]);
+    tacit_layout_free(&layout);
+    fixture_model_free(m);
+    m = fixture_model("qwen3", true);
+    assert_int_equal(tacit_layout_make(&layout, m, &spec, &err), TACIT_USAGE);
+    assert_non_null(strstr(err.message, "qwen3"));
+    assert_non_null(strstr(err.message, "'shortconv.in_proj'"));
+    fixture_model_free(m);
+}
+
 static void impossible_examples_are_refused(void **state)
 {
     (void)state;
@@ -597,6 +626,7 @@ int main(void)
         cmocka_unit_test(bits_do_not_depend_on_the_order),
         cmocka_unit_test(only_trained_tokens_count),
         cmocka_unit_test(not_a_number_comes_out_as_such),
+        cmocka_unit_test(targets_lie_where_their_linears_are),
         cmocka_unit_test(impossible_examples_are_refused),
         cmocka_unit_test(a_failure_leaves_no_half_gradients),
         cmocka_unit_test(impossible_specs_are_refused),

@@ -4,7 +4,10 @@
 
 #include <openssl/evp.h>
 #include <sodium.h>
+#include <stdbool.h>
 #include <string.h>
+
+#define SLICE_BYTES ((size_t)4 << 20)
 
 void tacit_digest(uint8_t out[TACIT_DIGEST_BYTES], const void *data, size_t size)
 {
@@ -26,11 +29,31 @@ void tacit_digest_parts(uint8_t out[TACIT_DIGEST_BYTES], const char *domain,
     crypto_hash_sha256_final(&state, out);
 }
 
-void tacit_digest_large(uint8_t out[TACIT_DIGEST_BYTES], const void *data, size_t size)
+/* False where memory is short, or where a policy of the system has no SHA-256. */
+static bool digest_slices(uint8_t out[TACIT_DIGEST_BYTES], const uint8_t *data, size_t size,
+                          tacit_digest_done *done, void *ctx)
 {
-    /* It fails where memory is short, or where a policy of the system has no SHA-256. */
-    if (EVP_Digest(data, size, out, NULL, EVP_sha256(), NULL) != 1)
-        tacit_digest(out, data, size);
+    EVP_MD_CTX *hash = EVP_MD_CTX_new();
+    bool well = hash && EVP_DigestInit_ex(hash, EVP_sha256(), NULL) == 1;
+    for (size_t at = 0, n; well && at < size; at += n) {
+        n = size - at < SLICE_BYTES ? size - at : SLICE_BYTES;
+        well = EVP_DigestUpdate(hash, data + at, n) == 1;
+        if (done)
+            done(ctx, data + at, n);
+    }
+    well = well && EVP_DigestFinal_ex(hash, out, NULL) == 1;
+    EVP_MD_CTX_free(hash);
+    return well;
+}
+
+void tacit_digest_large(uint8_t out[TACIT_DIGEST_BYTES], const void *data, size_t size,
+                        tacit_digest_done *done, void *ctx)
+{
+    if (digest_slices(out, data, size, done, ctx))
+        return;
+    tacit_digest(out, data, size);
+    if (done)
+        done(ctx, data, size);
 }
 
 tacit_status tacit_digest_file(uint8_t out[TACIT_DIGEST_BYTES], const char *path, tacit_error *err)
@@ -39,7 +62,7 @@ tacit_status tacit_digest_file(uint8_t out[TACIT_DIGEST_BYTES], const char *path
     tacit_status status = tacit_file_map_open(&map, path, err);
     if (status != TACIT_OK)
         return status;
-    tacit_digest_large(out, map.data, map.size);
+    tacit_digest_large(out, map.data, map.size, NULL, NULL);
     tacit_file_map_close(&map);
     return TACIT_OK;
 }

@@ -14,8 +14,13 @@ void tacit_digest(uint8_t out[TACIT_DIGEST_BYTES], const void *data, size_t size
 void tacit_digest_parts(uint8_t out[TACIT_DIGEST_BYTES], const char *domain,
                         const tacit_span *parts, size_t count);
 
-/* As tacit_digest, by the processor's SHA instructions: for model files. */
-void tacit_digest_large(uint8_t out[TACIT_DIGEST_BYTES], const void *data, size_t size);
+/* Told of every slice once it is hashed, in order. */
+typedef void tacit_digest_done(void *ctx, const void *data, size_t size);
+
+/* As tacit_digest, by the processor's SHA instructions and a few MiB at a time: for model files.
+ * `done` may be NULL; it must leave the bytes as they are. */
+void tacit_digest_large(uint8_t out[TACIT_DIGEST_BYTES], const void *data, size_t size,
+                        tacit_digest_done *done, void *ctx);
 
 /* Digest of a whole regular file. */
 tacit_status tacit_digest_file(uint8_t out[TACIT_DIGEST_BYTES], const char *path,

@@ -146,11 +146,12 @@ static tacit_status find_linear(const gguf_file *file, const tacit_model *model,
     text_linear which;
     *linear = NULL;
     *half = layout_base_name(t->name, base, base_size);
-    if (!*half || !layout_parse_linear(base, &layer, &which) || layer >= model->text.n_layers)
+    if (!*half || !layout_parse_linear(base, &layer, &which) || layer >= model->text.n_layers ||
+        !text_has_linear(&model->text.layer[layer], which))
         return tacit_fail(err, TACIT_BAD_INPUT,
                           "%s: tensor %s adapts nothing of this model; expected "
                           "blk.N.{attn_q,attn_k,attn_v,attn_output,ffn_gate,ffn_up,ffn_down}"
-                          ".weight.lora_{a,b} with N below %zu",
+                          ".weight.lora_{a,b} with N below %zu, of a linear that the layer has",
                           gguf_name(file), t->name, model->text.n_layers);
     *linear = &model->text.layer[layer].linear[which];
     return TACIT_OK;

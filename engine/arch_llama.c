@@ -6,6 +6,7 @@
 const text_arch arch_llama = {
     .name = "llama",
     .rope = OPS_ROPE_PAIRS,
+    .activation = &ops_swiglu,
     .bias = {[TEXT_Q] = TEXT_OPTIONAL,
              [TEXT_K] = TEXT_OPTIONAL,
              [TEXT_V] = TEXT_OPTIONAL,

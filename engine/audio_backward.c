@@ -1,17 +1,15 @@
 #include "engine/audio_parts.h"
 #include "engine/gelu_erf.h"
 #include "engine/matrix.h"
-#include "engine/matrix_block.h"
 #include "engine/ops.h"
 
-#include <math.h>
 #include <string.h>
 
 typedef struct backward {
     audio_pass *p;
     float *const *grads;
     const audio_chunk *c;
-    const audio_block *b;
+    const tower_block *b;
 } backward;
 
 /* The gradients of linear i over `rows` rows: dx is written, or added to. */
@@ -42,85 +40,21 @@ static void norm_part(backward *w, size_t i, float *dx, const float *dy, const f
                             w->c->positions, s->width, s->epsilon);
 }
 
-/* With P the attention of head h and dY the gradient of its output: dV = P^T dY, dS = softmax'(dY
- * V^T) / sqrt(head), dQ = dS K, dK = dS^T Q, some queries at a time. P is computed again, bit for
- * bit. */
-static void head_backward(void *ctx, size_t h, size_t thread)
-{
-    const backward *w = ctx;
-    audio_pass *p = w->p;
-    const audio_shape *s = &p->a->shape;
-    size_t n = w->c->positions, width = s->width, head = width / s->heads, at = h * head;
-    float *attention = p->scores + thread * 2 * AUDIO_QUERIES * s->positions;
-    float *ds = attention + AUDIO_QUERIES * s->positions;
-    for (size_t first = 0; first < n; first += AUDIO_QUERIES) {
-        size_t m = n - first < AUDIO_QUERIES ? n - first : AUDIO_QUERIES, from = first * width + at;
-        bool more = first > 0;
-        const float *dy = p->dmixed + from;
-        matrix_block dv = {.y = p->dv + at,
-                           .y_stride = width,
-                           .x = attention,
-                           .x_stride = n,
-                           .w = dy,
-                           .w_stride = width,
-                           .m = n,
-                           .n = head,
-                           .k = m,
-                           .transpose_x = true,
-                           .accumulate = more};
-        matrix_block dp = {.y = ds,
-                           .y_stride = n,
-                           .x = dy,
-                           .x_stride = width,
-                           .w = w->b->v + at,
-                           .w_stride = width,
-                           .m = m,
-                           .n = n,
-                           .k = head,
-                           .transpose_w = true};
-        matrix_block dq = {.y = p->dq + from,
-                           .y_stride = width,
-                           .x = ds,
-                           .x_stride = n,
-                           .w = w->b->k + at,
-                           .w_stride = width,
-                           .m = m,
-                           .n = head,
-                           .k = n};
-        matrix_block dk = {.y = p->dk + at,
-                           .y_stride = width,
-                           .x = ds,
-                           .x_stride = n,
-                           .w = w->b->q + from,
-                           .w_stride = width,
-                           .m = n,
-                           .n = head,
-                           .k = m,
-                           .transpose_x = true,
-                           .accumulate = more};
-        audio_attend(s, w->b, n, h, first, m, attention);
-        matrix_block_run(&dv);
-        matrix_block_run(&dp);
-        ops_softmax_backward(ds, ds, attention, m, n);
-        ops_scale(ds, 1.0f / sqrtf((float)head), m * n);
-        matrix_block_run(&dq);
-        matrix_block_run(&dk);
-    }
-}
-
 /* dx holds the gradient of the block's output and becomes that of its input x. */
 static void block_backward(backward *w, size_t l, const float *x)
 {
     audio_pass *p = w->p;
-    const audio_block *b = w->b;
+    const tower_block *b = w->b;
     size_t wide = w->c->positions * p->a->shape.ff;
+    const tower_heads heads = audio_heads(p, b, w->c->positions);
+    const tower_heads_gradient d = {p->dmixed, p->dq, p->dk, p->dv};
     block_part(w, l, AUDIO_DOWN, p->dact, p->dx, b->act, false);
     memset(p->dup, 0, wide * sizeof *p->dup);
     ops_gelu_erf_backward(p->dup, p->dact, b->up, wide);
     block_part(w, l, AUDIO_UP, p->dnorm, p->dup, b->norm2, false);
     norm_part(w, audio_block_tensor(l, AUDIO_LN2), p->dx, p->dnorm, b->middle);
     block_part(w, l, AUDIO_OUT, p->dmixed, p->dx, b->mixed, false);
-    tacit_pool_run(p->pool, p->a->shape.heads, head_backward, w);
+    tower_heads_backward(p->pool, &heads, &d);
     block_part(w, l, AUDIO_Q, p->dnorm, p->dq, b->norm1, false);
     block_part(w, l, AUDIO_K, p->dnorm, p->dk, b->norm1, true);
     block_part(w, l, AUDIO_V, p->dnorm, p->dv, b->norm1, true);

@@ -1,13 +1,11 @@
 #include "engine/audio_parts.h"
 #include "engine/gelu_erf.h"
 #include "engine/matrix.h"
-#include "engine/matrix_block.h"
 #include "engine/ops.h"
 
 #include "common/bytes.h"
 #include "common/memory_limit.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,51 +34,23 @@ float *audio_layer_input(const audio_pass *p, const audio_slot *s, size_t l)
     return s->x + l * p->a->shape.positions * p->a->shape.width;
 }
 
-audio_block *audio_block_of(const audio_pass *p, const audio_slot *s, size_t l)
+tower_block *audio_block_of(const audio_pass *p, const audio_slot *s, size_t l)
 {
     return p->keep_all ? &s->block[l] : s->block;
 }
 
-/* Hands out pieces of the arena; with base NULL it only counts. Pieces start at cache lines. */
-typedef struct planner {
-    float *base;
-    size_t used; /* floats */
-} planner;
-
-static float *piece(planner *a, size_t floats)
-{
-    float *at = a->base ? a->base + a->used : NULL;
-    a->used += (floats + 15) / 16 * 16;
-    return at;
-}
-
-/* Training keeps every activation apart; inference lets later ones overwrite earlier ones. */
-static void plan_block(audio_block *b, planner *a, const audio_shape *s, bool train)
-{
-    size_t n = (size_t)s->positions * s->width, wide = (size_t)s->positions * s->ff;
-    b->norm1 = piece(a, n);
-    b->q = piece(a, n);
-    b->k = piece(a, n);
-    b->v = piece(a, n);
-    b->up = piece(a, wide);
-    b->mixed = train ? piece(a, n) : b->norm1;
-    b->middle = train ? piece(a, n) : b->q;
-    b->norm2 = train ? piece(a, n) : b->norm1;
-    b->act = train ? piece(a, wide) : b->up;
-}
-
-static void plan_slot(audio_slot *slot, planner *a, const audio_shape *s, bool train)
+static void plan_slot(audio_slot *slot, tower_planner *a, const audio_shape *s, bool train)
 {
     size_t n = (size_t)s->positions * s->width, rows = audio_stacked(s, s->positions);
     size_t stacked = rows * s->stack * s->width;
-    slot->conv1 = train ? piece(a, 2 * n) : NULL;
-    slot->conv2 = train ? piece(a, n) : NULL;
-    slot->x = piece(a, train ? (s->layers + 1) * n : n);
-    slot->stacked = piece(a, stacked);
-    slot->pre = piece(a, stacked);
-    slot->hidden = piece(a, rows * 2 * s->middle);
-    slot->gated = piece(a, rows * s->middle);
-    slot->mid = piece(a, rows * s->middle);
+    slot->conv1 = train ? tower_piece(a, 2 * n) : NULL;
+    slot->conv2 = train ? tower_piece(a, n) : NULL;
+    slot->x = tower_piece(a, train ? (s->layers + 1) * n : n);
+    slot->stacked = tower_piece(a, stacked);
+    slot->pre = tower_piece(a, stacked);
+    slot->hidden = tower_piece(a, rows * 2 * s->middle);
+    slot->gated = tower_piece(a, rows * s->middle);
+    slot->mid = tower_piece(a, rows * s->middle);
 }
 
 static size_t scratch_floats(const audio_pass *p)
@@ -101,53 +71,53 @@ static size_t patch_floats(const audio_shape *s)
     return AUDIO_CONV_ROWS * 3 * (s->width > s->n_mel ? s->width : s->n_mel);
 }
 
-static void plan_backward(audio_pass *p, planner *a)
+static void plan_backward(audio_pass *p, tower_planner *a)
 {
     const audio_shape *s = &p->a->shape;
     size_t n = (size_t)s->positions * s->width, wide = (size_t)s->positions * s->ff;
     size_t rows = audio_stacked(s, s->positions);
     float **narrow[] = {&p->dx, &p->dnorm, &p->dmixed, &p->dq, &p->dk, &p->dv};
     for (size_t i = 0; i < sizeof narrow / sizeof narrow[0]; i++)
-        *narrow[i] = piece(a, n);
-    p->dact = piece(a, wide);
-    p->dup = piece(a, wide);
-    p->dpatch = piece(a, patch_floats(s));
-    p->dconv = piece(a, 2 * n);
-    p->dstacked = piece(a, rows * s->stack * s->width);
-    p->dpre = piece(a, rows * s->stack * s->width);
-    p->dhidden = piece(a, rows * 2 * s->middle);
-    p->dgated = piece(a, rows * s->middle);
-    p->dmid = piece(a, rows * s->middle);
+        *narrow[i] = tower_piece(a, n);
+    p->dact = tower_piece(a, wide);
+    p->dup = tower_piece(a, wide);
+    p->dpatch = tower_piece(a, patch_floats(s));
+    p->dconv = tower_piece(a, 2 * n);
+    p->dstacked = tower_piece(a, rows * s->stack * s->width);
+    p->dpre = tower_piece(a, rows * s->stack * s->width);
+    p->dhidden = tower_piece(a, rows * 2 * s->middle);
+    p->dgated = tower_piece(a, rows * s->middle);
+    p->dmid = tower_piece(a, rows * s->middle);
 }
 
 /* Lays everything out in `a`; the same calls count and hand out. */
-static void plan(audio_pass *p, planner *a)
+static void plan(audio_pass *p, tower_planner *a)
 {
     const audio_shape *s = &p->a->shape;
-    p->patch = piece(a, patch_floats(s));
-    p->conv = piece(a, (size_t)2 * s->positions * s->width);
-    p->scores =
-        piece(a, tacit_pool_threads(p->pool) * (p->train ? 2 : 1) * AUDIO_QUERIES * s->positions);
-    p->scratch = piece(a, scratch_floats(p));
+    p->patch = tower_piece(a, patch_floats(s));
+    p->conv = tower_piece(a, (size_t)2 * s->positions * s->width);
+    p->scores = tower_piece(a, tacit_pool_threads(p->pool) * (p->train ? 2 : 1) * AUDIO_QUERIES *
+                                   s->positions);
+    p->scratch = tower_piece(a, scratch_floats(p));
     size_t blocks = p->keep_all ? s->layers : 1;
     for (size_t i = 0; i < p->slots; i++) {
         plan_slot(&p->slot[i], a, s, p->train);
         p->slot[i].block = p->block + (p->keep_all ? i * blocks : 0);
     }
     for (size_t i = 0; i < (p->keep_all ? p->slots : 1) * blocks; i++)
-        plan_block(&p->block[i], a, s, p->train);
+        tower_block_plan(&p->block[i], a, s->positions, s->width, s->ff, p->train);
     if (p->train)
         plan_backward(p, a);
 }
 
 static size_t kept_bytes(const audio_shape *s)
 {
-    planner a = {0};
-    audio_block block;
+    tower_planner a = {0};
+    tower_block block;
     audio_slot slot;
     plan_slot(&slot, &a, s, true);
     for (size_t l = 0; l < s->layers; l++)
-        plan_block(&block, &a, s, true);
+        tower_block_plan(&block, &a, s->positions, s->width, s->ff, true);
     return a.used * sizeof(float);
 }
 
@@ -169,7 +139,7 @@ static tacit_status no_memory(tacit_error *err)
 /* The arena, when there is room for it. */
 static tacit_status allocate_arena(audio_pass *p, tacit_error *err)
 {
-    planner a = {0};
+    tower_planner a = {0};
     size_t bytes;
     plan(p, &a);
     if (!tacit_mul_size(a.used, sizeof(float), &bytes))
@@ -183,7 +153,7 @@ static tacit_status allocate_arena(audio_pass *p, tacit_error *err)
     p->arena = aligned_alloc(64, (bytes + 63) / 64 * 64);
     if (!p->arena)
         return no_memory(err);
-    a = (planner){.base = p->arena};
+    a = (tower_planner){.base = p->arena};
     plan(p, &a);
     return TACIT_OK;
 }
@@ -319,64 +289,28 @@ static void run_part(audio_pass *p, size_t l, audio_part part, float *y, const f
     run_linear(p, audio_block_tensor(l, part), audio_has_bias(part), y, x, rows);
 }
 
-void audio_attend(const audio_shape *s, const audio_block *b, size_t positions, size_t h,
-                  size_t first, size_t queries, float *scores)
+tower_heads audio_heads(const audio_pass *p, const tower_block *b, size_t positions)
 {
-    size_t head = s->width / s->heads;
-    matrix_block product = {.y = scores,
-                            .y_stride = positions,
-                            .x = b->q + first * s->width + h * head,
-                            .x_stride = s->width,
-                            .w = b->k + h * head,
-                            .w_stride = s->width,
-                            .m = queries,
-                            .n = positions,
-                            .k = head,
-                            .transpose_w = true};
-    matrix_block_run(&product);
-    ops_scale(scores, 1.0f / sqrtf((float)head), queries * positions);
-    ops_softmax_forward(scores, scores, queries, positions);
+    const audio_shape *s = &p->a->shape;
+    return (tower_heads){.b = b,
+                         .rows = positions,
+                         .width = s->width,
+                         .heads = s->heads,
+                         .queries = AUDIO_QUERIES,
+                         .scores = p->scores,
+                         .scores_stride = (p->train ? 2 : 1) * AUDIO_QUERIES * s->positions};
 }
 
-typedef struct head_job {
-    audio_pass *p;
-    audio_block *b;
-    size_t positions;
-} head_job;
-
-/* mixed of one head and some of its queries = scores v. */
-static void mix_queries(void *ctx, size_t i, size_t thread)
-{
-    const head_job *job = ctx;
-    const audio_shape *s = &job->p->a->shape;
-    size_t head = s->width / s->heads, h = i % s->heads, first = i / s->heads * AUDIO_QUERIES;
-    size_t left = job->positions - first, queries = left < AUDIO_QUERIES ? left : AUDIO_QUERIES;
-    float *scores =
-        job->p->scores + thread * (job->p->train ? 2 : 1) * AUDIO_QUERIES * s->positions;
-    audio_attend(s, job->b, job->positions, h, first, queries, scores);
-    matrix_block product = {.y = job->b->mixed + first * s->width + h * head,
-                            .y_stride = s->width,
-                            .x = scores,
-                            .x_stride = job->positions,
-                            .w = job->b->v + h * head,
-                            .w_stride = s->width,
-                            .m = queries,
-                            .n = head,
-                            .k = job->positions};
-    matrix_block_run(&product);
-}
-
-void audio_block_forward(audio_pass *p, size_t l, size_t positions, audio_block *b, const float *x,
+void audio_block_forward(audio_pass *p, size_t l, size_t positions, tower_block *b, const float *x,
                          float *out)
 {
     const audio_shape *s = &p->a->shape;
-    head_job job = {p, b, positions};
-    size_t cuts = (positions + AUDIO_QUERIES - 1) / AUDIO_QUERIES;
+    tower_heads heads = audio_heads(p, b, positions);
     run_norm(p, audio_block_tensor(l, AUDIO_LN1), b->norm1, x, positions);
     run_part(p, l, AUDIO_Q, b->q, b->norm1, positions);
     run_part(p, l, AUDIO_K, b->k, b->norm1, positions);
     run_part(p, l, AUDIO_V, b->v, b->norm1, positions);
-    tacit_pool_run(p->pool, s->heads * cuts, mix_queries, &job);
+    tower_heads_forward(p->pool, &heads);
     run_part(p, l, AUDIO_OUT, b->middle, b->mixed, positions);
     ops_add(b->middle, x, positions * s->width);
     run_norm(p, audio_block_tensor(l, AUDIO_LN2), b->norm2, b->middle, positions);

@@ -268,6 +268,16 @@ static bool is_linear(const tacit_audio *a, size_t i)
     return parts[(i - AUDIO_FIRST_BLOCK) % AUDIO_PARTS].in > 0;
 }
 
+static tacit_status check_attention(audio_loader *t)
+{
+    const audio_shape *s = &t->a->shape;
+    size_t longest = 2 * (size_t)s->positions;
+    size_t frames = s->max_frames < longest ? s->max_frames : longest;
+    const mmproj_attention a = {"a clip", s->layers, (uint32_t)((frames + 1) / 2),
+                                s->width, s->heads,  (s->max_frames + frames - 1) / frames};
+    return mmproj_check_attention(t->file, &a, t->err);
+}
+
 static tacit_status make_plain(audio_loader *t, size_t i)
 {
     const audio_tensor *tensor = &t->a->tensor[i];
@@ -311,6 +321,7 @@ tacit_status audio_load(tacit_audio **out, const gguf_file *file, tacit_error *e
         mmproj_get_epsilon(file, PREFIX "attention.layer_norm_epsilon", &t.a->shape.epsilon, err),
         done);
     TACIT_TRY(take_all(&t), done);
+    TACIT_TRY(check_attention(&t), done);
     TACIT_TRY(prepare(&t), done);
     *out = t.a;
     return TACIT_OK;

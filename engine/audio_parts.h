@@ -4,6 +4,7 @@
 
 #include "engine/audio.h"
 #include "engine/linear.h"
+#include "engine/tower_block.h"
 
 /* Tensors of one block, in layout order; a bias follows its weight. */
 typedef enum audio_part {
@@ -61,14 +62,6 @@ static inline size_t audio_stacked(const audio_shape *s, size_t positions)
     return (positions + s->stack - 1) / s->stack;
 }
 
-/* Activations of one block, each [positions, width] but for up and act, [positions, ff]. Without
- * training several share memory. */
-typedef struct audio_block {
-    float *norm1, *q, *k, *v, *mixed; /* mixed: the heads' outputs side by side */
-    float *middle;                    /* x + out(mixed) */
-    float *norm2, *up, *act;
-} audio_block;
-
 /* Activations of one chunk. */
 typedef struct audio_slot {
     float *conv1, *conv2; /* before GELU: [2 positions, width], [positions, width] */
@@ -76,7 +69,7 @@ typedef struct audio_slot {
     float *stacked;       /* after the last norm: [rows, stack * width], zeros at the end */
     float *pre, *hidden;  /* [rows, stack * width], [rows, 2 middle] */
     float *gated, *mid;   /* [rows, middle] */
-    audio_block *block;   /* keep_all: [layers], else one that every slot shares */
+    tower_block *block;   /* keep_all: [layers], else one that every slot shares */
 } audio_slot;
 
 /* One chunk of a clip, while it is computed. */
@@ -95,7 +88,7 @@ struct audio_pass {
     audio_clip *clips;    /* [max_clips], of the last forward */
     const float **weight; /* [count], of the last forward: fp32 stand-ins or NULL */
     audio_slot *slot;     /* [slots]: one a chunk with keep_all, else one */
-    audio_block *block;
+    tower_block *block;
     float *arena;
     float *patch;   /* [AUDIO_CONV_ROWS, 3 * width or n_mel] */
     float *conv;    /* [2 positions, width]: conv 1 after GELU */
@@ -124,20 +117,18 @@ bool audio_chunk_of(const tacit_audio *a, const audio_clip *clip, size_t index, 
 
 /* The input of layer l (the output of layer l - 1); train only. */
 float *audio_layer_input(const audio_pass *p, const audio_slot *s, size_t l);
-audio_block *audio_block_of(const audio_pass *p, const audio_slot *s, size_t l);
+tower_block *audio_block_of(const audio_pass *p, const audio_slot *s, size_t l);
 
 /* patch[rows, 3 * channels]: the taps of outputs `first`, first + 1, ... of a convolution of width
  * 3 over x[n, channels], zeros beyond its ends, in the order of the kernel: by input, then tap. */
 void audio_cut_patches(float *patch, const float *x, size_t n, size_t channels, size_t stride,
                        size_t first, size_t rows);
 
-/* scores[queries, positions] = softmax(q k^T / sqrt(head width)) of head h of block b, for the
- * positions from `first` on. */
-void audio_attend(const audio_shape *s, const audio_block *b, size_t positions, size_t h,
-                  size_t first, size_t queries, float *scores);
+/* The heads of block b over the rows of a chunk. */
+tower_heads audio_heads(const audio_pass *p, const tower_block *b, size_t positions);
 
 /* out[positions, width] = block l of x, filling b. out may be x. */
-void audio_block_forward(audio_pass *p, size_t l, size_t positions, audio_block *b, const float *x,
+void audio_block_forward(audio_pass *p, size_t l, size_t positions, tower_block *b, const float *x,
                          float *out);
 
 /* Everything up to the rows [c->rows, out_width] of a chunk, which may be NULL (the slot is filled

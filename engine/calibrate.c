@@ -11,11 +11,16 @@
 #define ROW_CACHE_BYTES ((size_t)64 << 20)
 
 /* The last of the linears that share an input, by the first of them. */
-static const text_linear shares_until[TEXT_LINEARS] = {
-    [TEXT_Q] = TEXT_V, [TEXT_O] = TEXT_O, [TEXT_GATE] = TEXT_UP, [TEXT_DOWN] = TEXT_DOWN};
+static const text_linear shares_until[TEXT_LINEARS] = {[TEXT_Q] = TEXT_V,
+                                                       [TEXT_O] = TEXT_O,
+                                                       [TEXT_GATE] = TEXT_UP,
+                                                       [TEXT_DOWN] = TEXT_DOWN,
+                                                       [TEXT_CONV_IN] = TEXT_CONV_IN,
+                                                       [TEXT_CONV_OUT] = TEXT_CONV_OUT};
 
 struct calibrate_sums {
     importance *to;
+    size_t *first; /* [n_layers + 1]: entry of a layer's first linear, then the output's */
     const tacit_text_model *m;
     tacit_tap tap;
 };
@@ -32,18 +37,33 @@ static const char *output_name(const tacit_text_model *m)
     return m->tied ? "token_embd.weight" : "output.weight";
 }
 
-/* Entry layer * TEXT_LINEARS + which is that linear's; the output's is the last. */
-static tacit_status add_entries(importance *to, const tacit_text_model *m, tacit_error *err)
+/* The linears that a layer has, layer by layer; the output's is the last. */
+static tacit_status add_entries(calibrate_sums *s, tacit_error *err)
 {
+    const tacit_text_model *m = s->m;
     char name[64];
     tacit_status status = TACIT_OK;
     for (size_t i = 0; i < m->n_layers * TEXT_LINEARS && status == TACIT_OK; i++) {
         text_linear which = (text_linear)(i % TEXT_LINEARS);
         size_t layer = i / TEXT_LINEARS;
+        if (which == 0)
+            s->first[layer] = s->to->count;
+        if (!text_has_linear(&m->layer[layer], which))
+            continue;
         snprintf(name, sizeof name, "blk.%zu.%s.weight", layer, text_linear_name(which));
-        status = add_entry(to, name, m->layer[layer].linear[which].n_in, err);
+        status = add_entry(s->to, name, m->layer[layer].linear[which].n_in, err);
     }
-    return status == TACIT_OK ? add_entry(to, output_name(m), m->embedding, err) : status;
+    s->first[m->n_layers] = s->to->count;
+    return status == TACIT_OK ? add_entry(s->to, output_name(m), m->embedding, err) : status;
+}
+
+/* Of the linears that a layer has, those before `which`. */
+static size_t linears_before(const tacit_text_layer *l, size_t which)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < which; i++)
+        n += text_has_linear(l, (text_linear)i);
+    return n;
 }
 
 static void add_squares(importance_entry *e, const float *x, size_t rows)
@@ -57,10 +77,14 @@ static void add_squares(importance_entry *e, const float *x, size_t rows)
 static void see(void *ctx, size_t layer, size_t which, const float *x, size_t rows)
 {
     const calibrate_sums *s = ctx;
-    importance_entry *e = &s->to->entry[layer * TEXT_LINEARS];
-    size_t last = layer < s->m->n_layers ? shares_until[which] : which;
-    for (; which <= last; which++)
-        add_squares(&e[which], x, rows);
+    importance_entry *e = &s->to->entry[s->first[layer]];
+    if (layer == s->m->n_layers) {
+        add_squares(e, x, rows);
+        return;
+    }
+    e += linears_before(&s->m->layer[layer], which);
+    for (size_t i = which; i <= shares_until[which]; i++)
+        add_squares(e++, x, rows);
 }
 
 tacit_status calibrate_sums_new(calibrate_sums **out, importance *to, const tacit_model *model,
@@ -71,16 +95,20 @@ tacit_status calibrate_sums_new(calibrate_sums **out, importance *to, const taci
     if (!s)
         return tacit_fail(err, TACIT_NO_MEMORY, "no memory for an importance matrix");
     *s = (calibrate_sums){.to = to, .m = &model->text, .tap = {see, s}};
-    tacit_status status = add_entries(to, s->m, err);
+    s->first = calloc(s->m->n_layers + 1, sizeof *s->first);
+    tacit_status status =
+        s->first ? add_entries(s, err)
+                 : tacit_fail(err, TACIT_NO_MEMORY, "no memory for an importance matrix");
     if (status == TACIT_OK)
         *out = s;
     else
-        free(s);
+        calibrate_sums_free(s);
     return status;
 }
 
 void calibrate_sums_free(calibrate_sums *s)
 {
+    free(s->first);
     free(s);
 }
 

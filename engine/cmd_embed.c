@@ -107,7 +107,8 @@ static tacit_status embed_file(embed *e, const char *path, tacit_error *err)
     const media_sink sink = {e, ignore_token, take_media};
     const model_encoder *encoder = e->encoder;
     e->err = err;
-    media_request request = {.name = path, .tokenizer = tacit_model_tokenizer(e->model)};
+    media_request request = {
+        .name = path, .tokenizer = tacit_model_tokenizer(e->model), .form = MEDIA_FORM_HF_FRAME};
     uint8_t *data = NULL;
     tacit_status status = tacit_status_of_input(
         tacit_file_read(path, encoder->kind->max_file, &data, &request.size, err), err);

@@ -90,8 +90,9 @@ static void print_text(const tacit_evaluation *r)
 static tacit_status parse_choices(const eval_options *o, tacit_evaluation_options *how,
                                   tacit_error *err)
 {
-    if (o->form && !media_form_by_name(o->form, &how->form))
-        return tacit_fail(err, TACIT_USAGE, "--form %s: expected hf, mtmd or mtmd-ik", o->form);
+    tacit_status status = media_form_choose(&how->form, o->form, err);
+    if (status != TACIT_OK)
+        return status;
     if (o->precision && strcmp(o->precision, "fast") == 0)
         how->precision = TACIT_FAST;
     else if (o->precision && strcmp(o->precision, "exact") != 0)
@@ -145,7 +146,7 @@ tacit_status cmd_eval(int argc, char **argv, tacit_error *err)
         {"limit", 0, TACIT_OPTION_U64, &o.limit, false, "N", "records to read; 0: all", 0, 0},
         {"tokens", 'n', TACIT_OPTION_U64, &o.max_tokens, false, "N", "longest answer", 1, 1 << 20},
         {"form", 0, TACIT_OPTION_TEXT, &o.form, false, "FORM",
-         "tokens around pictures: hf, mtmd, mtmd-ik", 0, 0},
+         "how pictures are cut: " MEDIA_FORM_NAMES, 0, 0},
         {"precision", 0, TACIT_OPTION_TEXT, &o.precision, false, "P", "exact (fp32) or fast", 0, 0},
         {"strict", 0, TACIT_OPTION_FLAG, &o.strict, false, NULL, "a bad record is an error", 0, 0},
         {"answers", 0, TACIT_OPTION_FLAG, &o.answers, false, NULL, "list answers on stderr", 0, 0},

@@ -27,9 +27,7 @@ static tacit_status parse_choices(const calibrate_command *c, calibrate_options 
                                   tacit_error *err)
 {
     *how = (calibrate_options){.limit = (size_t)c->limit, .strict = c->strict};
-    if (c->form && !media_form_by_name(c->form, &how->form))
-        return tacit_fail(err, TACIT_USAGE, "--form %s: expected hf, mtmd or mtmd-ik", c->form);
-    return TACIT_OK;
+    return media_form_choose(&how->form, c->form, err);
 }
 
 static const char *base_name(const char *path)
@@ -92,7 +90,7 @@ tacit_status cmd_calibrate(int argc, char **argv, tacit_error *err)
          "threads; 0: all that this process may use", 0, 1024},
         {"limit", 0, TACIT_OPTION_U64, &c.limit, false, "N", "records to read; 0: all", 0, 0},
         {"form", 0, TACIT_OPTION_TEXT, &c.form, false, "FORM",
-         "tokens around pictures: hf, mtmd, mtmd-ik", 0, 0},
+         "how pictures are cut: " MEDIA_FORM_NAMES, 0, 0},
         {"strict", 0, TACIT_OPTION_FLAG, &c.strict, false, NULL, "a bad record is an error", 0, 0},
         {"json", 0, TACIT_OPTION_FLAG, &c.json, false, NULL, "one JSON object", 0, 0},
         {.name = NULL},

@@ -97,9 +97,13 @@ tacit_status cmd_session_chat(const cmd_session *s, const cmd_session_options *o
 {
     tacit_content content[MEDIA_LISTS * TACIT_OPTION_LIST_MAX + 1];
     tacit_message message = user_turn(content, o, prompt);
+    tacit_example_options how = {0};
     tacit_row_cache *cache = NULL;
-    tacit_status status =
-        tacit_status_of_input(tacit_example_prompt(out, s->model, &message, 1, NULL, err), err);
+    tacit_status status = media_form_choose(&how.form, o->form, err);
+    if (status != TACIT_OK)
+        return status;
+    status =
+        tacit_status_of_input(tacit_example_prompt(out, s->model, &message, 1, &how, err), err);
     if (status != TACIT_OK || out->n_media == 0)
         return status;
     TACIT_TRY(tacit_row_cache_new(&cache, s->model, ROW_CACHE_BYTES, NULL, s->pool, err), done);

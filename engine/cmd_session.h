@@ -5,11 +5,12 @@
 #include "common/options.h"
 #include "engine/context.h"
 #include "engine/input.h"
+#include "engine/media_layout.h"
 
 typedef struct cmd_session_options {
     const char *model, *adapter, *chat_template;
     tacit_option_list mmproj, image, audio, sensor;
-    const char *kv;
+    const char *kv, *form;
     uint64_t threads, context;
     bool exact;
 } cmd_session_options;
@@ -56,8 +57,10 @@ typedef struct cmd_session_options {
     {"image", 0, TACIT_OPTION_LIST, &(o)->image, false, "FILE", "JPEG or PNG (may repeat)", 0, 0}, \
         {"audio", 0, TACIT_OPTION_LIST, &(o)->audio, false, "FILE", "WAV or FLAC (may repeat)",    \
          0,       0},                                                                              \
+        {"sensor", 0, TACIT_OPTION_LIST, &(o)->sensor, false, "FILE", "CSV (may repeat)", 0, 0},   \
     {                                                                                              \
-        "sensor", 0, TACIT_OPTION_LIST, &(o)->sensor, false, "FILE", "CSV (may repeat)", 0, 0      \
+        "form", 0, TACIT_OPTION_TEXT, &(o)->form, false, "FORM",                                   \
+            "how pictures are cut: " MEDIA_FORM_NAMES, 0, 0                                        \
     }
 /* How many media were named. */
 size_t cmd_session_media(const cmd_session_options *o);

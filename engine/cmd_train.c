@@ -24,6 +24,7 @@
 
 typedef struct train_args {
     const char *text, *data, *eval, *trainable, *out, *targets, *optimizer, *types;
+    const char *form;
     tacit_option_list mmproj, out_mmproj;
     uint64_t epochs, batch, rank, seed, threads, max_rows;
     double alpha, learning_rate, momentum, weight_decay;
@@ -112,6 +113,8 @@ static tacit_status parse(train_args *a, int argc, char **argv, bool *help, taci
         {"weight-decay", 0, TACIT_OPTION_REAL, &a->weight_decay, false, "X", "(0)", 0, 1e3},
         {"types", 0, TACIT_OPTION_TEXT, &a->types, false, "POLICY",
          "of a saved model's tensors: keep (default), q8_0 or f32", 0, 0},
+        {"form", 0, TACIT_OPTION_TEXT, &a->form, false, "FORM",
+         "how pictures are cut: " MEDIA_FORM_NAMES, 0, 0},
         {"max-rows", 0, TACIT_OPTION_U64, &a->max_rows, false, "N",
          "longest example; longer ones are left out (the context length)", 1, 1e6},
         {"seed", 0, TACIT_OPTION_U64, &a->seed, false, "S", "of order and adapter (0)", 0, 0},
@@ -200,7 +203,10 @@ static tacit_status add_example(training *t, example_set *set, const tacit_datas
 {
     tacit_input *in = &set->input[set->count];
     tacit_example_options options = {.max_rows = (size_t)t->args.max_rows};
-    tacit_status status = tacit_example_build(in, t->model, &d->record[i], &options, err);
+    tacit_status status = media_form_choose(&options.form, t->args.form, err);
+    if (status != TACIT_OK)
+        return status;
+    status = tacit_example_build(in, t->model, &d->record[i], &options, err);
     if (status == TACIT_OK && (is_adapter(t) || in->n_media == 0))
         status = tacit_row_cache_fill(t->cache, in, err);
     if (status != TACIT_OK) {

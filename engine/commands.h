@@ -12,6 +12,7 @@ tacit_status cmd_embed(int argc, char **argv, tacit_error *err);
 tacit_status cmd_inspect(int argc, char **argv, tacit_error *err);
 tacit_status cmd_quantize(int argc, char **argv, tacit_error *err);
 tacit_status cmd_calibrate(int argc, char **argv, tacit_error *err);
+tacit_status cmd_sensor_new(int argc, char **argv, tacit_error *err);
 tacit_status cmd_eval(int argc, char **argv, tacit_error *err);
 tacit_status cmd_tokenize(int argc, char **argv, tacit_error *err);
 tacit_status cmd_train(int argc, char **argv, tacit_error *err);

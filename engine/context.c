@@ -21,7 +21,6 @@ struct tacit_context {
     text_forward forward;
     kv_cache cache;
     size_t rows;
-    uint32_t *position;   /* [max_rows]: of the rows held */
     float *x;             /* [chunk, embedding] */
     float *logits;        /* [LOGIT_ROWS, vocab] */
     tacit_low_rank *pair; /* [n_layers * TEXT_LINEARS] of the adapter bound */
@@ -71,11 +70,10 @@ tacit_status tacit_context_new(tacit_context **out, const tacit_model *model,
     TACIT_TRY(check_spec(c, spec, err), failed);
     TACIT_TRY(kv_cache_init(&c->cache, m, c->spec.kv, c->spec.max_rows, c->spec.chunk, err),
               failed);
-    c->position = malloc(c->spec.max_rows * sizeof *c->position);
     c->x = malloc(c->spec.chunk * m->embedding * sizeof *c->x);
     c->logits = calloc(LOGIT_ROWS * m->vocab, sizeof *c->logits);
     c->pair = calloc(m->n_layers * TEXT_LINEARS, sizeof *c->pair);
-    if (!c->position || !c->x || !c->logits || !c->pair) {
+    if (!c->x || !c->logits || !c->pair) {
         status = tacit_fail(err, TACIT_NO_MEMORY, "no memory for a context of %zu rows",
                             c->spec.max_rows);
         goto failed;
@@ -99,7 +97,6 @@ void tacit_context_free(tacit_context *c)
     free(c->pair);
     tacit_wipe_free(c->logits);
     tacit_wipe_free(c->x);
-    free(c->position);
     free(c);
 }
 
@@ -132,27 +129,46 @@ tacit_status tacit_context_bind(tacit_context *c, const tacit_adapter *adapter, 
     return status;
 }
 
-/* What is wrong with one row, before anything is computed. */
+/* What a context demands of rows beyond text_rows_check. */
 static tacit_status check_row(const tacit_context *c, const tacit_row *row, size_t i,
-                              const tacit_media *media, size_t n_media, tacit_error *err)
+                              const tacit_media *media, tacit_error *err)
 {
-    if (row->position >= c->model->text.context_length)
-        return tacit_fail(err, TACIT_BAD_INPUT,
-                          "row %zu: position %u is beyond the model's context of %zu; shorten the "
-                          "input",
-                          i, (unsigned)row->position, c->model->text.context_length);
-    if (row->modality == TACIT_MODALITY_TOKEN) {
-        if (row->token < 0 || (size_t)row->token >= c->model->text.vocab)
-            return tacit_fail(err, TACIT_BAD_INPUT, "row %zu: token %d: expected 0 to %zu", i,
-                              (int)row->token, c->model->text.vocab - 1);
-        return TACIT_OK;
+    for (size_t k = 0; k < OPS_ROPE_AXES; k++) {
+        int64_t position = (int64_t)row->position + (k > 0 ? row->shift[k - 1] : 0);
+        if (position >= (int64_t)c->model->text.context_length)
+            return tacit_fail(err, TACIT_BAD_INPUT,
+                              "row %zu: position %lld is beyond the model's context of %zu; "
+                              "shorten the input",
+                              i, (long long)position, c->model->text.context_length);
     }
-    if (row->media >= n_media || !media[row->media].rows || row->token < 0 ||
-        (size_t)row->token >= media[row->media].n_rows)
+    if (row->modality != TACIT_MODALITY_TOKEN && !media[row->media].rows)
         return tacit_fail(err, TACIT_BAD_INPUT,
-                          "row %zu: row %d of media %u is not there; %zu media were given, encode "
-                          "them first",
-                          i, (int)row->token, (unsigned)row->media, n_media);
+                          "row %zu: media %u has no rows yet; encode it first", i,
+                          (unsigned)row->media);
+    return TACIT_OK;
+}
+
+/* Rows of the next chunk, of n that are left: a mask group is not cut. 0 where it is longer than a
+ * chunk. */
+static size_t chunk_rows(const tacit_context *c, const tacit_row *row, size_t n)
+{
+    size_t rows = n < c->spec.chunk ? n : c->spec.chunk;
+    while (rows > 0 && rows < n && row[rows].group != 0 && row[rows].group == row[rows - 1].group)
+        rows--;
+    return rows;
+}
+
+static tacit_status check_groups(const tacit_context *c, const tacit_row *row, size_t n,
+                                 tacit_error *err)
+{
+    for (size_t at = 0, rows; at < n; at += rows) {
+        rows = chunk_rows(c, row + at, n - at);
+        if (rows == 0)
+            return tacit_fail(err, TACIT_BAD_INPUT,
+                              "row %zu: mask group %u has more rows than the %zu that the context "
+                              "computes together; ask for a larger chunk",
+                              at, (unsigned)row[at].group, c->spec.chunk);
+    }
     return TACIT_OK;
 }
 
@@ -165,18 +181,11 @@ static tacit_status check_rows(const tacit_context *c, const tacit_row *row, siz
         return tacit_fail(err, TACIT_BAD_INPUT,
                           "%zu rows after %zu: the context holds %zu; shorten the input", n,
                           c->rows, c->spec.max_rows);
-    for (size_t i = 0; i < n; i++) {
-        bool any = i > 0 || c->rows > 0;
-        uint32_t before = i > 0 ? row[i - 1].position : any ? c->position[c->rows - 1] : 0;
-        if (any && row[i].position <= before)
-            return tacit_fail(err, TACIT_BAD_INPUT,
-                              "row %zu: position %u after %u: expected ascending positions", i,
-                              (unsigned)row[i].position, (unsigned)before);
-        tacit_status status = check_row(c, &row[i], i, media, n_media, err);
-        if (status != TACIT_OK)
-            return status;
-    }
-    return TACIT_OK;
+    const text_place *before = c->rows > 0 ? &c->cache.place[c->rows - 1] : NULL;
+    tacit_status status = text_rows_check(&c->model->text, row, n, media, n_media, before, err);
+    for (size_t i = 0; i < n && status == TACIT_OK; i++)
+        status = check_row(c, &row[i], i, media, err);
+    return status == TACIT_OK ? check_groups(c, row, n, err) : status;
 }
 
 /* What was read of the embeddings is given back soon: where the output is tied to them, they are in
@@ -230,14 +239,12 @@ static tacit_status feed(tacit_context *c, const tacit_row *row, size_t n, const
         status = kv_cache_reserve(&c->cache, c->rows + n, err);
     if (status != TACIT_OK)
         return status;
-    for (size_t i = 0; i < n; i++)
-        c->position[c->rows + i] = row[i].position;
+    kv_cache_place(&c->cache, c->rows, n, row);
     size_t rows = 0;
     for (size_t at = 0; at < n; at += rows) {
-        rows = n - at < c->spec.chunk ? n - at : c->spec.chunk;
+        rows = chunk_rows(c, row + at, n - at);
         load_rows(c, row + at, rows, media);
-        text_forward_layers(&c->forward, 0, m->n_layers, &c->cache, c->rows + at, c->x,
-                            c->position + c->rows + at, rows);
+        text_forward_layers(&c->forward, 0, m->n_layers, &c->cache, c->rows + at, c->x, rows);
         if (sink && status == TACIT_OK)
             status = give_logits(c, at, rows, sink, ctx);
         if (status != TACIT_OK)
@@ -269,7 +276,7 @@ tacit_status tacit_context_feed_all(tacit_context *c, const tacit_row *row, size
 tacit_status tacit_context_feed_token(tacit_context *c, int32_t token, tacit_error *err)
 {
     tacit_row row = {.token = token, .modality = TACIT_MODALITY_TOKEN};
-    row.position = c->rows > 0 ? c->position[c->rows - 1] + 1 : 0;
+    row.position = c->rows > 0 ? text_place_next(&c->cache.place[c->rows - 1]) : 0;
     return feed(c, &row, 1, NULL, 0, NULL, NULL, err);
 }
 
@@ -294,10 +301,13 @@ size_t tacit_context_max_rows(const tacit_context *c)
     return c->spec.max_rows;
 }
 
-void tacit_context_truncate(tacit_context *c, size_t rows)
+size_t tacit_context_truncate(tacit_context *c, size_t rows)
 {
     if (rows >= c->rows)
-        return;
-    kv_cache_truncate(&c->cache, rows);
-    c->rows = rows;
+        return c->rows;
+    do { /* rows of a group have seen the ones to forget */
+        c->rows = rows;
+        rows = kv_cache_truncate(&c->cache, c->cache.place[rows].group_first);
+    } while (rows != c->rows);
+    return rows;
 }

@@ -1,9 +1,11 @@
 /* Inference: rows in, logits out, with keys and values kept in pages of 64 rows.
  *
  * A context belongs to one thread of control, which drives the pool; the model is shared. Rows are
- * computed in chunks. A row sees the rows before it and itself; positions strictly ascend. In
+ * computed in chunks. What a row sees says text_place.h; positions ascend. In
  * `exact` precision (fp32 on dequantized weights) a row's logits do not depend on the number of
- * threads; `fast` multiplies quantized weights by activations quantized to blocks of 8 bits. */
+ * threads; `fast` multiplies quantized weights by activations quantized to blocks of 8 bits. Where
+ * the kernels have tiles, a fast row's bits also depend on whether its chunk has enough rows for
+ * them (fast.h): the last rows of a prompt, and generated ones, may have too few. */
 #ifndef TACIT_ENGINE_CONTEXT_H
 #define TACIT_ENGINE_CONTEXT_H
 
@@ -25,8 +27,9 @@ typedef struct tacit_context_spec {
     size_t chunk;    /* rows computed together; 0: 128 */
 } tacit_context_spec;
 
-/* What a context takes, in bytes: the weights' files (which it reads through and through), keys and
- * values of all its rows, and its working memory. Saturates. `spec` and `pool` may be NULL. */
+/* What a context takes, in bytes: the weights (the file's, which it reads through and through, or
+ * in fast precision the panels that they are packed into), keys and values of all its rows, and its
+ * working memory. Saturates. `spec` and `pool` may be NULL. */
 typedef struct tacit_context_plan {
     uint64_t weights, keys_values, working, total;
 } tacit_context_plan;
@@ -48,9 +51,10 @@ tacit_status tacit_context_bind(tacit_context *c, const tacit_adapter *adapter,
                                 tacit_error *err) TACIT_MUST_CHECK;
 
 /* Appends n >= 1 rows and computes the logits of the last one. `media` is what the rows that are
- * not tokens refer to; their encoder rows must be there. TACIT_BAD_INPUT: a token outside the
- * vocabulary, a media row that is not there, positions that do not ascend or are beyond the model's
- * context length, or more rows than the context holds. After an error the context holds the rows it
+ * not tokens refer to; their encoder rows must be there. A mask group lies within one call and
+ * within a chunk. TACIT_BAD_INPUT: a token outside the vocabulary, a media row that is not there,
+ * positions that do not ascend or are beyond the model's context length, a group that does not fit
+ * a chunk, or more rows than the context holds. After an error the context holds the rows it
  * held before. */
 tacit_status tacit_context_feed(tacit_context *c, const tacit_row *row, size_t n,
                                 const tacit_media *media, size_t n_media,
@@ -64,7 +68,7 @@ tacit_status tacit_context_feed_all(tacit_context *c, const tacit_row *row, size
                                     tacit_logits_sink sink, void *ctx,
                                     tacit_error *err) TACIT_MUST_CHECK;
 
-/* Appends one token at the next position. */
+/* Appends one token at the position behind all numbers of the last row's. */
 tacit_status tacit_context_feed_token(tacit_context *c, int32_t token,
                                       tacit_error *err) TACIT_MUST_CHECK;
 
@@ -84,8 +88,10 @@ void tacit_context_tap(tacit_context *c, const tacit_tap *tap);
 
 size_t tacit_context_rows(const tacit_context *c);
 size_t tacit_context_max_rows(const tacit_context *c);
-/* Forgets all rows but the first `rows`, so that several continuations share a prefix. Within a
- * full page that is kept in less than F32, what continues sees its rows as they were kept. */
-void tacit_context_truncate(tacit_context *c, size_t rows);
+/* Forgets all rows but the first `rows`, so that several continuations share a prefix; a mask group
+ * that this cuts is forgotten whole, and layers with state of their own (text_mixer.h) go back to
+ * the begin of a page. Returns how many remain. Within a full page that is kept in less than F32,
+ * what continues sees its rows as they were kept. */
+size_t tacit_context_truncate(tacit_context *c, size_t rows);
 
 #endif

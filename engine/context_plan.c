@@ -1,6 +1,8 @@
 #include "engine/context_plan.h"
 
 #include "common/memory_limit.h"
+#include "engine/fast_pack.h"
+#include "engine/kernels.h"
 #include "engine/kv_cache.h"
 #include "engine/model_parts.h"
 #include "engine/text_forward.h"
@@ -25,18 +27,29 @@ tacit_context_spec context_plan_complete(const tacit_model *model, const tacit_c
     return s;
 }
 
-static uint64_t linear_bytes(const tacit_linear *l)
+static uint64_t file_bytes(const tacit_linear *l)
 {
     return (uint64_t)l->n_out * l->row_bytes;
 }
 
-/* Norms and biases are too small to count. */
-static uint64_t weight_bytes(const tacit_text_model *m)
+/* Panels take the place of the file's pages, which packing gives back (fast_model.h). */
+static uint64_t linear_bytes(const tacit_linear *l, tacit_precision precision)
 {
-    uint64_t bytes = linear_bytes(&m->token_embedding) + (m->tied ? 0 : linear_bytes(&m->output));
+    fast_weight packed;
+    size_t panels = precision == TACIT_FAST ? fast_weight_plan(&packed, kernels()->fast, l) : 0;
+    return panels > 0 ? panels : file_bytes(l);
+}
+
+/* Norms and biases are too small to count, and so are the rows that tokens look up in a file whose
+ * output is packed. */
+static uint64_t weight_bytes(const tacit_text_model *m, tacit_precision precision)
+{
+    uint64_t bytes = linear_bytes(&m->output, precision);
+    if (!m->tied)
+        bytes = add(bytes, file_bytes(&m->token_embedding));
     for (size_t i = 0; i < m->n_layers; i++)
         for (int which = 0; which < TEXT_LINEARS; which++)
-            bytes = add(bytes, linear_bytes(&m->layer[i].linear[which]));
+            bytes = add(bytes, linear_bytes(&m->layer[i].linear[which], precision));
     return bytes;
 }
 
@@ -45,10 +58,9 @@ static tacit_context_plan plan_of(const tacit_model *model, const tacit_context_
                                   size_t rows, tacit_pool *pool)
 {
     const tacit_text_model *m = &model->text;
-    tacit_context_plan p = {.weights = weight_bytes(m)};
+    tacit_context_plan p = {.weights = weight_bytes(m, s->precision)};
     p.keys_values = kv_cache_bytes(m, s->kv, rows, s->chunk);
     p.working = text_forward_bytes(m, pool, s->precision, s->chunk, 0);
-    p.working = add(p.working, s->max_rows * sizeof(uint32_t));
     p.working =
         add(p.working, (s->chunk * m->embedding + CONTEXT_LOGIT_ROWS * m->vocab) * sizeof(float));
     p.total = add(add(p.weights, p.keys_values), p.working);

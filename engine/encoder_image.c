@@ -64,8 +64,7 @@ static tacit_status put_picture(const tacit_vision *vision, const tacit_image *p
     media_layout layout = {0};
     media_grid grid;
     tacit_status status;
-    TACIT_TRY(media_grid_for(&grid, shape, request->form, request->tiles, picture->width,
-                             picture->height, err),
+    TACIT_TRY(media_grid_for(&grid, shape, request->form, picture->width, picture->height, err),
               done);
     TACIT_TRY(
         media_layout_make(&layout, request->tokenizer, request->form, grid.rows, grid.cols, err),

@@ -30,8 +30,7 @@ typedef struct media_request {
     const char *name; /* of the file, for errors */
     const tacit_tokenizer *tokenizer;
     media_form form; /* of pictures */
-    bool tiles;
-    bool several; /* other media of the kind are in the conversation */
+    bool several;    /* other media of the kind are in the conversation */
 } media_request;
 
 /* Takes what a medium becomes, in order: tokens, and prepared media whose rows stand in their

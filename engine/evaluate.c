@@ -33,7 +33,8 @@ typedef struct evaluator {
 static bool same_row(const evaluator *e, size_t i, const tacit_input *in)
 {
     const tacit_row *a = &e->held[i], *b = &in->row[i];
-    if (a->modality != b->modality || a->token != b->token || a->position != b->position)
+    if (a->modality != b->modality || a->token != b->token || a->position != b->position ||
+        a->group != b->group || memcmp(a->shift, b->shift, sizeof a->shift) != 0)
         return false;
     return a->modality == TACIT_MODALITY_TOKEN ||
            memcmp(e->held_media[i], in->media[b->media].digest, sizeof e->held_media[i]) == 0;
@@ -68,9 +69,11 @@ static size_t keep_shared(evaluator *e, const tacit_input *in, size_t limit)
     while (shared < e->n_held && shared < limit && shared + 1 < in->count &&
            same_row(e, shared, in))
         shared++;
-    tacit_context_truncate(e->context, shared);
-    e->n_held = shared;
-    return shared;
+    while (shared > 0 && in->row[shared].group != 0 &&
+           in->row[shared - 1].group == in->row[shared].group)
+        shared--; /* a mask group is fed whole */
+    e->n_held = tacit_context_truncate(e->context, shared);
+    return e->n_held;
 }
 
 static tacit_status feed_prompt(evaluator *e, const tacit_input *in)
@@ -113,7 +116,7 @@ static tacit_status decode_answer(evaluator *e, tacit_buffer *answer)
             status = tacit_context_feed_token(e->context, token, e->err);
     }
     e->out->decode_seconds += tacit_clock_seconds() - start;
-    tacit_context_truncate(e->context, rows);
+    e->n_held = tacit_context_truncate(e->context, rows);
     return status;
 }
 

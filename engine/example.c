@@ -17,6 +17,8 @@ typedef struct example_builder {
     size_t n_messages;
     tacit_input *in;
     size_t capacity, media_capacity;
+    uint32_t next;  /* position of the next token or medium */
+    uint32_t group; /* the last mask group */
     int32_t bos;
     tacit_error *err;
 } example_builder;
@@ -36,14 +38,13 @@ static tacit_status push_row(example_builder *b, tacit_row row)
         in->row = grown;
         b->capacity = capacity;
     }
-    row.position = (uint32_t)in->count;
     in->row[in->count++] = row;
     return TACIT_OK;
 }
 
 static tacit_status push_token(example_builder *b, int32_t token, bool trained)
 {
-    return push_row(b, (tacit_row){.token = token, .trained = trained});
+    return push_row(b, (tacit_row){.token = token, .trained = trained, .position = b->next++});
 }
 
 /* A template may print the BOS that the tokenizer asks for too: one stays. */
@@ -101,16 +102,43 @@ static tacit_status take_token(void *ctx, int32_t id)
     return push_token(ctx, id, false);
 }
 
+/* Row i of a medium that begins at position `first`: behind the rows before it, or all at one time
+ * in the rows and columns of a picture (M-RoPE, arXiv 2409.12191, section 2.1). */
+static tacit_row media_row(const tacit_media *media, size_t i, uint32_t first)
+{
+    tacit_row row = {.token = (int32_t)i, .modality = media->modality};
+    uint32_t width = media->grid[1];
+    row.position = first + (width > 0 ? 0 : (uint32_t)i);
+    if (width > 0) {
+        row.shift[0] = (int32_t)(i / width);
+        row.shift[1] = (int32_t)(i % width);
+    }
+    return row;
+}
+
+/* Positions that a medium takes up: what follows stands behind all its numbers. */
+static uint32_t media_extent(const tacit_media *media)
+{
+    const uint32_t *grid = media->grid;
+    if (grid[1] == 0)
+        return (uint32_t)media->n_rows;
+    return grid[0] > grid[1] ? grid[0] : grid[1];
+}
+
 static tacit_status take_media(void *ctx, tacit_media *media)
 {
     example_builder *b = ctx;
+    const tacit_media m = *media;
     uint16_t index = 0;
-    uint8_t modality = media->modality;
-    size_t rows = media->n_rows;
     tacit_status status = add_media(b, media, &index);
-    for (size_t i = 0; i < rows && status == TACIT_OK; i++)
-        status =
-            push_row(b, (tacit_row){.token = (int32_t)i, .modality = modality, .media = index});
+    uint32_t group = m.together ? ++b->group : 0;
+    for (size_t i = 0; i < m.n_rows && status == TACIT_OK; i++) {
+        tacit_row row = media_row(&m, i, b->next);
+        row.media = index;
+        row.group = group;
+        status = push_row(b, row);
+    }
+    b->next += media_extent(&m);
     return status;
 }
 
@@ -154,7 +182,6 @@ static tacit_status lay_out_media(example_builder *b, const model_encoder *e, co
     media_request request = {.name = path,
                              .tokenizer = b->model->tokenizer,
                              .form = b->options.form,
-                             .tiles = b->options.tiles,
                              .several = count_media(b, e->kind->content) > 1};
     uint8_t *data = NULL;
     size_t size = 0;

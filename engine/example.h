@@ -18,7 +18,6 @@ typedef struct tacit_media_source {
 
 typedef struct tacit_example_options {
     media_form form;                  /* zero: Hugging Face's */
-    bool tiles;                       /* HF: cut pictures into tiles; the others always do */
     size_t max_rows;                  /* longest input accepted; 0: the model's context length */
     const tacit_media_source *source; /* NULL: files */
 } tacit_example_options;

@@ -9,26 +9,57 @@
 #define TASK_BYTES 16384 /* of panels, for few rows: what is worth a task and fits the cache */
 #define MANY_ROWS 8      /* from here on a task is */
 #define TASK_COLS 32     /* columns */
+#define TASKS_A_THREAD 4 /* at least, of tiles */
+#define NEAR_BYTES ((size_t)1 << 20) /* of rows: what the second cache holds beside weights */
 
-bool fast_input_init(fast_input *in, size_t max_rows, size_t max_n_in)
+static size_t whole(size_t n, size_t unit)
 {
-    size_t blocks = 2 * max_rows * ((max_n_in + FAST_BLOCK - 1) / FAST_BLOCK);
-    *in = (fast_input){.max_rows = max_rows, .max_n_in = max_n_in};
-    in->q = malloc(blocks * FAST_BLOCK);
-    in->meta = malloc(2 * blocks * sizeof *in->meta);
-    return in->q && in->meta;
+    return (n + unit - 1) / unit * unit;
 }
 
-size_t fast_input_bytes(size_t max_rows, size_t max_n_in)
+size_t fast_input_values(size_t rows, size_t n_in)
 {
-    size_t blocks = max_rows * ((max_n_in + FAST_BLOCK - 1) / FAST_BLOCK);
-    return 2 * blocks * (FAST_BLOCK + 2 * sizeof(float));
+    return whole(rows, FAST_TILE_ROWS) * whole(n_in, FAST_BLOCK);
+}
+
+/* Quanta and remainders take as much as bf16 values. */
+static size_t value_bytes(size_t values)
+{
+    return whole(2 * values, 64);
+}
+
+static size_t metas(size_t values)
+{
+    return 2 * 2 * (values / FAST_BLOCK);
+}
+
+static size_t rooms_bytes(size_t threads)
+{
+    const fast_tiles *tiles = kernels()->fast->tiles;
+    return tiles ? threads * tiles->room_bytes : 0;
+}
+
+bool fast_input_init(fast_input *in, size_t values, size_t threads)
+{
+    size_t rooms = rooms_bytes(threads);
+    *in = (fast_input){.meta = malloc(metas(values) * sizeof *in->meta)};
+    void *memory = aligned_alloc(64, value_bytes(values));
+    in->q = memory;
+    in->tiles = memory;
+    in->room = rooms > 0 ? aligned_alloc(64, rooms) : NULL;
+    return in->q && in->meta && (in->room || rooms == 0);
+}
+
+size_t fast_input_bytes(size_t values, size_t threads)
+{
+    return value_bytes(values) + metas(values) * sizeof(float) + rooms_bytes(threads);
 }
 
 void fast_input_fini(fast_input *in)
 {
     free(in->q);
     free(in->meta);
+    free(in->room);
     memset(in, 0, sizeof *in);
 }
 
@@ -44,23 +75,46 @@ static void quantize_remainder(fast_input *in, const float *x, size_t at)
     }
 }
 
-void fast_input_begin(fast_input *in, size_t rows, size_t n_in, bool refined)
+static uint16_t *tiled_row(const fast_input *in, size_t row)
+{
+    size_t at = row % FAST_TILE_ROWS * FAST_BLOCK;
+    return in->tiles + row / FAST_TILE_ROWS * in->blocks * FAST_TILE_VALUES + at;
+}
+
+static bool wants_tiles(const fast_weight *w, size_t rows)
+{
+    const fast_kernels *k = kernels()->fast;
+    return k->tiles && (rows >= k->tiles->from_rows || (w->panels && !k->multiply[w->form]));
+}
+
+void fast_input_begin(fast_input *in, const fast_weight *w, size_t rows, size_t n_in, bool refined)
 {
     in->rows = rows;
     in->n_in = n_in;
     in->refined = refined;
     in->blocks = n_in % FAST_BLOCK == 0 ? n_in / FAST_BLOCK : 0;
+    in->tiled = in->blocks > 0 && wants_tiles(w, rows);
+    for (size_t r = rows; in->tiled && r < whole(rows, FAST_TILE_ROWS); r++)
+        for (size_t b = 0; b < in->blocks; b++)
+            memset(tiled_row(in, r) + b * FAST_TILE_VALUES, 0, FAST_BLOCK * sizeof *in->tiles);
+}
+
+static void quantize_row(fast_input *in, const float *x, size_t row)
+{
+    size_t at = row * (in->refined ? 2 : 1) * in->blocks;
+    kernels()->fast->quantize(in->q + at * FAST_BLOCK, in->meta + 2 * at, x, in->blocks);
+    if (in->refined)
+        quantize_remainder(in, x, at);
 }
 
 void fast_input_rows(fast_input *in, const float *x, size_t first, size_t rows)
 {
-    size_t step = in->refined ? 2 : 1;
     for (size_t r = 0; in->blocks > 0 && r < rows; r++) {
-        size_t at = (first + r) * step * in->blocks;
-        kernels()->fast->quantize(in->q + at * FAST_BLOCK, in->meta + 2 * at, x + r * in->n_in,
-                                  in->blocks);
-        if (in->refined)
-            quantize_remainder(in, x + r * in->n_in, at);
+        const float *row = x + r * in->n_in;
+        if (in->tiled)
+            kernels()->fast->tiles->put_row(tiled_row(in, first + r), row, in->blocks);
+        else
+            quantize_row(in, row, first + r);
     }
 }
 
@@ -78,10 +132,10 @@ static void quantize_task(void *ctx, size_t i, size_t thread)
                     left < QUANTIZE_ROWS ? left : QUANTIZE_ROWS);
 }
 
-void fast_input_set(tacit_pool *pool, fast_input *in, const float *x, size_t rows, size_t n_in,
-                    bool refined)
+void fast_input_set(tacit_pool *pool, fast_input *in, const fast_weight *w, const float *x,
+                    size_t rows, size_t n_in, bool refined)
 {
-    fast_input_begin(in, rows, n_in, refined);
+    fast_input_begin(in, w, rows, n_in, refined);
     quantize_job job = {in, x};
     tacit_pool_run(pool, (rows + QUANTIZE_ROWS - 1) / QUANTIZE_ROWS, quantize_task, &job);
 }
@@ -94,38 +148,66 @@ typedef struct multiply_job {
     const fast_input *in;
 } multiply_job;
 
-/* Columns [first, end) of one product. */
-static void multiply_cols(const fast_product *p, const fast_input *in, size_t first, size_t end)
+/* Columns [first, end) of one product, by one thread of the pool. */
+static void multiply_cols(const fast_product *p, const fast_input *in, size_t first, size_t end,
+                          size_t thread)
 {
     const fast_kernels *k = kernels()->fast;
     const fast_rows a = {in->q, in->meta, in->blocks, in->refined ? 2 : 1,
                          in->refined && p->refined};
     const uint8_t *panel = p->w->panels + first / k->width * p->w->panel_bytes;
     float *y = p->y + first;
-    k->multiply[p->w->form](y, p->l->n_out, end - first, panel, &a, in->rows);
+    if (in->tiled)
+        k->tiles->multiply(y, p->l->n_out, end - first, panel, p->w->form, in->tiles, in->rows,
+                           in->blocks, in->room + thread * k->tiles->room_bytes);
+    else
+        k->multiply[p->w->form](y, p->l->n_out, end - first, panel, &a, in->rows);
     for (size_t r = 0; p->l->bias && r < in->rows; r++)
         kernels()->axpy(y + r * p->l->n_out, 1, p->l->bias + first, end - first);
 }
 
 static void multiply_task(void *ctx, size_t i, size_t thread)
 {
-    (void)thread;
     const multiply_job *job = ctx;
     size_t which = 0;
     for (; i >= job->tasks[which]; which++)
         i -= job->tasks[which];
     const fast_product *p = job->product[which];
     size_t first = i * job->task_cols[which], end = first + job->task_cols[which];
-    multiply_cols(p, job->in, first, end < p->l->n_out ? end : p->l->n_out);
+    multiply_cols(p, job->in, first, end < p->l->n_out ? end : p->l->n_out, thread);
 }
 
-static void add_product(multiply_job *job, const fast_product *p, size_t rows)
+/* Columns of a task. Wide ones read the rows, where these fill no cache, less often. */
+static size_t tiled_cols(const fast_product *p, const fast_input *in, size_t threads)
 {
-    size_t width = kernels()->fast->width, i = job->count++;
-    size_t panels = rows < MANY_ROWS ? TASK_BYTES / p->w->panel_bytes : TASK_COLS / width;
+    bool is_near = in->rows * in->n_in * sizeof *in->tiles <= NEAR_BYTES;
+    size_t cols = TASK_COLS;
+    while (!is_near && 2 * cols <= kernels()->fast->tiles->max_cols &&
+           p->l->n_out / (2 * cols) >= TASKS_A_THREAD * threads)
+        cols *= 2;
+    return cols;
+}
+
+static size_t cols_of_task(const fast_product *p, const fast_input *in, size_t threads)
+{
+    if (in->tiled)
+        return tiled_cols(p, in, threads);
+    size_t width = kernels()->fast->width;
+    size_t panels = in->rows < MANY_ROWS ? TASK_BYTES / p->w->panel_bytes : TASK_COLS / width;
+    return width * (panels > 0 ? panels : 1);
+}
+
+static void add_product(multiply_job *job, const fast_product *p, size_t threads)
+{
+    size_t i = job->count++;
     job->product[i] = p;
-    job->task_cols[i] = width * (panels > 0 ? panels : 1);
+    job->task_cols[i] = cols_of_task(p, job->in, threads);
     job->tasks[i] = (p->l->n_out + job->task_cols[i] - 1) / job->task_cols[i];
+}
+
+static bool is_packed(const fast_product *p, const fast_input *in)
+{
+    return p->w->panels && in->blocks > 0 && (in->tiled || kernels()->fast->multiply[p->w->form]);
 }
 
 void fast_forward(tacit_pool *pool, const fast_product *product, size_t count, const fast_input *in,
@@ -135,11 +217,11 @@ void fast_forward(tacit_pool *pool, const fast_product *product, size_t count, c
     size_t tasks = 0;
     for (size_t i = 0; i < count; i++) {
         const fast_product *p = &product[i];
-        if (!p->w->panels || in->blocks == 0) {
+        if (!is_packed(p, in)) {
             linear_forward(pool, p->l, p->pair, p->y, x, in->rows, scratch);
             continue;
         }
-        add_product(&job, p, in->rows);
+        add_product(&job, p, tacit_pool_threads(pool));
         tasks += job.tasks[job.count - 1];
     }
     tacit_pool_run(pool, tasks, multiply_task, &job);

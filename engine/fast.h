@@ -3,33 +3,44 @@
  * Weights that no form holds take the exact path. Integer sums are exact, so the only error is that
  * of rounding activations: about 0.4 % of a block's largest value. A refined product adds that of
  * the rounding's remainder, quantized in the same way: the error is all but gone. A row's result
- * depends neither on other rows nor on the number of threads. */
+ * depends neither on other rows nor on the number of threads.
+ *
+ * Kernels with tiles (fast_kernels.h) take inputs of at least `from_rows` rows in bf16 instead,
+ * which rounds less and makes remainders unnecessary. With them a row's result also depends on
+ * whether that many rows come together, and still on nothing else of the others: the same rows in
+ * other portions may differ by rounding. */
 #ifndef TACIT_ENGINE_FAST_H
 #define TACIT_ENGINE_FAST_H
 
 #include "engine/fast_pack.h"
 
-/* Activations of up to max_rows rows; the remainder of a row follows it where there is one. */
+/* Activations: quantized, the remainder of a row following it where there is one, or in tiles. */
 typedef struct fast_input {
     int8_t *q;
     float *meta;
+    uint16_t *tiles; /* in the memory of q */
+    uint8_t *room;   /* of the tiles' products: [threads, room_bytes] */
     size_t rows, n_in, blocks;
-    size_t max_rows, max_n_in;
     bool refined; /* the remainders are there */
+    bool tiled;   /* tiles are there, quanta are not */
 } fast_input;
 
-/* False when there is no memory. */
-bool fast_input_init(fast_input *in, size_t max_rows, size_t max_n_in);
+/* What an input of so many rows counts: its values, filled up to whole tiles. */
+size_t fast_input_values(size_t rows, size_t n_in);
+/* For inputs of at most so many values by fast_input_values, for a pool of `threads`. False when
+ * there is no memory. */
+bool fast_input_init(fast_input *in, size_t values, size_t threads);
 void fast_input_fini(fast_input *in);
-size_t fast_input_bytes(size_t max_rows, size_t max_n_in);
+size_t fast_input_bytes(size_t values, size_t threads);
 
 /* Quantizes x [rows, n_in], with `refined` also the remainders; where n_in is no multiple of 32
- * nothing is quantized and linears of that width take the exact path. */
-void fast_input_set(tacit_pool *pool, fast_input *in, const float *x, size_t rows, size_t n_in,
-                    bool refined);
+ * nothing is quantized and linears of that width take the exact path. `w` is the weight that it
+ * meets; of several any one: others whose form needs another kind of input take the exact path. */
+void fast_input_set(tacit_pool *pool, fast_input *in, const fast_weight *w, const float *x,
+                    size_t rows, size_t n_in, bool refined);
 /* The same in parts, for callers that have their rows at hand: begin, then each row once, x[r]
  * being row first + r; different rows by any threads. */
-void fast_input_begin(fast_input *in, size_t rows, size_t n_in, bool refined);
+void fast_input_begin(fast_input *in, const fast_weight *w, size_t rows, size_t n_in, bool refined);
 void fast_input_rows(fast_input *in, const float *x, size_t first, size_t rows);
 
 /* One of several linears on the same input. */
@@ -38,7 +49,7 @@ typedef struct fast_product {
     const fast_weight *w; /* of l, packed for the kernels in use */
     const tacit_low_rank *pair;
     float *y;     /* [rows, n_out] */
-    bool refined; /* needs the input's remainders */
+    bool refined; /* needs the input's remainders, where it is quantized */
 } fast_product;
 
 /* As linear_forward for each of up to FAST_MAX_PRODUCTS products, with `in` made from x

@@ -212,12 +212,12 @@ DEFINE(FAST_5)
 DEFINE(FAST_5M)
 DEFINE(FAST_6)
 
-const fast_kernels fast_kernels_avx512 = {
-    .width = WIDTH,
-    .flips = true,
-    .sums_bytes = true,
-    .quantize = quantize,
-    .multiply = {multiply_FAST_8, multiply_FAST_4, multiply_FAST_4M, multiply_FAST_5,
-                 multiply_FAST_5M, multiply_FAST_6},
-};
+#define ROWS_OF_BOTH                                                                               \
+    .width = WIDTH, .flips = true, .sums_bytes = true, .quantize = quantize,                       \
+    .multiply = {multiply_FAST_8, multiply_FAST_4,  multiply_FAST_4M,                              \
+                 multiply_FAST_5, multiply_FAST_5M, multiply_FAST_6}
+
+const fast_kernels fast_kernels_avx512 = {ROWS_OF_BOTH};
+/* Few rows are multiplied alike on processors with tiles. */
+const fast_kernels fast_kernels_amx = {ROWS_OF_BOTH, .tiles = &fast_tiles_amx};
 #endif

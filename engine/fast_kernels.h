@@ -10,10 +10,15 @@
  *   5 bits: as 4 bits, then [width][4] bytes: bit j is the fifth bit of group j
  *   6 bits: as 4 bits, then two times [width][4] bytes: bits 2 j and 2 j + 1 of the first are the
  *           upper bits of group j, those of the second of group j + 4
+ *  16 bits: no quanta and no scales but bf16 values, [32 / 2][width][2] of a block (for fast_tiles)
  * so that one load serves the same columns of every row, and the work is per column of the result.
  *
  * Sums over quanta are exact integers; a column's sum over blocks is one chain of multiply-adds, so
- * a row's result depends neither on other rows nor on threads. Variants differ in rounding only. */
+ * a row's result depends neither on other rows nor on threads. Variants differ in rounding only.
+ *
+ * A table may have tiles: the same panels times many rows in bf16 (8 bits of mantissa), a block of
+ * results at a time. Nothing is rounded but the operands, each by at most 2^-9 of itself: about a
+ * quarter of what blocks of 8 bits do to activations. */
 #ifndef TACIT_ENGINE_FAST_KERNELS_H
 #define TACIT_ENGINE_FAST_KERNELS_H
 
@@ -23,6 +28,8 @@
 
 #define FAST_BLOCK 32
 #define FAST_MAX_WIDTH 16
+#define FAST_TILE_ROWS 16
+#define FAST_TILE_VALUES 512
 
 /* What a panel holds. Without M: m is -8 d, -16 d with u unsigned; u is signed in FAST_8 (or
  * unsigned and m -128 d where `flips`), and u - 32 counts in FAST_6. */
@@ -32,7 +39,8 @@ typedef enum fast_form {
     FAST_4M,
     FAST_5,
     FAST_5M,
-    FAST_6, /* d for 16 columns */
+    FAST_6,  /* d for 16 columns */
+    FAST_16, /* bf16: for tiles alone */
     FAST_FORMS
 } fast_form;
 
@@ -61,6 +69,21 @@ typedef struct fast_rows {
 typedef void fast_multiply(float *y, size_t y_stride, size_t cols, const uint8_t *panel,
                            const fast_rows *a, size_t rows);
 
+/* Products on matrix tiles. Activations are bf16 in tiles of 16 rows by 32 columns, each 1024 bytes
+ * on its own: value j of block b of row r is a[(r / 16 * blocks + b) * 512 + r % 16 * 32 + j]; rows
+ * up to a multiple of 16 are there and finite. Every element of y is one chain of sums over blocks,
+ * whatever its row's and column's company is. */
+typedef struct fast_tiles {
+    size_t from_rows;  /* from how many rows on it takes less time than `multiply` */
+    size_t max_cols;   /* of one call */
+    size_t room_bytes; /* of one call, aligned to 64 */
+    /* One row in: block b goes to tile + b * 512. Rounded to nearest even; NaN stays NaN. */
+    void (*put_row)(uint16_t *tile, const float *x, size_t blocks);
+    /* As fast_multiply, of any form. */
+    void (*multiply)(float *y, size_t y_stride, size_t cols, const uint8_t *panel, fast_form form,
+                     const uint16_t *a, size_t rows, size_t blocks, void *room);
+} fast_tiles;
+
 typedef struct fast_kernels {
     size_t width;    /* rows of W in a panel: at most FAST_MAX_WIDTH */
     bool flips;      /* 8-bit quanta are stored as value + 128 */
@@ -69,7 +92,8 @@ typedef struct fast_kernels {
     /* 32 * blocks values: scale = largest magnitude / 127, quanta rounded to nearest. A block with
      * a value that is not finite has scale NaN. */
     void (*quantize)(int8_t *q, float *meta, const float *x, size_t blocks);
-    fast_multiply *multiply[FAST_FORMS];
+    fast_multiply *multiply[FAST_FORMS]; /* NULL: tiles alone */
+    const fast_tiles *tiles;             /* NULL: none; else width is 16 and `flips` holds */
 } fast_kernels;
 
 /* Bytes of a block's quanta and of a whole panel. */
@@ -89,6 +113,8 @@ extern const fast_kernels fast_kernels_generic;
 #if defined(__x86_64__)
 extern const fast_kernels fast_kernels_avx2;
 extern const fast_kernels fast_kernels_avx512;
+extern const fast_kernels fast_kernels_amx;
+extern const fast_tiles fast_tiles_amx;
 #elif defined(__aarch64__)
 extern const fast_kernels fast_kernels_neon, fast_kernels_i8mm;
 #endif

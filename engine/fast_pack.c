@@ -6,8 +6,9 @@
 #define TASK_PANELS 8
 
 const fast_form_traits fast_forms[FAST_FORMS] = {
-    [FAST_8] = {8, 1, false, 0},  [FAST_4] = {4, 1, false, 8}, [FAST_4M] = {4, 1, true, 0},
-    [FAST_5] = {5, 1, false, 16}, [FAST_5M] = {5, 1, true, 0}, [FAST_6] = {6, 2, false, 32},
+    [FAST_8] = {8, 1, false, 0},   [FAST_4] = {4, 1, false, 8}, [FAST_4M] = {4, 1, true, 0},
+    [FAST_5] = {5, 1, false, 16},  [FAST_5M] = {5, 1, true, 0}, [FAST_6] = {6, 2, false, 32},
+    [FAST_16] = {16, 0, false, 0},
 };
 
 #define EVERY_BYTE 0x01010101u
@@ -229,6 +230,14 @@ DEFINE(q4_k, FAST_4M, true)
 DEFINE(q5_k, FAST_5M, true)
 DEFINE(q6_k, FAST_6, true)
 
+/* Pairs of columns side by side; the file's bytes are the processor's. */
+static void pack_bf16(row_job *job)
+{
+    size_t pairs = job->w->blocks * FAST_BLOCK / 2;
+    for (size_t i = 0; i < pairs; i++)
+        memcpy(job->panel + 4 * (i * job->k->width + job->r), job->from + 4 * i, 4);
+}
+
 typedef struct source {
     tacit_type type;
     fast_form form;
@@ -240,6 +249,7 @@ static const source sources[] = {
     {TACIT_TYPE_Q4_1, FAST_4M, pack_q4_1}, {TACIT_TYPE_Q5_0, FAST_5, pack_q5_0},
     {TACIT_TYPE_Q5_1, FAST_5M, pack_q5_1}, {TACIT_TYPE_Q4_K, FAST_4M, pack_q4_k},
     {TACIT_TYPE_Q5_K, FAST_5M, pack_q5_k}, {TACIT_TYPE_Q6_K, FAST_6, pack_q6_k},
+    {TACIT_TYPE_BF16, FAST_16, pack_bf16},
 };
 
 static const source *source_of(const tacit_linear *l)
@@ -254,7 +264,7 @@ size_t fast_weight_plan(fast_weight *w, const fast_kernels *k, const tacit_linea
 {
     const source *s = source_of(l);
     *w = (fast_weight){.n_out = l->n_out};
-    if (!s || l->n_in % FAST_BLOCK != 0)
+    if (!s || l->n_in % FAST_BLOCK != 0 || (s->form == FAST_16 && !k->tiles))
         return 0;
     w->form = s->form;
     w->blocks = l->n_in / FAST_BLOCK;

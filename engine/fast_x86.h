@@ -1,4 +1,4 @@
-/* What the x86 integer kernels share: reading of scales, and quantizing of activations. */
+/* What the x86 kernels share: unrolling, reading of scales, and quantizing of activations. */
 #ifndef TACIT_ENGINE_FAST_X86_H
 #define TACIT_ENGINE_FAST_X86_H
 
@@ -76,7 +76,7 @@ static inline void quantize_block(int8_t *q, float *meta, const float *x)
     _mm256_storeu_si256((__m256i *)(void *)q, bytes);
 }
 
-static void quantize(int8_t *q, float *meta, const float *x, size_t blocks)
+static inline void quantize(int8_t *q, float *meta, const float *x, size_t blocks)
 {
     for (size_t b = 0; b < blocks; b++)
         quantize_block(q + b * FAST_BLOCK, meta + 2 * b, x + b * FAST_BLOCK);

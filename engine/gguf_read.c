@@ -475,9 +475,16 @@ const char *gguf_name(const gguf_file *file)
     return file->name;
 }
 
+static void forget_hashed(void *ctx, const void *data, size_t size)
+{
+    gguf_forget(ctx, data, size);
+}
+
+/* Pages that are hashed leave memory: else a model whose weights are packed would count twice. */
 void gguf_digest(const gguf_file *file, uint8_t out[TACIT_DIGEST_BYTES])
 {
-    tacit_digest_large(out, file->bytes.data, file->bytes.size);
+    tacit_digest_large(out, file->bytes.data, file->bytes.size, forget_hashed,
+                       (void *)(uintptr_t)file);
 }
 
 size_t gguf_tensor_count(const gguf_file *file)

@@ -4,6 +4,7 @@
 
 #include "common/status.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -15,13 +16,18 @@ typedef enum tacit_modality {
     TACIT_MODALITY_PROMPT
 } tacit_modality;
 
-/* One row of the decoder's input. */
+/* One row of the decoder's input. It stands at four numbers (OPS_ROPE_AXES): `position` and
+ * position + shift[0..2], of which models that know one number take the first. Rows of a mask group
+ * see each other whatever their order; they follow one another, their groups are numbered
+ * ascendingly, and no row of a group is trained. */
 typedef struct tacit_row {
     int32_t token;     /* TOKEN: id. Otherwise: index of the row within `media` */
     uint8_t modality;  /* tacit_modality */
     uint8_t trained;   /* 1: the loss is taken on predicting THIS row's token from the past */
     uint16_t media;    /* not TOKEN: which entry of tacit_input.media */
-    uint32_t position; /* of RoPE and of the causal mask; kept when rows are dropped */
+    uint32_t position; /* of RoPE and of windows of attention; kept when rows are dropped */
+    int32_t shift[3];  /* M-RoPE: height, width and one to spare, less `position`; 0 elsewhere */
+    uint32_t group;    /* mask group; 0: the row sees the rows before it and itself */
 } tacit_row;
 
 /* One picture, clip of sound or window of sensors of an input. `values` are what its encoder reads,
@@ -38,6 +44,9 @@ typedef struct tacit_media {
     uint8_t modality; /* tacit_modality: whose encoder */
     uint32_t dim[3];
     uint32_t extent[2]; /* IMAGE: width and height that the frames come from; 0: one frame alone */
+    uint32_t
+        grid[2];   /* height and width in rows of one that stands in both (M-RoPE); 0: in neither */
+    bool together; /* its rows are a mask group */
     float *values;
     float *rows;
     size_t n_rows;

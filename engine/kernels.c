@@ -6,6 +6,8 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 /* The register sets whose saving the operating system has switched on (XCR0). */
 static uint64_t enabled_state(void)
@@ -39,6 +41,30 @@ static bool runs_avx512(void)
     return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & needed) == needed &&
            (c & bit_AVX512VNNI);
 }
+
+#define STATE_AMX 0x60000ull /* configuration and data of the tiles */
+#define HAS_AMX_BF16 (1u << 22)
+#define HAS_AMX_TILE (1u << 24)
+#define TILE_LEAF 0x1d
+#define ASK_FOR_STATE 0x1023 /* ARCH_REQ_XCOMP_PERM of Linux */
+#define TILE_DATA 18
+
+/* Eight tiles of 16 rows of 64 bytes (palette 1), and products of bf16. */
+static bool has_tiles(void)
+{
+    unsigned a, b, c, d;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & HAS_AMX_TILE) || !(d & HAS_AMX_BF16))
+        return false;
+    return __get_cpuid_count(TILE_LEAF, 1, &a, &b, &c, &d) && b >> 16 >= 8 && (b & 0xffff) == 64 &&
+           (c & 0xffff) == 16;
+}
+
+/* A process must ask Linux before it uses tiles; asking again does no harm. */
+static bool runs_amx(void)
+{
+    return runs_avx512() && (enabled_state() & STATE_AMX) == STATE_AMX && has_tiles() &&
+           syscall(SYS_arch_prctl, ASK_FOR_STATE, TILE_DATA) == 0;
+}
 #elif defined(__aarch64__)
 #include <sys/auxv.h>
 
@@ -62,7 +88,7 @@ static bool runs_always(void)
 }
 
 #if defined(__x86_64__)
-#define KERNELS_OF_THE_MACHINE ", avx2 or avx512"
+#define KERNELS_OF_THE_MACHINE ", avx2, avx512 or amx"
 #elif defined(__aarch64__)
 #define KERNELS_OF_THE_MACHINE ", neon or i8mm"
 #else
@@ -75,6 +101,7 @@ static const struct {
     bool (*runs)(void);
 } variants[] = {
 #if defined(__x86_64__)
+    {&kernels_amx, runs_amx},
     {&kernels_avx512, runs_avx512},
     {&kernels_avx2, runs_avx2},
 #elif defined(__aarch64__)

@@ -1,9 +1,9 @@
 /* The kernel table: inner loops in one variant per instruction set, picked once at start.
  *
  * kernels_generic.c is portable and the initialiser; the best variant that the processor AND the
- * operating system support replaces it at the first use. TACIT_CPU=generic|avx2|avx512 overrides,
- * so that every path is tested on one machine. Pointers may be unaligned; every length may be any
- * number. All functions are pure and thread-safe. Naive twins are in the tests. */
+ * operating system support replaces it at the first use. TACIT_CPU=generic|avx2|avx512|amx|neon|
+ * i8mm overrides, so that every path is tested on one machine. Pointers may be unaligned; every
+ * length may be any number. All functions are pure and thread-safe. Naive twins are in the tests. */
 #ifndef TACIT_ENGINE_KERNELS_H
 #define TACIT_ENGINE_KERNELS_H
 
@@ -64,6 +64,7 @@ extern const tacit_kernels kernels_generic;
 #if defined(__x86_64__)
 extern const tacit_kernels kernels_avx2;
 extern const tacit_kernels kernels_avx512;
+extern const tacit_kernels kernels_amx;
 #elif defined(__aarch64__)
 extern const tacit_kernels kernels_neon, kernels_i8mm;
 #endif

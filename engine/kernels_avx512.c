@@ -23,4 +23,11 @@ const tacit_kernels kernels_avx512 = {
     .multiply = multiply_512,
 #include "engine/kernels_rows.h"
 };
+/* The same with AMX tiles (fast_amx.c). */
+const tacit_kernels kernels_amx = {
+    .name = "amx",
+    .fast = &fast_kernels_amx,
+    .multiply = multiply_512,
+#include "engine/kernels_rows.h"
+};
 #endif

@@ -20,20 +20,21 @@ typedef struct attend_job {
 
 /* The state of one block: all query heads that share a key-value head, for a few rows. */
 typedef struct attend_block {
-    size_t rows, group, dim; /* rows * group queries */
-    size_t first;            /* row of the sequence of the first query */
-    float *query;            /* [rows * group, dim], scaled */
-    float *sum;              /* [rows * group, dim], of weights times values */
-    float *score;            /* [rows * group, 64] */
-    float *max, *total;      /* [rows * group] */
-    float *page;             /* [2, 64, dim]: a page that is not kept as fp32 */
+    size_t rows, group, dim;    /* rows * group queries */
+    size_t first;               /* row of the sequence of the first query */
+    text_span span[QUERY_ROWS]; /* what each row sees */
+    float *query;               /* [rows * group, dim], scaled */
+    float *sum;                 /* [rows * group, dim], of weights times values */
+    float *score;               /* [rows * group, 64] */
+    float *max, *total;         /* [rows * group] */
+    float *page;                /* [2, 64, dim]: a page that is not kept as fp32 */
 } attend_block;
 
 static size_t block_floats(const tacit_text_model *m)
 {
     size_t group = 1;
     for (size_t i = 0; i < m->n_layers; i++) {
-        size_t g = m->layer[i].n_heads / m->layer[i].n_kv_heads;
+        size_t kv = m->layer[i].n_kv_heads, g = kv > 0 ? m->layer[i].n_heads / kv : 1;
         group = g > group ? g : group;
     }
     return QUERY_ROWS * group * (2 * m->head_dim + KV_PAGE_ROWS + 2) +
@@ -61,12 +62,14 @@ static void place_block(attend_block *b, float *memory)
     }
 }
 
-/* Turns the scores of one query into weights relative to the new maximum. */
-static void weigh(attend_block *b, const tacit_kernels *k, size_t i, size_t seen)
+/* Turns the scores of one query, of which it sees [from, to), into weights relative to the new
+ * maximum. */
+static void weigh(attend_block *b, const tacit_kernels *k, size_t i, size_t from, size_t to)
 {
     float *score = b->score + i * KV_PAGE_ROWS;
-    if (seen > 0) {
-        float most = k->max(score, seen);
+    size_t n = from < to ? to - from : 0;
+    if (n > 0) {
+        float most = k->max(score + from, n);
         if (most > b->max[i]) {
             float shrink = expf(b->max[i] - most);
             for (size_t j = 0; j < b->dim; j++)
@@ -74,23 +77,29 @@ static void weigh(attend_block *b, const tacit_kernels *k, size_t i, size_t seen
             b->total[i] *= shrink;
             b->max[i] = most;
         }
-        b->total[i] += k->exp_sum(score, score, b->max[i], seen);
+        b->total[i] += k->exp_sum(score + from, score + from, b->max[i], n);
     }
-    memset(score + seen, 0, (KV_PAGE_ROWS - seen) * sizeof *score);
+    memset(score, 0, from * sizeof *score);
+    memset(score + from + n, 0, (KV_PAGE_ROWS - from - n) * sizeof *score);
+}
+
+/* Where a row of the sequence lies in the page that begins with row `start`, cut to the page. */
+static size_t within_page(size_t row, size_t start)
+{
+    size_t at = row > start ? row - start : 0;
+    return at < KV_PAGE_ROWS ? at : KV_PAGE_ROWS;
 }
 
 static void attend_page(attend_block *b, const float *keys, const float *values, size_t page)
 {
     const tacit_kernels *k = kernels();
     size_t queries = b->rows * b->group, start = page * KV_PAGE_ROWS;
-    size_t last = b->first + b->rows - start; /* keys of this page that the last row sees */
-    size_t filled = last < KV_PAGE_ROWS ? last : KV_PAGE_ROWS;
+    size_t filled = within_page(b->span[b->rows - 1].end, start); /* keys that any row sees */
     k->multiply(b->score, KV_PAGE_ROWS, b->query, b->dim, 1, keys, KV_PAGE_ROWS, false, queries,
                 KV_PAGE_ROWS, b->dim, false);
     for (size_t i = 0; i < queries; i++) {
-        size_t visible = b->first + i / b->group + 1;
-        size_t seen = visible > start ? visible - start : 0;
-        weigh(b, k, i, seen < KV_PAGE_ROWS ? seen : KV_PAGE_ROWS);
+        text_span span = b->span[i / b->group];
+        weigh(b, k, i, within_page(span.first, start), within_page(span.end, start));
     }
     k->multiply(b->sum, b->dim, b->score, KV_PAGE_ROWS, 1, values, b->dim, false, queries, b->dim,
                 filled, true);
@@ -106,9 +115,16 @@ static void place_rows(const attend_job *job, size_t i, size_t *from, size_t *ro
     *rows = last - *from;
 }
 
+static void read_spans(const attend_job *job, attend_block *b)
+{
+    for (size_t r = 0; r < b->rows; r++)
+        b->span[r] =
+            text_place_sees(job->c->place, b->first + r, job->c->m->layer[job->layer].window);
+}
+
 static void read_queries(const attend_job *job, attend_block *b, size_t head, size_t width)
 {
-    float scale = 1.0f / sqrtf((float)b->dim);
+    float scale = job->c->m->layer[job->layer].scale;
     size_t part = b->group * b->dim, row = b->first - job->first;
     for (size_t r = 0; r < b->rows; r++)
         for (size_t j = 0; j < part; j++)
@@ -133,9 +149,10 @@ static void attend_task(void *ctx, size_t i, size_t thread)
     attend_block b = {.group = layer->n_heads / layer->n_kv_heads, .dim = c->m->head_dim};
     place_rows(job, i % job->blocks, &b.first, &b.rows);
     place_block(&b, job->scratch + thread * job->scratch_floats);
+    read_spans(job, &b);
     read_queries(job, &b, head, width);
-    size_t own = b.first / KV_PAGE_ROWS;
-    for (size_t page = 0; page <= own; page++) {
+    size_t own = b.first / KV_PAGE_ROWS, last = (b.span[b.rows - 1].end - 1) / KV_PAGE_ROWS;
+    for (size_t page = b.span[0].first / KV_PAGE_ROWS; page <= last; page++) {
         const float *keys, *values;
         kv_cache_read(c, job->layer, head, page, own, b.page, &keys, &values);
         attend_page(&b, keys, values, page);

@@ -19,9 +19,38 @@ static size_t largest_layer(const tacit_text_model *m)
     return 2 * m->max_kv_heads * m->head_dim * KV_PAGE_ROWS;
 }
 
+/* Bytes of a layer in a page: keys and values, then the last rows of its state. */
+static size_t layer_bytes(const tacit_text_model *m, const kv_form *form, size_t layer)
+{
+    const tacit_text_layer *l = &m->layer[layer];
+    return l->n_kv_heads * form->bytes(m->head_dim) + l->n_behind * l->n_state * sizeof(float);
+}
+
+static size_t state_floats(const tacit_text_model *m)
+{
+    size_t floats = 0;
+    for (size_t i = 0; i < m->n_layers; i++)
+        floats += KV_PAGE_ROWS * m->layer[i].n_state;
+    return floats;
+}
+
 static size_t page_count(size_t rows)
 {
     return rows / KV_PAGE_ROWS + (rows % KV_PAGE_ROWS > 0);
+}
+
+static tacit_status place_state(kv_cache *c, tacit_error *err)
+{
+    const tacit_text_model *m = c->m;
+    size_t floats = state_floats(m);
+    c->state_at = calloc(m->n_layers, sizeof *c->state_at);
+    if (floats > 0)
+        c->state = calloc(floats, sizeof *c->state);
+    if (!c->state_at || (floats > 0 && !c->state))
+        return tacit_fail(err, TACIT_NO_MEMORY, "no memory for the state of a cache");
+    for (size_t i = 0, at = 0; i < m->n_layers; at += KV_PAGE_ROWS * m->layer[i++].n_state)
+        c->state_at[i] = at;
+    return TACIT_OK;
 }
 
 static tacit_status place_layers(kv_cache *c, tacit_error *err)
@@ -31,13 +60,14 @@ static tacit_status place_layers(kv_cache *c, tacit_error *err)
     c->layer_open_at = calloc(m->n_layers, sizeof *c->layer_open_at);
     c->open_page = calloc(m->n_layers, sizeof *c->open_page);
     c->page = calloc(page_count(c->max_rows), sizeof *c->page);
-    if (!c->layer_at || !c->layer_open_at || !c->open_page || !c->page)
+    c->place = malloc(c->max_rows * sizeof *c->place);
+    if (!c->layer_at || !c->layer_open_at || !c->open_page || !c->page || !c->place)
         return tacit_fail(err, TACIT_NO_MEMORY, "no memory for a cache of %zu rows", c->max_rows);
     size_t floats = 0;
     for (size_t i = 0; i < m->n_layers; i++) {
         c->layer_at[i] = c->page_bytes;
         c->layer_open_at[i] = floats;
-        c->page_bytes += m->layer[i].n_kv_heads * c->form->bytes(m->head_dim);
+        c->page_bytes += layer_bytes(m, c->form, i);
         floats += layer_floats(m, i);
     }
     if (c->form->type == TACIT_KV_F32)
@@ -55,6 +85,8 @@ tacit_status kv_cache_init(kv_cache *c, const tacit_text_model *m, tacit_kv_type
     *c = (kv_cache){.m = m, .form = kv_form_of(type), .max_rows = max_rows};
     c->max_stage_pages = max_chunk / KV_PAGE_ROWS + 1;
     tacit_status status = place_layers(c, err);
+    if (status == TACIT_OK)
+        status = place_state(c, err);
     if (status != TACIT_OK)
         kv_cache_fini(c);
     return status;
@@ -65,8 +97,11 @@ void kv_cache_fini(kv_cache *c)
     for (size_t i = 0; c->page && i < page_count(c->max_rows); i++)
         tacit_wipe_free(c->page[i]);
     free(c->page);
+    free(c->place);
     tacit_wipe_free(c->open);
     tacit_wipe_free(c->stage);
+    tacit_wipe_free(c->state);
+    free(c->state_at);
     free(c->open_page);
     free(c->layer_open_at);
     free(c->layer_at);
@@ -78,14 +113,15 @@ size_t kv_cache_bytes(const tacit_text_model *m, tacit_kv_type type, size_t rows
     const kv_form *form = kv_form_of(type);
     size_t page = 0, floats = 0, bytes;
     for (size_t i = 0; i < m->n_layers; i++) {
-        page += m->layer[i].n_kv_heads * form->bytes(m->head_dim);
+        page += layer_bytes(m, form, i);
         floats += layer_floats(m, i);
     }
+    page += KV_PAGE_ROWS * sizeof(text_place);
     if (__builtin_mul_overflow(page, page_count(rows), &bytes))
         return SIZE_MAX;
-    if (type != TACIT_KV_F32)
-        floats += (max_chunk / KV_PAGE_ROWS + 1) * largest_layer(m);
-    if (type != TACIT_KV_F32 && __builtin_add_overflow(bytes, floats * sizeof(float), &bytes))
+    floats += (max_chunk / KV_PAGE_ROWS + 1) * largest_layer(m);
+    floats = (type != TACIT_KV_F32 ? floats : 0) + state_floats(m);
+    if (__builtin_add_overflow(bytes, floats * sizeof(float), &bytes))
         return SIZE_MAX;
     return bytes;
 }
@@ -113,6 +149,11 @@ tacit_status kv_cache_reserve(kv_cache *c, size_t rows, tacit_error *err)
             status = tacit_fail(err, TACIT_NO_MEMORY, "no memory for %s; %s", what, advice);
     }
     return status;
+}
+
+void kv_cache_place(kv_cache *c, size_t first, size_t n, const tacit_row *row)
+{
+    text_places_set(c->place + first, row, n, first);
 }
 
 static uint8_t *head_bytes(const kv_cache *c, size_t page, size_t layer, size_t head)
@@ -192,20 +233,23 @@ static void reopen(kv_cache *c, size_t layer, size_t page)
     }
 }
 
-void kv_cache_truncate(kv_cache *c, size_t rows)
+size_t kv_cache_truncate(kv_cache *c, size_t rows)
 {
     size_t page = rows / KV_PAGE_ROWS;
+    if (c->state && page != c->state_page)
+        rows = page * KV_PAGE_ROWS;
     bool open = c->form->type == TACIT_KV_F32 || rows % KV_PAGE_ROWS == 0;
     for (size_t i = 0; !open && i < c->m->n_layers; i++)
         if (c->open_page[i] != page)
             reopen(c, i, page);
+    return rows;
 }
 
 void kv_cache_read(const kv_cache *c, size_t layer, size_t head, size_t page, size_t seen_from,
                    float *buffer, const float **keys, const float **values)
 {
     size_t floats = c->m->head_dim * KV_PAGE_ROWS;
-    bool plain = c->form->type == TACIT_KV_F32 || page == seen_from;
+    bool plain = c->form->type == TACIT_KV_F32 || page >= seen_from;
     *keys = plain ? head_values(c, layer, page, head) : buffer;
     *values = *keys + floats;
     if (!plain)

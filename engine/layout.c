@@ -72,12 +72,32 @@ tacit_status layout_check_lora(const tacit_trainable_spec *spec, tacit_error *er
         if (text_linear_find(spec->target[i]) == TEXT_LINEARS)
             return tacit_fail(err, TACIT_USAGE,
                               "adapter: unknown target '%s'; known are attn_q, attn_k, attn_v, "
-                              "attn_output, ffn_gate, ffn_up, ffn_down",
+                              "attn_output, ffn_gate, ffn_up, ffn_down, shortconv.in_proj, "
+                              "shortconv.out_proj",
                               spec->target[i]);
         for (size_t j = 0; j < i; j++)
             if (strcmp(spec->target[i], spec->target[j]) == 0)
                 return tacit_fail(err, TACIT_USAGE, "adapter: target '%s' is named twice",
                                   spec->target[i]);
+    }
+    return TACIT_OK;
+}
+
+/* A target that no layer of the model has would be left out without a word. */
+static tacit_status check_targets(const tacit_text_model *m, const tacit_trainable_spec *spec,
+                                  tacit_error *err)
+{
+    for (size_t i = 0; i < spec->n_targets; i++) {
+        text_linear which = text_linear_find(spec->target[i]);
+        bool any = false;
+        for (size_t layer = 0; layer < m->n_layers; layer++)
+            any = any || text_has_linear(&m->layer[layer], which);
+        if (!any)
+            return tacit_fail(
+                err, TACIT_USAGE,
+                "adapter: no layer of the model, which is of architecture %s, has the "
+                "target '%s'; leave it out",
+                m->architecture, spec->target[i]);
     }
     return TACIT_OK;
 }
@@ -106,7 +126,10 @@ static void put_lora(layout_cursor *c, const tacit_text_model *text,
     char base[64];
     for (size_t layer = 0; layer < text->n_layers; layer++)
         for (size_t i = 0; i < spec->n_targets; i++) {
-            const tacit_linear *l = &text->layer[layer].linear[text_linear_find(spec->target[i])];
+            text_linear which = text_linear_find(spec->target[i]);
+            const tacit_linear *l = &text->layer[layer].linear[which];
+            if (!text_has_linear(&text->layer[layer], which))
+                continue;
             snprintf(base, sizeof base, "blk.%zu.%s.weight", layer, spec->target[i]);
             if (spec->kind == TACIT_TRAIN_LORA)
                 put_entry(c, spec->rank, l->n_in, base, ".lora_a");
@@ -122,10 +145,12 @@ static void put_layer(layout_cursor *c, const tacit_text_model *text, size_t lay
         text_norm which = (text_norm)i;
         snprintf(base, sizeof base, "blk.%zu.%s", layer, text_norm_name(which));
         if (l->norm[i])
-            put_entry(c, 1, text_norm_size(text, which), base, ".weight");
+            put_entry(c, text_norm_rows(text, which), text_norm_size(text, which), base, ".weight");
     }
     for (int i = 0; i < TEXT_LINEARS; i++) {
         const char *name = text_linear_name((text_linear)i);
+        if (!text_has_linear(l, (text_linear)i))
+            continue;
         snprintf(base, sizeof base, "blk.%zu.%s", layer, name);
         put_entry(c, l->linear[i].n_out, l->linear[i].n_in, base, ".weight");
         if (l->linear[i].bias)
@@ -138,7 +163,7 @@ static void put_text(layout_cursor *c, const tacit_text_model *text)
     put_entry(c, text->vocab, text->embedding, "token_embd", ".weight");
     for (size_t layer = 0; layer < text->n_layers; layer++)
         put_layer(c, text, layer);
-    put_entry(c, 1, text->embedding, "output_norm", ".weight");
+    put_entry(c, 1, text->embedding, text->output_norm_name, "");
     if (!text->tied)
         put_entry(c, text->vocab, text->embedding, "output", ".weight");
 }
@@ -200,6 +225,8 @@ tacit_status tacit_layout_make(tacit_layout *out, const tacit_model *model,
     *out = (tacit_layout){0};
     if (layout_is_lora(spec->kind))
         TACIT_TRY(layout_check_lora(spec, err), fail);
+    if (layout_is_lora(spec->kind))
+        TACIT_TRY(check_targets(&model->text, spec, err), fail);
     put_all(&c, model, spec);
     if (c.count == 0) {
         status =

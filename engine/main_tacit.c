@@ -11,6 +11,7 @@ static const tacit_command commands[] = {
     {"inspect", "shows what a model file holds and what of it is not supported", cmd_inspect},
     {"quantize", "writes a model with weights of other types", cmd_quantize},
     {"calibrate", "collects what quantize weighs columns by", cmd_calibrate},
+    {"sensor new", "writes a sensor encoder that training starts from", cmd_sensor_new},
     {"tokenize", "prints the token ids of a text", cmd_tokenize},
     {"train", "fine-tunes on a dataset, without privacy", cmd_train},
     {NULL, NULL, NULL},

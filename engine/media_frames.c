@@ -52,11 +52,11 @@ static media_grid hf_grid(const vision_shape *s, uint32_t width, uint32_t height
     return (media_grid){wide ? across : along, wide ? along : across, {first[0], first[1]}};
 }
 
-tacit_status media_grid_for(media_grid *out, const vision_shape *shape, media_form form, bool tiles,
+tacit_status media_grid_for(media_grid *out, const vision_shape *shape, media_form form,
                             uint32_t width, uint32_t height, tacit_error *err)
 {
     *out = (media_grid){0};
-    bool hf = form == MEDIA_FORM_HF;
+    bool hf = form == MEDIA_FORM_HF || form == MEDIA_FORM_HF_FRAME;
     if (shape->preproc_size == 0) {
         if (hf)
             return TACIT_OK;
@@ -70,7 +70,7 @@ tacit_status media_grid_for(media_grid *out, const vision_shape *shape, media_fo
                        .cols = at_least_one(tiles_along(width, longest, shape))};
     if (hf)
         grid = hf_grid(shape, width, height);
-    if (hf && (!tiles || (grid.rows == 1 && grid.cols == 1)))
+    if (form == MEDIA_FORM_HF_FRAME || (hf && grid.rows == 1 && grid.cols == 1))
         grid.rows = grid.cols = 0;
     if (grid.rows > MEDIA_MAX_GRID || grid.cols > MEDIA_MAX_GRID)
         return tacit_fail(err, TACIT_BAD_INPUT, "picture of %u x %u tiles: at most %d a side",

@@ -1,6 +1,6 @@
 /* The frames of a picture, as the processors of the models cut them.
  *
- * idefics3, form HF: the longer side becomes preproc_size (at most 4096), then both sides whole
+ * idefics3, forms HF: the longer side becomes preproc_size (at most 4096), then both sides whole
  *   tiles; the overview is taken from that copy. Lanczos throughout. The other forms make whole
  *   tiles of the picture itself, and so the overview.
  * mlp, cut PAD: the picture in the middle of a square of the mean colour, bicubic to one frame.
@@ -19,9 +19,9 @@ typedef struct media_grid {
     uint32_t first[2];   /* width and height that are taken first; 0 x 0: none */
 } media_grid;
 
-/* How a picture of that size is cut. HF without `tiles`, and HF where one tile would do, has the
- * overview alone. TACIT_BAD_INPUT for more than MEDIA_MAX_GRID tiles a side. */
-tacit_status media_grid_for(media_grid *out, const vision_shape *shape, media_form form, bool tiles,
+/* How a picture of that size is cut. HF_FRAME, and HF where one tile would do, have the overview
+ * alone. TACIT_BAD_INPUT for more than MEDIA_MAX_GRID tiles a side. */
+tacit_status media_grid_for(media_grid *out, const vision_shape *shape, media_form form,
                             uint32_t width, uint32_t height, tacit_error *err) TACIT_MUST_CHECK;
 
 /* frame[rows * cols + 1]: the tiles row by row, then the overview, each image_size square. The

@@ -14,18 +14,19 @@ static const struct {
     bool needs_tiles;
 } forms[] = {
     [MEDIA_FORM_HF] = {"hf", false, "\n\n", false},
+    [MEDIA_FORM_HF_FRAME] = {"hf-frame", false, "\n\n", false},
     [MEDIA_FORM_MTMD] = {"mtmd", false, "\n\n", true},
     [MEDIA_FORM_MTMD_IK] = {"mtmd-ik", true, "\n", true},
 };
 
-bool media_form_by_name(const char *name, media_form *out)
+tacit_status media_form_choose(media_form *out, const char *name, tacit_error *err)
 {
     for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++)
-        if (strcmp(forms[i].name, name) == 0) {
+        if (!name || strcmp(forms[i].name, name) == 0) {
             *out = (media_form)i;
-            return true;
+            return TACIT_OK;
         }
-    return false;
+    return tacit_fail(err, TACIT_USAGE, "--form %s: expected " MEDIA_FORM_NAMES, name);
 }
 
 typedef struct layout_builder {

@@ -82,6 +82,30 @@ tacit_status mmproj_get_extent(const gguf_file *file, const char *name, int axis
     return TACIT_OK;
 }
 
+#define SCORE_PRODUCTS 16 /* what an exponential costs */
+#define ALWAYS_PRODUCTS 2e10
+#define BYTE_PRODUCTS 2
+
+tacit_status mmproj_check_attention(const gguf_file *file, const mmproj_attention *a,
+                                    tacit_error *err)
+{
+    double tokens = (double)a->tokens * (double)a->sets, bytes = 0;
+    double products =
+        tokens * a->tokens * a->layers * ((double)a->width + SCORE_PRODUCTS * (double)a->heads);
+    for (size_t i = 0; i < gguf_tensor_count(file); i++)
+        bytes += (double)gguf_tensor_at(file, i)->bytes;
+    double most = BYTE_PRODUCTS * tokens * bytes;
+    most = most > ALWAYS_PRODUCTS ? most : ALWAYS_PRODUCTS;
+    if (products <= most)
+        return TACIT_OK;
+    return tacit_fail(err, TACIT_BAD_INPUT,
+                      "%s: %s of %zu times %u tokens takes %.2g products in the attention of %u "
+                      "blocks with %u heads: expected at most %.2g for tensors of %.0f bytes; the "
+                      "file is damaged or made to waste time",
+                      gguf_name(file), a->medium, a->sets, a->tokens, products, a->layers, a->heads,
+                      most, bytes);
+}
+
 tacit_status mmproj_plain_values(const gguf_tensor *tensor, size_t n, const float **out,
                                  float **owned, tacit_error *err)
 {

@@ -27,6 +27,21 @@ tacit_status mmproj_find_tensor(const gguf_file *file, const char *name,
 tacit_status mmproj_get_extent(const gguf_file *file, const char *name, int axis, uint64_t max,
                                uint32_t *out, tacit_error *err) TACIT_MUST_CHECK;
 
+/* What one medium makes a tower's attention do: in every layer and set (frame, chunk) each of
+ * `tokens` looks at each. */
+typedef struct mmproj_attention {
+    const char *medium; /* "a picture" */
+    uint32_t layers, tokens, width, heads;
+    size_t sets; /* of the largest medium */
+} mmproj_attention;
+
+/* Refuses towers whose attention is out of proportion to the bytes of their tensors: all other work
+ * is tokens times weights, but this grows with the square of a number that a file of some KiB can
+ * choose. Up to 2e10 products a medium (a score counts as 16) are always allowed, beyond that two a
+ * token and byte; towers that people have stay below a half. */
+tacit_status mmproj_check_attention(const gguf_file *file, const mmproj_attention *a,
+                                    tacit_error *err) TACIT_MUST_CHECK;
+
 /* The n values of a tensor as fp32: the map's where they lie aligned, else a copy, which is also
  * *owned (else NULL). TACIT_NO_MEMORY. */
 tacit_status mmproj_plain_values(const gguf_tensor *tensor, size_t n, const float **out,

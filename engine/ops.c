@@ -5,6 +5,8 @@
 #include <math.h>
 #include <stdbool.h>
 
+#define GEGLU_BLOCK 256
+
 static float rms_scale(const float *x, size_t n, float eps)
 {
     return 1.0f / sqrtf(kernels()->dot(x, x, n) / (float)n + eps);
@@ -97,6 +99,37 @@ void ops_swiglu_backward(float *dgate, float *dup, const float *dy, const float 
     kernels()->swiglu_backward(dgate, dup, dy, gate, up, n);
 }
 
+const ops_gated ops_swiglu = {ops_swiglu_forward, ops_swiglu_backward};
+
+void ops_geglu_forward(float *y, const float *gate, const float *up, size_t n)
+{
+    kernels()->gelu(y, gate, n);
+    for (size_t i = 0; i < n; i++)
+        y[i] *= up[i];
+}
+
+/* Block by block, since what is written may be what is read. */
+void ops_geglu_backward(float *dgate, float *dup, const float *dy, const float *gate,
+                        const float *up, size_t n)
+{
+    float gelu[GEGLU_BLOCK], d[GEGLU_BLOCK], sum[GEGLU_BLOCK];
+    for (size_t at = 0; at < n; at += GEGLU_BLOCK) {
+        size_t block = n - at < GEGLU_BLOCK ? n - at : GEGLU_BLOCK;
+        kernels()->gelu(gelu, gate + at, block);
+        for (size_t i = 0; i < block; i++) {
+            d[i] = dy[at + i] * up[at + i];
+            sum[i] = 0;
+        }
+        kernels()->gelu_backward(sum, d, gate + at, block);
+        for (size_t i = 0; i < block; i++) {
+            dup[at + i] = dy[at + i] * gelu[i];
+            dgate[at + i] = sum[i];
+        }
+    }
+}
+
+const ops_gated ops_geglu = {ops_geglu_forward, ops_geglu_backward};
+
 void ops_gelu_forward(float *y, const float *x, size_t n)
 {
     kernels()->gelu(y, x, n);
@@ -128,13 +161,15 @@ void ops_softmax_backward(float *dx, const float *dy, const float *y, size_t row
     }
 }
 
-void ops_rope_table(float *table, const ops_rope *rope, const uint32_t *position, size_t rows)
+void ops_rope_table(float *table, const ops_rope *rope, const uint32_t *position, size_t stride,
+                    size_t rows)
 {
     bool halves = rope->form == OPS_ROPE_HALVES;
     size_t half = rope->head_dim / 2, step = halves ? 1 : 2, apart = halves ? half : 1;
     for (size_t r = 0; r < rows; r++)
         for (size_t i = 0; i < half; i++) {
-            double angle = position[r] * rope->frequency[i];
+            size_t axis = rope->axis ? rope->axis[i] : 0;
+            double angle = position[r * stride + axis] * rope->frequency[i];
             float *pair = table + r * rope->head_dim + step * i;
             pair[0] = (float)(rope->magnitude * cos(angle));
             pair[apart] = (float)(rope->magnitude * sin(angle));

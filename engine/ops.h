@@ -30,6 +30,20 @@ void ops_swiglu_forward(float *y, const float *gate, const float *up, size_t n);
 void ops_swiglu_backward(float *dgate, float *dup, const float *dy, const float *gate,
                          const float *up, size_t n);
 
+/* GeGLU: the same with GELU in its tanh form, as below. */
+void ops_geglu_forward(float *y, const float *gate, const float *up, size_t n);
+void ops_geglu_backward(float *dgate, float *dup, const float *dy, const float *gate,
+                        const float *up, size_t n);
+
+/* Such a pair, for what takes either. */
+typedef struct ops_gated {
+    void (*forward)(float *y, const float *gate, const float *up, size_t n);
+    void (*backward)(float *dgate, float *dup, const float *dy, const float *gate, const float *up,
+                     size_t n);
+} ops_gated;
+
+extern const ops_gated ops_swiglu, ops_geglu;
+
 /* GELU, tanh form: y = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). */
 void ops_gelu_forward(float *y, const float *x, size_t n);
 void ops_gelu_backward(float *dx, const float *dy, const float *x, size_t n);
@@ -46,16 +60,23 @@ typedef enum ops_rope_form {
     OPS_ROPE_HALVES /* (i, i + head_dim / 2): as Hugging Face and NeoX have it */
 } ops_rope_form;
 
+/* Numbers of a row's position. Pictures stand in time, height and width (M-RoPE, Wang et al. 2024,
+ * arXiv 2409.12191, section 2.1); of text, and of other models' rows, all are one number. */
+#define OPS_ROPE_AXES 4
+
 typedef struct ops_rope {
     ops_rope_form form;
     size_t head_dim;         /* even */
     const double *frequency; /* [head_dim / 2], radians per position */
+    const uint8_t *axis;     /* [head_dim / 2]: by which number each pair turns; NULL: the first */
     double magnitude;        /* what turned values are multiplied by: 1 but for YaRN */
 } ops_rope;
 
-/* table[rows, head_dim] = magnitude * (cos, sin) of position[r] * frequency[i], where the form has
- * the pair: at (2i, 2i + 1) or at (i, i + head_dim / 2). Angles are computed in double. */
-void ops_rope_table(float *table, const ops_rope *rope, const uint32_t *position, size_t rows);
+/* table[rows, head_dim] = magnitude * (cos, sin) of position * frequency[i], where the form has the
+ * pair: at (2i, 2i + 1) or at (i, i + head_dim / 2). The numbers of row r begin at
+ * position[r * stride]. Angles are computed in double. */
+void ops_rope_table(float *table, const ops_rope *rope, const uint32_t *position, size_t stride,
+                    size_t rows);
 /* Turns x[rows, heads, head_dim] in place; `stride` is the distance of rows in floats. */
 void ops_rope_forward(float *x, const float *table, const ops_rope *rope, size_t rows, size_t heads,
                       size_t stride);

@@ -24,7 +24,50 @@
     "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}" digits "| ?[^" SPACES      \
     "\\p{L}\\p{N}]+[\\r\\n]*|[" SPACES "]*[\\r\\n]+|[" SPACES "]+(?![^" SPACES "])|[" SPACES "]+"
 
-enum { MOST_STAGES = 5 };
+/* Words that break before a capital: capitals, then small letters; `tail` may end them. */
+#define UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
+#define LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+#define PATTERN_CASED(tail, digits)                                                                \
+    "[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "+" tail "|[^\\r\\n\\p{L}\\p{N}]?" UPPER "+" LOWER    \
+    "*" tail "|\\p{N}" digits "| ?[^" SPACES "\\p{L}\\p{N}]+[\\r\\n/]*|[" SPACES                   \
+    "]*[\\r\\n]+|[" SPACES "]+(?![^" SPACES "])|[" SPACES "]+"
+
+/* As qwen2's, but marks belong to letters. */
+#define PATTERN_QWEN35                                                                             \
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^" SPACES        \
+    "\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|[" SPACES "]*[\\r\\n]+|[" SPACES "]+(?![^" SPACES "])|[" SPACES \
+    "]+"
+
+#define PATTERN_DEEPSEEK3                                                                          \
+    "[!-/:-@\\[-`{-~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| "                      \
+    "?[\\p{P}\\p{S}]+[\\r\\n]*|[" SPACES "]*[\\r\\n]+|[" SPACES "]+(?![^" SPACES "])|[" SPACES     \
+    "]+"
+
+/* deepseek-llm's letters: those with case as Unicode 11 had them, without some. */
+#define CASED_LETTERS                                                                              \
+    "A-Za-z\\x{b5}\\x{c0}-\\x{d6}\\x{d8}-\\x{f6}\\x{f8}-\\x{1ba}\\x{1bc}-\\x{1bf}"                 \
+    "\\x{1c4}-\\x{293}\\x{295}-\\x{2af}\\x{370}-\\x{373}\\x{376}\\x{377}\\x{37b}-\\x{37d}"         \
+    "\\x{37f}\\x{386}\\x{388}-\\x{38a}\\x{38c}\\x{38e}-\\x{3a1}\\x{3a3}-\\x{3f5}"                  \
+    "\\x{3f7}-\\x{481}\\x{48a}-\\x{52f}\\x{531}-\\x{556}\\x{10a0}-\\x{10c5}"                       \
+    "\\x{13a0}-\\x{13f5}\\x{13f8}-\\x{13fd}\\x{1c90}-\\x{1cba}\\x{1cbd}-\\x{1cbf}"                 \
+    "\\x{1d00}-\\x{1d2b}\\x{1d6b}-\\x{1d77}\\x{1d79}-\\x{1d9a}\\x{1e00}-\\x{1f15}"                 \
+    "\\x{1f18}-\\x{1f1d}\\x{1f20}-\\x{1f45}\\x{1f48}-\\x{1f4d}\\x{1f50}-\\x{1f57}"                 \
+    "\\x{1f59}\\x{1f5b}\\x{1f5d}\\x{1f5f}-\\x{1f7d}\\x{1f80}-\\x{1fb4}\\x{1fb6}-\\x{1fbc}"         \
+    "\\x{1fbe}\\x{1fc2}-\\x{1fc4}\\x{1fc6}-\\x{1fcc}\\x{1fd0}-\\x{1fd3}"                           \
+    "\\x{1fd6}-\\x{1fdb}\\x{1fe0}-\\x{1fec}\\x{1ff2}-\\x{1ff4}\\x{1ff6}-\\x{1ffc}"                 \
+    "\\x{2102}\\x{2107}\\x{210a}-\\x{2113}\\x{2115}\\x{2119}-\\x{211d}\\x{2124}\\x{2126}"          \
+    "\\x{2128}\\x{212a}-\\x{212d}\\x{212f}-\\x{2134}\\x{2139}\\x{213c}-\\x{213f}"                  \
+    "\\x{2145}-\\x{2149}\\x{214e}\\x{2183}\\x{2184}\\x{2c00}-\\x{2c7b}\\x{2c7e}-\\x{2ce4}"         \
+    "\\x{2ceb}-\\x{2cee}\\x{2cf2}\\x{2cf3}\\x{a640}-\\x{a66d}\\x{a680}-\\x{a69b}"                  \
+    "\\x{a722}-\\x{a76f}\\x{a771}-\\x{a787}\\x{a78b}-\\x{a78e}\\x{ab70}-\\x{abbf}"                 \
+    "\\x{fb00}-\\x{fb06}\\x{fb13}-\\x{fb17}\\x{ff21}-\\x{ff3a}\\x{ff41}-\\x{ff5a}"                 \
+    "\\x{10400}-\\x{1044f}\\x{104b0}-\\x{104d3}\\x{104d8}-\\x{104fb}\\x{10c80}-\\x{10cb2}"         \
+    "\\x{10cc0}-\\x{10cf2}\\x{118a0}-\\x{118df}\\x{1e900}-\\x{1e943}"
+
+/* \s+$ in time that grows with the text, whatever it is. */
+#define SPACES_AT_END "(?<![" SPACES "])[" SPACES "]++$"
+
+enum { MOST_STAGES = 6 };
 
 /* Each pattern splits the pieces of the one before. */
 static const struct rule {
@@ -40,8 +83,13 @@ static const struct rule {
     {"llama3", {PATTERN_LLAMA3("{1,3}")}, .ignore_merges = true, .adds_bos = true},
     {"llama-v3", {PATTERN_LLAMA3("{1,3}")}, .ignore_merges = true, .adds_bos = true},
     {"falcon3", {PATTERN_LLAMA3("{1,3}")}, .ignore_merges = true, .adds_bos = true},
+    {"pixtral", {PATTERN_LLAMA3("{1,3}")}, .ignore_merges = true, .adds_bos = true},
+    {"lfm2", {PATTERN_LLAMA3("{1,3}")}, .ignore_merges = true, .adds_bos = true},
+    {"tekken", {PATTERN_CASED("", "")}, .ignore_merges = true, .adds_bos = true},
+    {"gpt-4o", {PATTERN_CASED("(?i:'s|'t|'re|'ve|'m|'ll|'d)?", "{1,3}")}, .nfc = false},
     {"qwen2", {PATTERN_LLAMA3("")}, .nfc = true},
     {"deepseek-r1-qwen", {PATTERN_LLAMA3("")}, .nfc = true},
+    {"qwen35", {PATTERN_QWEN35}, .nfc = false},
     {"megrez", {PATTERN_LLAMA3("")}, .nfc = false},
     {"starcoder", {"\\p{N}", PATTERN_GPT2}, .nfc = false},
     {"refact", {"\\p{N}", PATTERN_GPT2}, .nfc = false},
@@ -49,11 +97,22 @@ static const struct rule {
     {"codeshell", {"\\p{N}", PATTERN_GPT2}, .nfc = false},
     {"exaone", {"\\p{N}", PATTERN_GPT2}, .nfc = false},
     {"minerva-7b", {"\\p{N}", PATTERN_GPT2}, .nfc = false},
+    {"phi-2", {PATTERN_GPT2}, .nfc = false},
     {"mpt", {PATTERN_GPT2}, .nfc = true},
+    {"olmo", {PATTERN_GPT2}, .nfc = true},
     {"falcon", {"[\\p{P}$+<=>^~|`]+", PATTERN_GPT2, "[0-9][0-9][0-9]"}, .nfc = false},
     {"deepseek-coder",
      {"[\\r\\n]", "[" SPACES "]?\\p{L}+", "[" SPACES "]?\\p{P}+",
       "[\\x{4e00}-\\x{9fa5}\\x{800}-\\x{4e00}\\x{ac00}-\\x{d7ff}]+", "\\p{N}"},
+     .nfc = false},
+    {"deepseek-llm",
+     {"[\\r\\n]", "[" SPACES "]?[" CASED_LETTERS "]+",
+      "[" SPACES
+      "]?[!-/:-~\\x{ff01}-\\x{ff0f}\\x{ff1a}-\\x{ff5e}\\x{2018}-\\x{201f}\\x{3000}-\\x{3002}]+",
+      SPACES_AT_END, "[\\x{4e00}-\\x{9fa5}\\x{800}-\\x{4e00}\\x{ac00}-\\x{d7ff}]+", "\\p{N}"},
+     .nfc = false},
+    {"deepseek-v3",
+     {"\\p{N}{1,3}", "[\\x{4e00}-\\x{9fa5}\\x{3040}-\\x{30ff}]+", PATTERN_DEEPSEEK3},
      .nfc = false},
     {"default", {"[\\p{P}$+<=>^~|]+", PATTERN_GPT2, "\\p{N}+", "[0-9][0-9][0-9]"}, .nfc = false},
 };
@@ -88,7 +147,7 @@ static const struct rule *find_rule(const char *name, size_t size)
 
 static tacit_status fail_unknown(const char *name, size_t size, tacit_error *err)
 {
-    char known[384];
+    char known[512];
     size_t used = 0;
     for (size_t i = 0; i < sizeof rules / sizeof *rules && used < sizeof known; i++)
         used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "",

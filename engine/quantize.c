@@ -23,7 +23,8 @@ static const struct {
 
 /* Parts of names below those prefixes that are no linears, or linears too small to lose anything.
  */
-static const char *const kept[] = {"norm", "_gate_inp", "position_embd", "conv", ".ssm_"};
+static const char *const kept[] = {"norm",  "_gate_inp", "position_embd", "conv1d",
+                                   "conv_", ".conv.",    "_conv",         ".ssm_"};
 
 /* What a type becomes where its blocks do not divide the rows. */
 static const struct {

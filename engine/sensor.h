@@ -9,6 +9,7 @@
  *   tacit.sensor.rate          of the grid, in samples a second
  *   tacit.sensor.patch_length  samples that become one row
  *   tacit.sensor.max_patches   longest window
+ *   tacit.sensor.lowpass       whether readings faster than the grid are filtered; absent: not
  *
  * A window is a CSV file (sensor_csv.h). It is laid on the grid t0 + k / rate from its first time
  * t0 to its last. A reading within a thousandth of a step of a grid time stands at it; between two
@@ -16,7 +17,10 @@
  * before the first reading, behind the last, in a wider gap or in a channel that the file lacks. A
  * value v becomes (v - mean) / std, at most SENSOR_LIMIT away from 0. The constants are the
  * model's: a window does not leak through its own normalisation, and absolute levels survive.
- * Nothing is filtered: readings faster than the grid alias unless their source filters them.
+ * Readings faster than the grid are low-pass filtered first where the file says so
+ * (sensor_lowpass.h); what is missing stays missing, and readings at the grid's rate or slower stay
+ * what they are. Without the key tones above half the rate alias unless their source filters them:
+ * a file says how its own training saw its readings.
  *
  * Patch p is x[p] of channels * 2 * patch_length values: for channel c the values at
  * (2 c) patch_length + t, and at (2 c + 1) patch_length + t a mask: 1 where there is a value, 0
@@ -60,6 +64,7 @@ typedef struct sensor_shape {
     uint32_t patch_values; /* channels * 2 * patch_length */
     uint32_t width;
     uint32_t out_width; /* the text model's embedding length */
+    bool lowpass;
 } sensor_shape;
 
 /* One tensor, seen as the matrix [rows, cols] (vectors are [1, n]). `name` is the file's. */

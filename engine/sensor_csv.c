@@ -18,6 +18,7 @@
 typedef struct reader {
     sensor_series *out;
     const sensor_channel *channel;
+    sensor_channel *grows; /* the same ones, where new names are welcome; else NULL */
     size_t channels;
     const char *name;
     tacit_error *err;
@@ -53,12 +54,27 @@ static void name_time(reader *r)
     r->place[r->n_columns++] = TIME_COLUMN;
 }
 
+/* False where the name cannot be one more channel's. */
+static bool add_channel(reader *r, const char *text)
+{
+    size_t size = strlen(text);
+    if (!r->grows || r->channels == SENSOR_MAX_CHANNELS || size == 0 || size > SENSOR_MAX_NAME ||
+        !tacit_text_is_plain(text, size))
+        return false;
+    sensor_channel *c = &r->grows[r->channels++];
+    *c = (sensor_channel){0};
+    memcpy(c->name, text, size);
+    return true;
+}
+
 static void name_channel(reader *r, const char *text)
 {
     char known[512];
     size_t i = 0;
     while (i < r->channels && strcmp(r->channel[i].name, text) != 0)
         i++;
+    if (i == r->channels && add_channel(r, text))
+        i = r->channels - 1;
     if (i == r->channels) {
         list_channels(r, known, sizeof known);
         REFUSE(r, "%s: column %zu is '%.64s': expected time or a channel of the model: %s", r->name,
@@ -248,11 +264,11 @@ static tacit_status parse(reader *r, const char *text, size_t size)
 
 static const uint8_t mark[] = {0xef, 0xbb, 0xbf};
 
-tacit_status sensor_csv_read(sensor_series *out, const sensor_channel *channel, size_t channels,
-                             const void *bytes, size_t size, const char *name, tacit_error *err)
+static tacit_status read_series(reader *r, const void *bytes, size_t size)
 {
-    const char *text = bytes;
-    reader r = {.out = out, .channel = channel, .channels = channels, .name = name, .err = err};
+    const char *text = bytes, *name = r->name;
+    tacit_error *err = r->err;
+    sensor_series *out = r->out;
     *out = (sensor_series){0};
     for (size_t i = 0; i < SENSOR_MAX_CHANNELS; i++)
         out->column[i] = SENSOR_CSV_ABSENT;
@@ -262,12 +278,33 @@ tacit_status sensor_csv_read(sensor_series *out, const sensor_channel *channel, 
     if (size > 0 && memchr(text, 0, size))
         return tacit_fail(err, TACIT_BAD_INPUT, "%s: a NUL byte: expected text", name);
     size_t skipped = size >= sizeof mark && memcmp(text, mark, sizeof mark) == 0 ? sizeof mark : 0;
-    tacit_status status = parse(&r, text + skipped, size - skipped);
+    tacit_status status = parse(r, text + skipped, size - skipped);
     if (status == TACIT_OK && out->count == 0)
         status = tacit_fail(err, TACIT_BAD_INPUT,
                             "%s: no readings: expected a line of names and lines of numbers", name);
     if (status != TACIT_OK)
         sensor_series_free(out);
+    return status;
+}
+
+tacit_status sensor_csv_read(sensor_series *out, const sensor_channel *channel, size_t channels,
+                             const void *bytes, size_t size, const char *name, tacit_error *err)
+{
+    reader r = {.out = out, .channel = channel, .channels = channels, .name = name, .err = err};
+    return read_series(&r, bytes, size);
+}
+
+tacit_status sensor_csv_discover(sensor_series *out, sensor_channel *channel, size_t *channels,
+                                 const void *bytes, size_t size, const char *name, tacit_error *err)
+{
+    reader r = {.out = out,
+                .channel = channel,
+                .grows = channel,
+                .channels = *channels,
+                .name = name,
+                .err = err};
+    tacit_status status = read_series(&r, bytes, size);
+    *channels = r.channels;
     return status;
 }
 

@@ -28,6 +28,11 @@ typedef struct sensor_series {
 tacit_status sensor_csv_read(sensor_series *out, const sensor_channel *channel, size_t channels,
                              const void *bytes, size_t size, const char *name,
                              tacit_error *err) TACIT_MUST_CHECK;
+/* As sensor_csv_read, but a column that is no channel yet becomes one behind channel[*channels],
+ * which has room for SENSOR_MAX_CHANNELS. */
+tacit_status sensor_csv_discover(sensor_series *out, sensor_channel *channel, size_t *channels,
+                                 const void *bytes, size_t size, const char *name,
+                                 tacit_error *err) TACIT_MUST_CHECK;
 void sensor_series_free(sensor_series *s);
 
 #endif

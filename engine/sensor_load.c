@@ -156,6 +156,12 @@ static tacit_status read_rate(sensor_loader *l)
     return status;
 }
 
+static tacit_status read_lowpass(sensor_loader *l)
+{
+    tacit_status status = gguf_get_bool(l->file, PREFIX "lowpass", &l->s->shape.lowpass, l->err);
+    return status == TACIT_NOT_FOUND ? TACIT_OK : status;
+}
+
 static tacit_status check_sizes(const sensor_loader *l)
 {
     const sensor_shape *s = &l->s->shape;
@@ -195,6 +201,7 @@ static tacit_status read_shape(sensor_loader *l)
     for (size_t k = 0; k < sizeof constants / sizeof constants[0]; k++)
         TACIT_TRY(read_constants(l, k), done);
     TACIT_TRY(read_rate(l), done);
+    TACIT_TRY(read_lowpass(l), done);
     TACIT_TRY(get_size(l, PREFIX "patch_length", MAX_PATCH_LENGTH, &s->patch_length), done);
     TACIT_TRY(get_size(l, PREFIX "max_patches", MAX_PATCHES, &s->max_patches), done);
     s->patch_values = 2 * s->channels * s->patch_length;

@@ -46,6 +46,8 @@ void sensor_put_keys(gguf_writer *w, const sensor_spec *s)
     gguf_put_f32(w, "tacit.sensor.rate", (float)s->rate);
     gguf_put_u32(w, "tacit.sensor.patch_length", s->patch_length);
     gguf_put_u32(w, "tacit.sensor.max_patches", s->max_patches);
+    if (s->lowpass)
+        gguf_put_bool(w, "tacit.sensor.lowpass", true);
     if (s->begin)
         put_text(w, "tacit.media_begin", s->begin);
     if (s->end)

@@ -10,6 +10,7 @@ typedef struct sensor_spec {
     double rate; /* samples a second */
     uint32_t patch_length, max_patches;
     uint32_t width;
+    bool lowpass;            /* readings faster than the grid are filtered */
     uint32_t out_width;      /* the text model's embedding length */
     const char *begin, *end; /* tokens around a window (tacit.media_begin, _end); NULL: not named */
     tacit_type type;         /* of both matrices; F16 where rows are no multiple of its block */

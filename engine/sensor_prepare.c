@@ -1,5 +1,6 @@
 #include "common/secret.h"
 #include "engine/sensor_csv.h"
+#include "engine/sensor_lowpass.h"
 #include "engine/sensor_parts.h"
 
 #include <math.h>
@@ -52,13 +53,12 @@ static float normalise(double v, const sensor_channel *c)
     return (float)(x < -SENSOR_LIMIT ? -SENSOR_LIMIT : x);
 }
 
-/* One channel of every patch. `values` is zero before. */
-static void fill_channel(float *values, const grid *g, const sensor_channel *channel, size_t index)
+/* One channel of every patch. `values` is zero before; `filter` may be NULL. */
+static void fill_channel(float *values, const grid *g, const sensor_channel *channel, size_t index,
+                         sensor_lowpass *filter)
 {
     const sensor_series *s = g->series;
     size_t length = g->shape->patch_length, column = s->column[index];
-    if (column == SENSOR_CSV_ABSENT)
-        return;
     size_t a = next_reading(s, column, 0);
     size_t b = a < s->count ? next_reading(s, column, a + 1) : a;
     for (size_t k = 0; k < g->samples && a < s->count; k++) {
@@ -70,10 +70,31 @@ static void fill_channel(float *values, const grid *g, const sensor_channel *cha
         double v = between(g, column, a, b, t, channel->max_gap);
         if (isnan(v))
             continue;
+        if (filter)
+            (void)sensor_lowpass_at(filter, t, &v);
         float *patch = values + k / length * g->shape->patch_values + 2 * index * length;
         patch[k % length] = normalise(v, channel);
         patch[length + k % length] = 1;
     }
+}
+
+static tacit_status add_channel(sensor_window *out, const grid *g, const sensor_channel *channel,
+                                size_t index)
+{
+    sensor_lowpass filter;
+    size_t column = g->series->column[index];
+    if (column == SENSOR_CSV_ABSENT)
+        return TACIT_OK;
+    if (!g->shape->lowpass) {
+        fill_channel(out->values, g, channel, index, NULL);
+        return TACIT_OK;
+    }
+    tacit_status status =
+        sensor_lowpass_init(&filter, g->series, column, g->shape->rate, channel->max_gap);
+    if (status == TACIT_OK)
+        fill_channel(out->values, g, channel, index, &filter);
+    sensor_lowpass_fini(&filter);
+    return status;
 }
 
 /* Samples of the grid from the first time to the last. */
@@ -107,8 +128,13 @@ static tacit_status lay_on_grid(sensor_window *out, const tacit_sensor *s, grid 
     if (!out->values)
         return tacit_fail(err, TACIT_NO_MEMORY, "%s: no memory for %zu patches", name,
                           out->patches);
-    for (size_t i = 0; i < shape->channels; i++)
-        fill_channel(out->values, g, &s->channel[i], i);
+    for (size_t i = 0; i < shape->channels && status == TACIT_OK; i++)
+        status = add_channel(out, g, &s->channel[i], i);
+    if (status != TACIT_OK) {
+        tacit_wipe_free(out->values);
+        *out = (sensor_window){0};
+        return tacit_fail(err, status, "%s: no memory to filter its readings", name);
+    }
     return TACIT_OK;
 }
 

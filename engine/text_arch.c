@@ -3,7 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const text_arch *const known[] = {&arch_llama, &arch_qwen2, &arch_qwen3};
+static const text_arch *const known[] = {&arch_gemma3, &arch_lfm2,    &arch_llama,
+                                         &arch_qwen2,  &arch_qwen2vl, &arch_qwen3};
 #define KNOWN (sizeof known / sizeof known[0])
 
 const text_arch *text_arch_find(const char *name, size_t size)

@@ -3,7 +3,6 @@
 #include "engine/matrix_block.h"
 #include "engine/ops.h"
 
-#include <math.h>
 #include <string.h>
 
 #define ATTENTION_BLOCK 64 /* query rows whose scores exist at a time */
@@ -13,12 +12,12 @@ typedef struct attention_call {
     float *out, *dq, *dk, *dv;
     const float *dout, *q, *k, *v;
     float *scratch;
-    float scale;
 } attention_call;
 
-/* One block of query rows of one head, with its own column offsets into q and k/v. */
+/* One block of query rows of one head, with its own column offsets into q and k/v, whose first row
+ * is the first key that any of the block sees. */
 typedef struct attention_block {
-    size_t first, rows, keys;
+    size_t first, rows, first_key, keys;
     size_t q_at, kv_at, q_stride, kv_stride;
     float *scores, *d_scores; /* [rows, keys] */
 } attention_block;
@@ -28,21 +27,17 @@ size_t text_attention_scratch(size_t keys, size_t threads)
     return keys * threads * 2 * ATTENTION_BLOCK;
 }
 
-static size_t visible_keys(const text_attention *s, size_t query)
-{
-    return s->visible ? s->visible[query] : query + 1;
-}
-
 static attention_block block_at(const attention_call *c, size_t head, size_t first, size_t thread)
 {
     const text_attention *s = &c->s;
     attention_block b = {.first = first};
     b.rows = s->queries - first < ATTENTION_BLOCK ? s->queries - first : ATTENTION_BLOCK;
-    b.keys = visible_keys(s, first + b.rows - 1);
+    b.first_key = s->span[first].first;
+    b.keys = s->span[first + b.rows - 1].end - b.first_key;
     b.q_stride = s->n_heads * s->head_dim;
     b.kv_stride = s->n_kv_heads * s->head_dim;
     b.q_at = first * b.q_stride + head * s->head_dim;
-    b.kv_at = head / (s->n_heads / s->n_kv_heads) * s->head_dim;
+    b.kv_at = b.first_key * b.kv_stride + head / (s->n_heads / s->n_kv_heads) * s->head_dim;
     b.scores = c->scratch + thread * 2 * ATTENTION_BLOCK * s->keys;
     b.d_scores = b.scores + ATTENTION_BLOCK * s->keys;
     return b;
@@ -109,16 +104,35 @@ static void multiply_to_keys(const attention_call *c, const attention_block *b, 
     matrix_block_run(&p);
 }
 
-/* scores = softmax(q k^T / sqrt(dim)) over the visible keys, zero beyond. */
+/* The scores of row r of a block that it sees: where they begin, and how many they are. */
+static float *seen_scores(const attention_call *c, const attention_block *b, float *scores,
+                          size_t r, size_t *seen)
+{
+    text_span span = c->s.span[b->first + r];
+    *seen = span.end - span.first;
+    return scores + r * b->keys + (span.first - b->first_key);
+}
+
+/* Zero where row r of a block sees nothing. */
+static void clear_unseen(const attention_call *c, const attention_block *b, float *scores, size_t r)
+{
+    text_span span = c->s.span[b->first + r];
+    float *row = scores + r * b->keys;
+    size_t end = span.end - b->first_key;
+    memset(row, 0, (span.first - b->first_key) * sizeof *row);
+    memset(row + end, 0, (b->keys - end) * sizeof *row);
+}
+
+/* scores = softmax(scale q k^T) over the keys that are seen, zero elsewhere. */
 static void block_scores(const attention_call *c, const attention_block *b)
 {
     multiply_to_scores(c, b, b->scores, of_queries(b, c->q), of_keys(b, c->k));
     for (size_t r = 0; r < b->rows; r++) {
-        float *row = b->scores + r * b->keys;
-        size_t seen = visible_keys(&c->s, b->first + r);
-        ops_scale(row, c->scale, seen);
+        size_t seen;
+        float *row = seen_scores(c, b, b->scores, r, &seen);
+        ops_scale(row, c->s.scale, seen);
         ops_softmax_forward(row, row, 1, seen);
-        memset(row + seen, 0, (b->keys - seen) * sizeof *row);
+        clear_unseen(c, b, b->scores, r);
     }
 }
 
@@ -140,11 +154,11 @@ static void backward_block(const attention_call *c, const attention_block *b)
     multiply_to_scores(c, b, b->d_scores, of_queries(b, c->dout), of_keys(b, c->v));
     multiply_to_keys(c, b, c->dv, b->scores, of_queries(b, c->dout));
     for (size_t r = 0; r < b->rows; r++) {
-        float *row = b->d_scores + r * b->keys;
-        size_t seen = visible_keys(&c->s, b->first + r);
-        ops_softmax_backward(row, row, b->scores + r * b->keys, 1, seen);
-        ops_scale(row, c->scale, seen);
-        memset(row + seen, 0, (b->keys - seen) * sizeof *row);
+        size_t seen;
+        float *row = seen_scores(c, b, b->d_scores, r, &seen);
+        ops_softmax_backward(row, row, seen_scores(c, b, b->scores, r, &seen), 1, seen);
+        ops_scale(row, c->s.scale, seen);
+        clear_unseen(c, b, b->d_scores, r);
     }
     multiply_to_keys(c, b, c->dk, b->d_scores, of_queries(b, c->q));
     multiply_to_queries(c, b, c->dq, b->d_scores, of_keys(b, c->k));
@@ -171,7 +185,6 @@ void text_attention_forward(tacit_pool *pool, const text_attention *s, float *ou
                             const float *k, const float *v, float *scratch)
 {
     attention_call c = {.s = *s, .out = out, .q = q, .k = k, .v = v, .scratch = scratch};
-    c.scale = 1.0f / sqrtf((float)s->head_dim);
     tacit_pool_run(pool, s->n_heads, forward_head, &c);
 }
 
@@ -182,6 +195,5 @@ void text_attention_backward(tacit_pool *pool, const text_attention *s, float *d
     attention_call c = {.s = *s, .dq = dq, .dk = dk, .dv = dv, .dout = dout, .q = q, .k = k};
     c.v = v;
     c.scratch = scratch;
-    c.scale = 1.0f / sqrtf((float)s->head_dim);
     tacit_pool_run(pool, s->n_kv_heads, backward_kv_head, &c);
 }

@@ -1,4 +1,4 @@
-/* Grouped-query causal attention over the rows of one example, forward and backward (Vaswani et al.
+/* Grouped-query attention over the rows of one example, forward and backward (Vaswani et al.
  * 2017; Ainslie et al. 2023, arXiv 2305.13245). Scores exist for one block of query rows at a time;
  * the backward computes them again. Heads are tasks of the pool and the sums of a head run in a
  * fixed order, so results do not depend on the number of threads. */
@@ -6,15 +6,15 @@
 #define TACIT_ENGINE_TEXT_ATTENTION_H
 
 #include "common/pool.h"
-
-#include <stddef.h>
+#include "engine/text_place.h"
 
 typedef struct text_attention {
     size_t n_heads, n_kv_heads, head_dim;
     size_t keys;    /* rows of k and v */
     size_t queries; /* rows of q */
-    /* Query i sees keys 0 .. visible[i] - 1; ascending, at least 1, at most `keys`. NULL: i + 1. */
-    const size_t *visible;
+    float scale;    /* of the scores */
+    /* What query i sees, at least one of the keys; neither first nor end descends. */
+    const text_span *span;
 } text_attention;
 
 /* Floats of scratch for `keys` rows and `threads` threads. */

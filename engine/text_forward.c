@@ -1,6 +1,7 @@
 #include "engine/text_forward.h"
 
 #include "engine/ops.h"
+#include "engine/text_mixer.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +18,9 @@ static size_t scratch_floats(const text_forward *f, size_t max_rank)
 {
     const tacit_text_model *m = f->m;
     size_t threads = tacit_pool_threads(f->pool);
-    size_t n = most(kv_cache_scratch(m, threads), linear_scratch(&m->output, 1, 0, threads));
+    size_t n = linear_scratch(&m->output, 1, 0, threads);
+    for (size_t i = 0; i < m->n_layers; i++)
+        n = most(n, m->layer[i].mixer->scratch_floats(m, i, threads));
     for (size_t i = 0; i < m->n_layers; i++)
         for (int which = 0; which < TEXT_LINEARS; which++)
             n = most(n, linear_scratch(&m->layer[i].linear[which], f->max_rows, max_rank, threads));
@@ -31,19 +34,24 @@ static void take(float **out, float *memory, size_t *at, size_t n)
     *at += (n + 15) / 16 * 16;
 }
 
+static size_t mixer_floats(const tacit_text_model *m, size_t rows)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < m->n_layers; i++)
+        n = most(n, m->layer[i].mixer->forward_floats(m, i, rows));
+    return n;
+}
+
 static size_t place(text_forward *f, size_t max_rank)
 {
     const tacit_text_model *m = f->m;
-    size_t rows = f->max_rows, at = 0, heads = m->max_heads * m->head_dim;
-    size_t kv = m->max_kv_heads * m->head_dim;
+    size_t rows = f->max_rows, at = 0;
     take(&f->h, f->memory, &at, rows * m->embedding);
-    take(&f->q, f->memory, &at, rows * heads);
-    take(&f->k, f->memory, &at, rows * kv);
-    take(&f->v, f->memory, &at, rows * kv);
-    take(&f->attended, f->memory, &at, rows * heads);
+    take(&f->mix, f->memory, &at, mixer_floats(m, rows));
     take(&f->gate, f->memory, &at, rows * m->max_ff);
     take(&f->up, f->memory, &at, rows * m->max_ff);
-    take(&f->turn, f->memory, &at, rows * m->head_dim);
+    for (size_t i = 0; i < m->n_ropes; i++)
+        take(&f->turn[i], f->memory, &at, rows * m->head_dim);
     take(&f->scratch, f->memory, &at, scratch_floats(f, max_rank));
     return at;
 }
@@ -57,7 +65,8 @@ size_t text_forward_bytes(const tacit_text_model *m, tacit_pool *pool, tacit_pre
                           size_t max_rows, size_t max_rank)
 {
     text_forward f = {.m = m, .pool = pool, .max_rows = max_rows};
-    size_t fast = precision == TACIT_FAST ? fast_input_bytes(max_rows, widest(m)) : 0;
+    size_t values = fast_input_values(max_rows, widest(m)), threads = tacit_pool_threads(pool);
+    size_t fast = precision == TACIT_FAST ? fast_input_bytes(values, threads) : 0;
     return place(&f, max_rank) * sizeof(float) + fast;
 }
 
@@ -67,8 +76,9 @@ tacit_status text_forward_init(text_forward *f, const tacit_text_model *m, tacit
 {
     *f = (text_forward){.m = m, .pool = pool, .packed = packed, .max_rows = max_rows};
     size_t floats = place(f, max_rank);
+    size_t values = fast_input_values(max_rows, widest(m)), threads = tacit_pool_threads(pool);
     f->memory = malloc(floats * sizeof *f->memory);
-    if (!f->memory || (packed && !fast_input_init(&f->fast, max_rows, widest(m)))) {
+    if (!f->memory || (packed && !fast_input_init(&f->fast, values, threads))) {
         text_forward_fini(f);
         return tacit_fail(err, TACIT_NO_MEMORY, "no memory to compute %zu rows at a time",
                           max_rows);
@@ -91,6 +101,7 @@ typedef struct row_job {
     size_t rows, n, heads;
     float eps;
     const ops_rope *rope;
+    const ops_gated *activation;
 } row_job;
 
 static void row_task(void *ctx, size_t i, size_t thread)
@@ -122,10 +133,10 @@ static void rotate_rows(const row_job *job, size_t row, size_t rows)
     ops_rope_forward(y, job->x + row * dim, job->rope, rows, job->heads, stride);
 }
 
-static void swiglu_rows(const row_job *job, size_t row, size_t rows)
+static void activate_rows(const row_job *job, size_t row, size_t rows)
 {
     size_t at = row * job->n;
-    ops_swiglu_forward(job->y + at, job->y + at, job->x + at, rows * job->n);
+    job->activation->forward(job->y + at, job->y + at, job->x + at, rows * job->n);
 }
 
 static void add_rows(const row_job *job, size_t row, size_t rows)
@@ -140,12 +151,14 @@ static void norm(const text_forward *f, float *y, const float *x, const float *w
     for_rows(f, job);
 }
 
-/* q or k [rows, heads, head_dim] in place: normed where the model does so, and turned. */
-static void rotate(const text_forward *f, float *x, const float *w, size_t heads, size_t rows)
+void text_forward_turn(const text_forward *f, size_t layer, float *x, const float *w, size_t heads,
+                       size_t rows)
 {
-    row_job job = {.op = rotate_rows, .y = x, .x = f->turn, .w = w, .rows = rows, .heads = heads};
+    size_t rope = f->m->layer[layer].rope;
+    row_job job = {.op = rotate_rows, .y = x, .w = w, .rows = rows, .heads = heads};
+    job.x = f->turn[rope];
     job.eps = f->m->rms_eps;
-    job.rope = &f->m->rope;
+    job.rope = &f->m->rope[rope];
     for_rows(f, job);
 }
 
@@ -156,9 +169,8 @@ static bool is_refined(text_linear which)
     return which == TEXT_V;
 }
 
-/* y[i] = linear which[i] of one layer on the same x [rows, n_in]. */
-static void apply(text_forward *f, size_t layer, const text_linear *which, size_t count,
-                  float *const *y, const float *x, size_t rows)
+void text_forward_apply(text_forward *f, size_t layer, const text_linear *which, size_t count,
+                        float *const *y, const float *x, size_t rows)
 {
     const tacit_linear *linear = f->m->layer[layer].linear;
     fast_product product[TEXT_LINEARS];
@@ -179,29 +191,18 @@ static void apply(text_forward *f, size_t layer, const text_linear *which, size_
     }
     if (!f->packed)
         return;
-    fast_input_set(f->pool, &f->fast, x, rows, linear[which[0]].n_in, refined);
+    fast_input_set(f->pool, &f->fast, product[0].w, x, rows, linear[which[0]].n_in, refined);
     fast_forward(f->pool, product, count, &f->fast, x, f->scratch);
 }
 
-static void add(const text_forward *f, float *x, const float *h, size_t rows)
+/* x += f->h, what half of a layer came to, by way of its post norm where it has one. */
+static void add(const text_forward *f, const tacit_text_layer *l, text_norm post, float *x,
+                size_t rows)
 {
-    row_job job = {.op = add_rows, .y = x, .x = h, .rows = rows, .n = f->m->embedding};
+    row_job job = {.op = add_rows, .y = x, .x = f->h, .rows = rows, .n = f->m->embedding};
+    if (l->norm[post])
+        norm(f, f->h, f->h, l->norm[post], rows);
     for_rows(f, job);
-}
-
-static void attention(text_forward *f, size_t layer, kv_cache *cache, size_t first, float *x,
-                      size_t rows)
-{
-    static const text_linear inputs[] = {TEXT_Q, TEXT_K, TEXT_V}, output[] = {TEXT_O};
-    const tacit_text_layer *l = &f->m->layer[layer];
-    norm(f, f->h, x, l->norm[TEXT_ATTN_NORM], rows);
-    apply(f, layer, inputs, 3, (float *const[]){f->q, f->k, f->v}, f->h, rows);
-    rotate(f, f->q, l->norm[TEXT_Q_NORM], l->n_heads, rows);
-    rotate(f, f->k, l->norm[TEXT_K_NORM], l->n_kv_heads, rows);
-    kv_cache_store(cache, layer, first, rows, f->k, f->v);
-    kv_cache_attend(f->pool, cache, layer, first, rows, f->attended, f->q, f->scratch);
-    apply(f, layer, output, 1, (float *const[]){f->h}, f->attended, rows);
-    add(f, x, f->h, rows);
 }
 
 static void feed_forward(text_forward *f, size_t layer, float *x, size_t rows)
@@ -209,19 +210,25 @@ static void feed_forward(text_forward *f, size_t layer, float *x, size_t rows)
     static const text_linear inputs[] = {TEXT_GATE, TEXT_UP}, output[] = {TEXT_DOWN};
     const tacit_text_layer *l = &f->m->layer[layer];
     norm(f, f->h, x, l->norm[TEXT_FFN_NORM], rows);
-    apply(f, layer, inputs, 2, (float *const[]){f->gate, f->up}, f->h, rows);
-    row_job job = {.op = swiglu_rows, .y = f->gate, .x = f->up, .rows = rows, .n = l->n_ff};
+    text_forward_apply(f, layer, inputs, 2, (float *const[]){f->gate, f->up}, f->h, rows);
+    row_job job = {.op = activate_rows, .y = f->gate, .x = f->up, .rows = rows, .n = l->n_ff};
+    job.activation = l->activation;
     for_rows(f, job);
-    apply(f, layer, output, 1, (float *const[]){f->h}, f->gate, rows);
-    add(f, x, f->h, rows);
+    text_forward_apply(f, layer, output, 1, (float *const[]){f->h}, f->gate, rows);
+    add(f, l, TEXT_FFN_POST_NORM, x, rows);
 }
 
 void text_forward_layers(text_forward *f, size_t from, size_t to, kv_cache *cache, size_t first,
-                         float *x, const uint32_t *position, size_t rows)
+                         float *x, size_t rows)
 {
-    ops_rope_table(f->turn, &f->m->rope, position, rows);
+    const uint32_t *position = cache->place[first].position;
+    for (size_t i = 0; i < f->m->n_ropes; i++)
+        ops_rope_table(f->turn[i], &f->m->rope[i], position, TEXT_PLACE_STRIDE, rows);
     for (size_t i = from; i < to; i++) {
-        attention(f, i, cache, first, x, rows);
+        const tacit_text_layer *l = &f->m->layer[i];
+        norm(f, f->h, x, l->norm[TEXT_ATTN_NORM], rows);
+        l->mixer->forward(f, i, cache, first, rows);
+        add(f, l, TEXT_ATTN_POST_NORM, x, rows);
         feed_forward(f, i, x, rows);
     }
 }
@@ -237,6 +244,6 @@ void text_forward_logits(text_forward *f, float *logits, const float *x, size_t 
     }
     fast_product product = {.l = &f->m->output, .w = &f->packed->output, .y = logits};
     product.refined = true;
-    fast_input_set(f->pool, &f->fast, f->h, rows, f->m->embedding, true);
+    fast_input_set(f->pool, &f->fast, product.w, f->h, rows, f->m->embedding, true);
     fast_forward(f->pool, &product, 1, &f->fast, f->h, f->scratch);
 }

@@ -18,7 +18,9 @@ typedef struct text_forward {
     const tacit_tap *tap;     /* NULL: none */
     size_t max_rows;          /* of one call */
     float *memory;            /* everything below */
-    float *h, *q, *k, *v, *attended, *gate, *up, *turn, *scratch;
+    float *h, *gate, *up, *scratch;
+    float *mix;              /* work of the layer's kind */
+    float *turn[TEXT_ROPES]; /* of the rows at hand: ops_rope_table */
     fast_input fast;
 } text_forward;
 
@@ -33,11 +35,19 @@ size_t text_forward_bytes(const tacit_text_model *m, tacit_pool *pool, tacit_pre
                           size_t max_rows, size_t max_rank);
 
 /* Runs layers [from, to) on x in place. Its rows are rows first .. of the sequence in `cache`,
- * which has room for them and holds the ones before; position[rows] are their positions. */
+ * which are placed there (kv_cache_place) and follow those it holds; none is of a mask group that
+ * goes on behind them. */
 void text_forward_layers(text_forward *f, size_t from, size_t to, kv_cache *cache, size_t first,
-                         float *x, const uint32_t *position, size_t rows);
+                         float *x, size_t rows);
 
 /* logits[rows, vocab] of x after the last layer. */
 void text_forward_logits(text_forward *f, float *logits, const float *x, size_t rows);
+
+/* For kinds of layers: y[i] = linear which[i] of a layer, all of the same x [rows, n_in]. */
+void text_forward_apply(text_forward *f, size_t layer, const text_linear *which, size_t count,
+                        float *const *y, const float *x, size_t rows);
+/* x [rows, heads, head_dim] in place: each head normed by w, unless that is NULL, and turned. */
+void text_forward_turn(const text_forward *f, size_t layer, float *x, const float *w, size_t heads,
+                       size_t rows);
 
 #endif

@@ -62,7 +62,7 @@ static bool is_array(const gguf_file *file, const char *key)
 }
 
 /* An array of one number a layer. */
-static tacit_status get_array(text_loader *t, const char *key, size_t max, size_t *out)
+static tacit_status get_array(text_loader *t, const char *key, size_t min, size_t max, size_t *out)
 {
     size_t count, layers = t->m->n_layers;
     tacit_error ignored;
@@ -77,21 +77,21 @@ static tacit_status get_array(text_loader *t, const char *key, size_t max, size_
                           gguf_name(t->file), key, count, layers);
     for (size_t i = 0; i < layers; i++) {
         double v = gguf_array_number(t->file, key, i);
-        if (!(v >= 1 && v <= (double)max))
-            return tacit_fail(t->err, TACIT_BAD_INPUT, "%s: %s[%zu] is %g: expected 1 to %zu",
-                              gguf_name(t->file), key, i, v, max);
+        if (!(v >= (double)min && v <= (double)max))
+            return tacit_fail(t->err, TACIT_BAD_INPUT, "%s: %s[%zu] is %g: expected %zu to %zu",
+                              gguf_name(t->file), key, i, v, min, max);
         out[i] = (size_t)v;
     }
     return TACIT_OK;
 }
 
-tacit_status text_get_per_layer(text_loader *t, const char *name, size_t max, const size_t *absent,
-                                size_t *out)
+tacit_status text_get_per_layer(text_loader *t, const char *name, size_t min, size_t max,
+                                const size_t *absent, size_t *out)
 {
     const char *key = text_key(t, name);
     size_t layers = t->m->n_layers;
     if (is_array(t->file, key))
-        return get_array(t, key, max, out);
+        return get_array(t, key, min, max, out);
     if (absent && !gguf_has_key(t->file, key)) {
         memcpy(out, absent, layers * sizeof *out);
         return TACIT_OK;
@@ -123,25 +123,58 @@ tacit_status text_missing(text_loader *t, const char *name)
         gguf_name(t->file), name, t->arch->name);
 }
 
-tacit_status text_own_vector(text_loader *t, const char *name, size_t n, text_presence presence,
-                             const float **out)
+tacit_status text_own_vector(text_loader *t, const char *name, size_t rows, size_t n,
+                             text_presence presence, const float **out)
 {
     const gguf_tensor *tensor = presence == TEXT_ABSENT ? NULL : text_take_tensor(t, name);
     *out = NULL;
     if (!tensor)
         return presence == TEXT_REQUIRED ? text_missing(t, name) : TACIT_OK;
-    if (tensor->ne[0] != n || tensor->rows != 1 || !tensor->traits)
+    if (tensor->ne[0] != n || tensor->rows != rows || !tensor->traits)
         return tacit_fail(t->err, TACIT_BAD_INPUT,
-                          "%s: tensor %s: expected %zu computable values, found %" PRIu64
+                          "%s: tensor %s: expected %zu x %zu computable values, found %" PRIu64
                           " x %" PRIu64 " of type %" PRIu32,
-                          gguf_name(t->file), name, n, tensor->ne[0], tensor->rows, tensor->type);
-    float *values = malloc(n * sizeof *values);
+                          gguf_name(t->file), name, n, rows, tensor->ne[0], tensor->rows,
+                          tensor->type);
+    float *values = malloc(rows * n * sizeof *values);
     if (!values)
         return tacit_fail(t->err, TACIT_NO_MEMORY, "no memory for tensor %s", name);
-    tensor->traits->to_f32(values, tensor->data, n);
+    for (size_t i = 0; i < rows; i++)
+        tensor->traits->to_f32(values + i * n, tensor->data + i * tensor->row_bytes, n);
     t->m->owned[t->m->n_owned++] = values;
     *out = values;
     return TACIT_OK;
+}
+
+tacit_status text_take_linear(text_loader *t, tacit_linear *l, const char *name, const float *bias,
+                              size_t n_in, size_t n_out)
+{
+    const gguf_tensor *tensor = text_take_tensor(t, name);
+    if (!tensor)
+        return text_missing(t, name);
+    tacit_status status = linear_init(l, tensor, bias, n_in, n_out, t->err);
+    return status == TACIT_OK ? status : tacit_fail_context(t->err, "%s", gguf_name(t->file));
+}
+
+tacit_status text_load_linear(text_loader *t, size_t layer, text_linear which, size_t n_in,
+                              size_t n_out)
+{
+    const float *bias;
+    char name[64];
+    snprintf(name, sizeof name, "blk.%zu.%s.bias", layer, text_linear_name(which));
+    tacit_status status = text_own_vector(t, name, 1, n_out, t->arch->bias[which], &bias);
+    snprintf(name, sizeof name, "blk.%zu.%s.weight", layer, text_linear_name(which));
+    if (status == TACIT_OK)
+        status = text_take_linear(t, &t->m->layer[layer].linear[which], name, bias, n_in, n_out);
+    return status;
+}
+
+tacit_status text_load_norm(text_loader *t, size_t layer, text_norm which)
+{
+    char name[64];
+    snprintf(name, sizeof name, "blk.%zu.%s.weight", layer, text_norm_name(which));
+    return text_own_vector(t, name, text_norm_rows(t->m, which), text_norm_size(t->m, which),
+                           t->arch->norm[which], &t->m->layer[layer].norm[which]);
 }
 
 static bool was_taken(const text_loader *t, const gguf_tensor *tensor)

@@ -1,4 +1,5 @@
 #include "engine/text_loader.h"
+#include "engine/text_mixer.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -15,14 +16,20 @@
 #define MAX_VOCAB (1u << 22)
 
 static const char *const linear_name[TEXT_LINEARS] = {
-    "attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down",
+    "attn_q",
+    "attn_k",
+    "attn_v",
+    "attn_output",
+    "ffn_gate",
+    "ffn_up",
+    "ffn_down",
+    "shortconv.in_proj",
+    "shortconv.out_proj",
 };
 
 static const char *const norm_name[TEXT_NORMS] = {
-    "attn_norm",
-    "ffn_norm",
-    "attn_q_norm",
-    "attn_k_norm",
+    "attn_norm",           "ffn_norm",      "attn_q_norm",    "attn_k_norm",
+    "post_attention_norm", "post_ffw_norm", "shortconv.conv",
 };
 
 const char *text_linear_name(text_linear which)
@@ -53,14 +60,26 @@ text_norm text_norm_find(const char *name)
 
 size_t text_norm_size(const tacit_text_model *m, text_norm which)
 {
+    if (which == TEXT_CONV_KERNEL)
+        return m->conv_width;
     return which == TEXT_Q_NORM || which == TEXT_K_NORM ? m->head_dim : m->embedding;
 }
 
-bool text_has_head_norms(const tacit_text_model *m)
+size_t text_norm_rows(const tacit_text_model *m, text_norm which)
+{
+    return which == TEXT_CONV_KERNEL ? m->embedding : 1;
+}
+
+bool text_has_linear(const tacit_text_layer *l, text_linear which)
+{
+    return l->linear[which].n_out > 0;
+}
+
+bool text_has_norm(const tacit_text_model *m, text_norm which)
 {
     bool any = false;
     for (size_t i = 0; i < m->n_layers; i++)
-        any = any || m->layer[i].norm[TEXT_Q_NORM] || m->layer[i].norm[TEXT_K_NORM];
+        any = any || m->layer[i].norm[which];
     return any;
 }
 
@@ -92,7 +111,7 @@ static tacit_status set_layer_numbers(text_loader *t, const size_t *heads, const
 {
     tacit_text_model *m = t->m;
     for (size_t i = 0; i < m->n_layers; i++) {
-        if (heads[i] % kv_heads[i] != 0)
+        if (kv_heads[i] > 0 && heads[i] % kv_heads[i] != 0)
             return tacit_fail(t->err, TACIT_BAD_INPUT,
                               "%s: layer %zu has %zu heads and %zu key-value heads: expected a "
                               "multiple",
@@ -115,9 +134,11 @@ static tacit_status read_layer_numbers(text_loader *t)
     if (!numbers)
         return tacit_fail(t->err, TACIT_NO_MEMORY, "no memory for %zu layers", layers);
     size_t *heads = numbers, *kv_heads = numbers + layers, *ff = numbers + 2 * layers;
-    TACIT_TRY(text_get_per_layer(t, "attention.head_count", MAX_HEADS, NULL, heads), done);
-    TACIT_TRY(text_get_per_layer(t, "attention.head_count_kv", MAX_HEADS, heads, kv_heads), done);
-    TACIT_TRY(text_get_per_layer(t, "feed_forward_length", MAX_FF, NULL, ff), done);
+    size_t least = t->arch->convolves ? 0 : 1;
+    TACIT_TRY(text_get_per_layer(t, "attention.head_count", 1, MAX_HEADS, NULL, heads), done);
+    TACIT_TRY(text_get_per_layer(t, "attention.head_count_kv", least, MAX_HEADS, heads, kv_heads),
+              done);
+    TACIT_TRY(text_get_per_layer(t, "feed_forward_length", 1, MAX_FF, NULL, ff), done);
     TACIT_TRY(set_layer_numbers(t, heads, kv_heads, ff), done);
 done:
     free(numbers);
@@ -178,12 +199,13 @@ static tacit_status check_unused(text_loader *t)
     return TACIT_OK;
 }
 
-/* A window of attention that is at least the context is never in force. */
+/* A window of attention that the architecture does not have; at least the context it is never in
+ * force. */
 static tacit_status check_window(text_loader *t)
 {
     const char *key = text_key(t, "attention.sliding_window");
     uint64_t window = 0;
-    if (!gguf_has_key(t->file, key))
+    if (t->arch->windows || !gguf_has_key(t->file, key))
         return TACIT_OK;
     tacit_status status = gguf_get_u64(t->file, key, 0, UINT32_MAX, &window, t->err);
     if (status == TACIT_OK && window > 0 && window < t->m->context_length)
@@ -222,6 +244,21 @@ done:
     return status;
 }
 
+/* As most models have them; the architecture changes what it has otherwise. */
+static tacit_status set_layers(text_loader *t)
+{
+    tacit_text_model *m = t->m;
+    m->embedding_scale = 1;
+    for (size_t i = 0; i < m->n_layers; i++) {
+        for (int which = 0; which < TEXT_LINEARS; which++)
+            linear_init_f32(&m->layer[i].linear[which], NULL, NULL, 0, 0);
+        m->layer[i].mixer = &mixer_attention;
+        m->layer[i].scale = 1.0f / sqrtf((float)m->head_dim);
+        m->layer[i].activation = t->arch->activation;
+    }
+    return t->arch->layers ? t->arch->layers(t) : TACIT_OK;
+}
+
 static tacit_status read_numbers(text_loader *t)
 {
     tacit_text_model *m = t->m;
@@ -248,42 +285,20 @@ done:
     return status;
 }
 
-static tacit_status load_linear(text_loader *t, tacit_linear *l, const char *name,
-                                const float *bias, size_t n_in, size_t n_out)
-{
-    const gguf_tensor *tensor = text_take_tensor(t, name);
-    if (!tensor)
-        return text_missing(t, name);
-    tacit_status status = linear_init(l, tensor, bias, n_in, n_out, t->err);
-    return status == TACIT_OK ? status : tacit_fail_context(t->err, "%s", gguf_name(t->file));
-}
-
+/* What every layer has; the rest is its kind's. */
 static tacit_status load_layer(text_loader *t, size_t i)
 {
-    tacit_text_model *m = t->m;
-    tacit_text_layer *layer = &m->layer[i];
-    size_t q = layer->n_heads * m->head_dim, kv = layer->n_kv_heads * m->head_dim;
-    size_t d = m->embedding, ff = layer->n_ff;
-    const size_t shape[TEXT_LINEARS][2] = {
-        [TEXT_Q] = {d, q},     [TEXT_K] = {d, kv},  [TEXT_V] = {d, kv},    [TEXT_O] = {q, d},
-        [TEXT_GATE] = {d, ff}, [TEXT_UP] = {d, ff}, [TEXT_DOWN] = {ff, d},
-    };
-    char name[64];
-    tacit_status status = TACIT_OK;
-    for (int which = 0; which < TEXT_LINEARS; which++) {
-        const float *bias;
-        snprintf(name, sizeof name, "blk.%zu.%s.bias", i, linear_name[which]);
-        TACIT_TRY(text_own_vector(t, name, shape[which][1], t->arch->bias[which], &bias), done);
-        snprintf(name, sizeof name, "blk.%zu.%s.weight", i, linear_name[which]);
-        TACIT_TRY(
-            load_linear(t, &layer->linear[which], name, bias, shape[which][0], shape[which][1]),
-            done);
-    }
-    for (int which = 0; which < TEXT_NORMS; which++) {
-        size_t size = text_norm_size(m, (text_norm)which);
-        snprintf(name, sizeof name, "blk.%zu.%s.weight", i, norm_name[which]);
-        TACIT_TRY(text_own_vector(t, name, size, t->arch->norm[which], &layer->norm[which]), done);
-    }
+    static const text_norm norm[] = {TEXT_ATTN_NORM, TEXT_FFN_NORM, TEXT_ATTN_POST_NORM,
+                                     TEXT_FFN_POST_NORM};
+    const tacit_text_layer *l = &t->m->layer[i];
+    size_t d = t->m->embedding;
+    tacit_status status;
+    TACIT_TRY(l->mixer->load(t, i), done);
+    TACIT_TRY(text_load_linear(t, i, TEXT_GATE, d, l->n_ff), done);
+    TACIT_TRY(text_load_linear(t, i, TEXT_UP, d, l->n_ff), done);
+    TACIT_TRY(text_load_linear(t, i, TEXT_DOWN, l->n_ff, d), done);
+    for (size_t k = 0; k < sizeof norm / sizeof norm[0]; k++)
+        TACIT_TRY(text_load_norm(t, i, norm[k]), done);
 done:
     return status;
 }
@@ -318,14 +333,15 @@ static tacit_status load_tensors(text_loader *t)
     tacit_status status;
     TACIT_TRY(read_vocab(t), done);
     TACIT_TRY(
-        load_linear(t, &m->token_embedding, "token_embd.weight", NULL, m->embedding, m->vocab),
+        text_take_linear(t, &m->token_embedding, "token_embd.weight", NULL, m->embedding, m->vocab),
         done);
     m->tied = !gguf_tensor_find(t->file, "output.weight");
-    TACIT_TRY(load_linear(t, &m->output, m->tied ? "token_embd.weight" : "output.weight", NULL,
-                          m->embedding, m->vocab),
+    TACIT_TRY(text_take_linear(t, &m->output, m->tied ? "token_embd.weight" : "output.weight", NULL,
+                               m->embedding, m->vocab),
               done);
+    m->output_norm_name = t->arch->output_norm ? t->arch->output_norm : "output_norm.weight";
     TACIT_TRY(
-        text_own_vector(t, "output_norm.weight", m->embedding, TEXT_REQUIRED, &m->output_norm),
+        text_own_vector(t, m->output_norm_name, 1, m->embedding, TEXT_REQUIRED, &m->output_norm),
         done);
     for (size_t i = 0; i < m->n_layers; i++)
         TACIT_TRY(load_layer(t, i), done);
@@ -349,7 +365,8 @@ static tacit_status cache_if_tiny(tacit_text_model *m)
     tacit_status status = linear_cache(&m->output);
     for (size_t i = 0; i < m->n_layers; i++)
         for (int which = 0; which < TEXT_LINEARS && status == TACIT_OK; which++)
-            status = linear_cache(&m->layer[i].linear[which]);
+            if (text_has_linear(&m->layer[i], (text_linear)which))
+                status = linear_cache(&m->layer[i].linear[which]);
     return status;
 }
 
@@ -364,6 +381,7 @@ tacit_status text_model_load(tacit_text_model *out, const gguf_file *file, tacit
     TACIT_TRY(find_architecture(&t), done);
     TACIT_TRY(read_numbers(&t), done);
     TACIT_TRY(text_read_rope(&t), done);
+    TACIT_TRY(set_layers(&t), done);
     TACIT_TRY(load_tensors(&t), done);
     TACIT_TRY(text_check_all_taken(&t), done);
     TACIT_TRY(cache_if_tiny(out), done);
@@ -384,7 +402,10 @@ void text_model_unload(tacit_text_model *m)
         free(m->owned[i]);
     free(m->owned);
     free(m->layer);
-    free((void *)(uintptr_t)m->rope.frequency);
+    for (size_t i = 0; i < m->n_ropes; i++) {
+        free((void *)(uintptr_t)m->rope[i].frequency);
+        free((void *)(uintptr_t)m->rope[i].axis);
+    }
     memset(m, 0, sizeof *m);
 }
 
@@ -398,4 +419,6 @@ void text_embed(const tacit_text_model *m, float *x, const int32_t *token, size_
 {
     for (size_t r = 0; r < rows; r++)
         linear_row(&m->token_embedding, (size_t)token[r], x + r * m->embedding);
+    if (m->embedding_scale != 1)
+        ops_scale(x, m->embedding_scale, rows * m->embedding);
 }

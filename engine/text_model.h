@@ -1,15 +1,13 @@
 /* The text model of a GGUF file, every key and shape checked at loading.
  *
  * The structure is plain on purpose: training copies it and points linears and norms at its own
- * values. Heads, key-value heads and feed-forward width are per layer. Immutable after loading and
- * shared by contexts and threads. What architectures differ in are fields: biases, norms that may
- * be NULL, the form of the rotation (text_arch.h). Per layer (Touvron et al. 2023):
- *   h = rms_norm(x, attn_norm); q, k, v = linear(h)
- *   with q_norm and k_norm: each head of q = rms_norm(head, q_norm), likewise k; rope(q), rope(k)
- *   x += o(attention(q, k, v)): head i of q reads head i / (n_heads / n_kv_heads) of k and v,
- *        scores / sqrt(head_dim), a row sees the rows before it and itself
- *   x += down(silu(gate(h2)) * up(h2)), h2 = rms_norm(x, ffn_norm)
- * and logits = output(rms_norm(x, output_norm)). */
+ * values. Numbers, norms, rotation, window and activation are per layer. Immutable after loading
+ * and shared by contexts and threads. What architectures differ in are fields: biases, norms that
+ * may be NULL, scales (text_arch.h). x = embedding * embedding_scale of a token, or a medium's row;
+ * per layer (Touvron et al. 2023; the post norms: Gemma Team 2024, arXiv 2408.00118, section 2):
+ *   x += attn_post_norm(mix(rms_norm(x, attn_norm))): mix is the layer's kind (text_mixer.h)
+ *   x += ffn_post_norm(down(act(gate(h)) * up(h))), h = rms_norm(x, ffn_norm)
+ * and logits = output(rms_norm(x, output_norm)). Without a post norm nothing is there. */
 #ifndef TACIT_ENGINE_TEXT_MODEL_H
 #define TACIT_ENGINE_TEXT_MODEL_H
 
@@ -17,7 +15,9 @@
 #include "engine/linear.h"
 #include "engine/ops.h"
 
-/* The linears of a layer, in the order of computation. */
+/* The linears of a layer, in the order of computation: of attention, of the feed-forward, of a
+ * short convolution. A layer has those of its kind; the others have no outputs (text_has_linear).
+ */
 typedef enum text_linear {
     TEXT_Q,
     TEXT_K,
@@ -26,35 +26,58 @@ typedef enum text_linear {
     TEXT_GATE,
     TEXT_UP,
     TEXT_DOWN,
+    TEXT_CONV_IN,
+    TEXT_CONV_OUT,
     TEXT_LINEARS
 } text_linear;
 
-/* "attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down": the middle part
- * of GGUF tensor names blk.N.NAME.weight and the words of tacit_trainable_spec.target. */
+/* "attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down",
+ * "shortconv.in_proj", "shortconv.out_proj": the middle part of GGUF tensor names blk.N.NAME.weight
+ * and the words of tacit_trainable_spec.target. */
 const char *text_linear_name(text_linear which);
 /* TEXT_LINEARS when there is none of that name. */
 text_linear text_linear_find(const char *name);
 
-/* The norms of a layer; Q and K: of every head, shared by the heads. */
+/* The norms of a layer; Q and K: of every head, shared by the heads; POST: of what a half of the
+ * layer adds to the stream. Kept among them: the kernel of a short convolution, a small tensor too.
+ */
 typedef enum text_norm {
     TEXT_ATTN_NORM,
     TEXT_FFN_NORM,
     TEXT_Q_NORM,
     TEXT_K_NORM,
+    TEXT_ATTN_POST_NORM,
+    TEXT_FFN_POST_NORM,
+    TEXT_CONV_KERNEL,
     TEXT_NORMS
 } text_norm;
 
-/* "attn_norm", "ffn_norm", "attn_q_norm", "attn_k_norm": the middle part of GGUF tensor names. */
+/* "attn_norm", "ffn_norm", "attn_q_norm", "attn_k_norm", "post_attention_norm", "post_ffw_norm",
+ * "shortconv.conv": the middle part of GGUF tensor names. */
 const char *text_norm_name(text_norm which);
 /* TEXT_NORMS when there is none of that name. */
 text_norm text_norm_find(const char *name);
 
+/* Rotations of a model: that of its first layers, and another for some (Gemma 3's windows). */
+#define TEXT_ROPES 2
+
+typedef struct text_mixer text_mixer;
+
 typedef struct tacit_text_layer {
+    const text_mixer *mixer; /* the layer's kind */
     size_t n_heads, n_kv_heads, n_ff;
-    /* ATTN and FFN [embedding]; Q and K [head_dim], or NULL where the model has none. */
+    /* State of its kind beside keys and values: values a row, of so many rows before a row. */
+    size_t n_state, n_behind;
+    size_t rope;   /* which of the model's */
+    size_t window; /* of attention (text_place.h); 0: none */
+    float scale;   /* of the scores of attention */
+    const ops_gated *activation;
+    /* Q and K [head_dim], the kernel [embedding, conv_width], the others [embedding]; NULL where
+     * the model has none. */
     const float *norm[TEXT_NORMS];
     /* Q [embedding -> n_heads * head_dim], K and V [embedding -> n_kv_heads * head_dim],
-     * O [n_heads * head_dim -> embedding], GATE and UP [embedding -> n_ff], DOWN back. */
+     * O [n_heads * head_dim -> embedding], GATE and UP [embedding -> n_ff], DOWN back; CONV_IN
+     * [embedding -> 3 * embedding], CONV_OUT [embedding -> embedding]. */
     tacit_linear linear[TEXT_LINEARS];
 } tacit_text_layer;
 
@@ -62,15 +85,19 @@ typedef struct tacit_text_model {
     const char *architecture; /* "llama": what the file says */
     size_t embedding, vocab, n_layers, context_length;
     size_t head_dim;
+    size_t conv_width; /* rows that a short convolution sums over; 0: there is none */
     size_t max_heads, max_kv_heads, max_ff; /* over the layers: for planning memory */
     float rms_eps;
-    ops_rope rope;                /* all scaling applied; its frequencies are the model's */
+    float embedding_scale; /* of tokens' rows */
+    size_t n_ropes;
+    ops_rope rope[TEXT_ROPES];    /* all scaling applied; frequencies and axes are the model's */
     tacit_linear token_embedding; /* [vocab, embedding]: rows by linear_row */
     tacit_linear output;          /* [vocab, embedding]; the embedding's weight when tied */
     bool tied;
-    const float *output_norm; /* [embedding] */
-    tacit_text_layer *layer;  /* [n_layers] */
-    float **owned;            /* small tensors converted to fp32 at loading */
+    const float *output_norm;     /* [embedding] */
+    const char *output_norm_name; /* of the tensor: "output_norm.weight" but for LFM2 */
+    tacit_text_layer *layer;      /* [n_layers] */
+    float **owned;                /* small tensors converted to fp32 at loading */
     size_t n_owned;
 } tacit_text_model;
 
@@ -85,10 +112,12 @@ void text_model_unload(tacit_text_model *m);
 
 #define TEXT_CACHE_VALUES (4u << 20)
 
-/* Values of one of the norms: embedding or head_dim. */
+/* A row of one of the norms: embedding or head_dim; they are one row but for the kernel. */
 size_t text_norm_size(const tacit_text_model *m, text_norm which);
-/* Whether any layer normalises the heads of q or k. */
-bool text_has_head_norms(const tacit_text_model *m);
+size_t text_norm_rows(const tacit_text_model *m, text_norm which);
+bool text_has_linear(const tacit_text_layer *l, text_linear which);
+/* Whether any layer has it. */
+bool text_has_norm(const tacit_text_model *m, text_norm which);
 
 /* The low-rank pairs of an adapter: pair[layer * TEXT_LINEARS + which], rank 0 where the adapter
  * has none. What a context binds and the trainer builds over its flat vector. */
@@ -101,7 +130,7 @@ typedef struct text_pairs {
 /* The pair of one linear, or NULL; `pairs` may be NULL. */
 const tacit_low_rank *text_pair(const text_pairs *pairs, size_t layer, text_linear which);
 
-/* x[rows, embedding] = the embeddings of `token` (each in [0, vocab)). */
+/* x[rows, embedding] = the scaled embeddings of `token` (each in [0, vocab)). */
 void text_embed(const tacit_text_model *m, float *x, const int32_t *token, size_t rows);
 
 #endif

@@ -125,25 +125,75 @@ static tacit_status apply_divisors(text_loader *t, double *frequency, size_t hal
     return TACIT_OK;
 }
 
-tacit_status text_read_rope(text_loader *t)
+/* The model's next rotation: pair i turns base^(-2i / head_dim) / divisor a position. Its
+ * frequencies are the model's from now on. */
+static tacit_status add_rope(text_loader *t, double base, double divisor, double **frequency)
 {
     tacit_text_model *m = t->m;
     size_t half = m->head_dim / 2;
-    rope_numbers n = {0};
-    tacit_status status = read_numbers(t, &n);
-    if (status != TACIT_OK)
-        return status;
-    double *frequency = malloc(half * sizeof *frequency);
-    if (!frequency)
+    *frequency = malloc(half * sizeof **frequency);
+    if (!*frequency)
         return tacit_fail(t->err, TACIT_NO_MEMORY, "no memory for the rope table");
-    double divisor = n.scaling == SCALING_LINEAR ? n.factor : 1;
-    m->rope = (ops_rope){.form = t->arch->rope, .head_dim = m->head_dim, .frequency = frequency};
-    m->rope.magnitude = n.attention_factor;
     for (size_t i = 0; i < half; i++)
-        frequency[i] = pow(n.base, -2.0 * (double)i / (double)m->head_dim) / divisor;
+        (*frequency)[i] = pow(base, -2.0 * (double)i / (double)m->head_dim) / divisor;
+    m->rope[m->n_ropes++] = (ops_rope){
+        .form = t->arch->rope, .head_dim = m->head_dim, .frequency = *frequency, .magnitude = 1};
+    return TACIT_OK;
+}
+
+tacit_status text_add_rope(text_loader *t, double base)
+{
+    double *frequency;
+    return add_rope(t, base, 1, &frequency);
+}
+
+static tacit_status fail_sections(text_loader *t)
+{
+    return tacit_fail(t->err, TACIT_BAD_INPUT,
+                      "%s: %s: expected 1 to %d counts that add up to the %zu pairs of a head, as "
+                      "every file of architecture %s has them",
+                      gguf_name(t->file), text_key(t, "rope.dimension_sections"), OPS_ROPE_AXES,
+                      t->m->head_dim / 2, t->arch->name);
+}
+
+/* Pairs [0, count 0) of a head turn by a position's first number, the next by its second, ... */
+static tacit_status read_sections(text_loader *t, ops_rope *rope)
+{
+    size_t half = t->m->head_dim / 2, count = 0, at = 0;
+    const char *key = text_key(t, "rope.dimension_sections");
+    if (t->arch->rope_sections == TEXT_ABSENT)
+        return TACIT_OK;
+    if (gguf_get_array(t->file, key, GGUF_I32, &count, NULL) != TACIT_OK || count > OPS_ROPE_AXES)
+        return fail_sections(t);
+    uint8_t *axis = calloc(half, sizeof *axis);
+    if (!axis)
+        return tacit_fail(t->err, TACIT_NO_MEMORY, "no memory for the rope table");
+    rope->axis = axis;
+    for (size_t i = 0; i < count; i++) {
+        double pairs = gguf_array_number(t->file, key, i);
+        if (!(pairs >= 0 && pairs <= (double)(half - at)))
+            return fail_sections(t);
+        memset(axis + at, (int)i, (size_t)pairs);
+        at += (size_t)pairs;
+    }
+    return at == half ? TACIT_OK : fail_sections(t);
+}
+
+tacit_status text_read_rope(text_loader *t)
+{
+    tacit_text_model *m = t->m;
+    rope_numbers n = {0};
+    double *frequency;
+    tacit_status status;
+    TACIT_TRY(read_numbers(t, &n), done);
+    TACIT_TRY(add_rope(t, n.base, n.scaling == SCALING_LINEAR ? n.factor : 1, &frequency), done);
+    m->rope[0].magnitude = n.attention_factor;
     if (n.scaling == SCALING_YARN) {
         blend_yarn(frequency, &n, m->head_dim);
-        m->rope.magnitude *= 1 + 0.1 * log(n.factor); /* the paper's section 3.4 */
+        m->rope[0].magnitude *= 1 + 0.1 * log(n.factor); /* the paper's section 3.4 */
     }
-    return apply_divisors(t, frequency, half);
+    TACIT_TRY(apply_divisors(t, frequency, m->head_dim / 2), done);
+    TACIT_TRY(read_sections(t, &m->rope[0]), done);
+done:
+    return status;
 }

@@ -1,8 +1,7 @@
-#include "engine/text_train.h"
+#include "engine/text_train_parts.h"
 
 #include "engine/kernels.h"
 #include "engine/ops.h"
-#include "engine/text_attention.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -13,58 +12,6 @@
 #define VOCAB_WHOLE 4096 /* rows of the output layer whose gradients are summed at once */
 #define VOCAB_SLICE 128  /* rows of the output layer whose gradients are summed by themselves */
 #define SUM_BLOCK 128    /* exponentials that are summed in single precision */
-
-/* What a layer computes on the way, for `n` rows: inputs of its products. */
-typedef struct train_acts {
-    float *h, *q, *k, *v, *attended; /* attended: attention's output, input of o */
-    float *mid, *h2, *gate, *up, *act;
-} train_acts;
-
-struct text_train {
-    const train_plan *plan;
-    const tacit_text_model *model;
-    tacit_pool *pool;
-    bool keep;
-    size_t max_rows, threads;
-    float *arena;
-    /* Of all examples of a run, one after the other: */
-    float **x;        /* [n_layers]: layer inputs [rows, embedding] */
-    train_acts *acts; /* [n_layers], or 1 when recomputed */
-    float *queries;   /* top layer: h of the predicting rows */
-    float *y, *normed;
-    float *stream; /* gradient of the residual stream between two layers */
-    float *top;    /* gradient of the top layer's output: of the predicting rows */
-    float *rope, *rope_queries;
-    size_t *visible; /* top layer: keys that a predicting row sees */
-    /* Of the example at hand: */
-    float *d_act, *d_attended, *d_k, *d_v, *d_h, *d_queries;
-    float *heads_q, *heads_k; /* q and k normed by head and turned; NULL without such norms */
-    float *logits, *slice, *scratch;
-    double *dx_sum;
-    float *expanded; /* the layer at hand, dequantized */
-    size_t chunk;
-};
-
-/* One visit of a layer: its linears ready to multiply. */
-typedef struct layer_visit {
-    size_t index;
-    const tacit_text_layer *layer;
-    const train_layer *plan;
-    tacit_linear linear[TEXT_LINEARS];
-    bool top;
-} layer_visit;
-
-/* One example's part of everything at one layer. */
-typedef struct example_view {
-    const text_train_rows *rows;
-    train_acts acts;
-    size_t n, m;  /* rows of keys and values; rows of queries and of the rest */
-    float *x, *y; /* the layer's input and output */
-    float *dy;    /* gradient of the output, then of `mid` */
-    float *dx;    /* gradient of the input: dy's memory but for the top layer */
-    float *queries, *rope, *rope_queries, *normed;
-    size_t *visible;
-} example_view;
 
 /* ---- memory ---- */
 
@@ -81,35 +28,36 @@ static float *take(train_cursor *c, size_t floats)
     return part;
 }
 
-static void take_acts(train_cursor *c, train_acts *a, const tacit_text_model *m, size_t rows)
+static size_t most(size_t a, size_t b)
 {
-    size_t q = m->max_heads * m->head_dim, kv = m->max_kv_heads * m->head_dim;
-    train_acts parts;
-    parts.h = take(c, rows * m->embedding);
-    parts.q = take(c, rows * q);
-    parts.k = take(c, rows * kv);
-    parts.v = take(c, rows * kv);
-    parts.attended = take(c, rows * q);
-    parts.mid = take(c, rows * m->embedding);
-    parts.h2 = take(c, rows * m->embedding);
-    parts.gate = take(c, rows * m->max_ff);
-    parts.up = take(c, rows * m->max_ff);
-    parts.act = take(c, rows * m->max_ff);
+    return a > b ? a : b;
+}
+
+static void take_acts(train_cursor *c, train_acts *a, const text_train *t)
+{
+    const tacit_text_model *m = t->model;
+    size_t rows = t->max_rows, width = rows * m->embedding, ff = rows * m->max_ff;
+    train_acts parts = {0};
+    parts.h = take(c, width);
+    parts.mix = take(c, rows * t->mix_floats);
+    if (text_has_norm(m, TEXT_ATTN_POST_NORM))
+        parts.mixed = take(c, width);
+    parts.mid = take(c, width);
+    parts.h2 = take(c, width);
+    parts.gate = take(c, ff);
+    parts.up = take(c, ff);
+    parts.act = take(c, ff);
+    if (text_has_norm(m, TEXT_FFN_POST_NORM))
+        parts.fed = take(c, width);
     if (a)
         *a = parts;
 }
 
-static size_t acts_floats(const tacit_text_model *m, size_t rows)
+static bool fits_acts(const text_train *t)
 {
     train_cursor c = {0};
-    take_acts(&c, NULL, m, rows);
-    return c.used;
-}
-
-static bool keeps_acts(const tacit_text_model *m, const text_train_options *options)
-{
-    size_t floats = acts_floats(m, options->max_rows) * m->n_layers;
-    return !options->recompute && floats * sizeof(float) <= TEXT_TRAIN_KEEP;
+    take_acts(&c, NULL, t);
+    return c.used * t->model->n_layers * sizeof(float) <= TEXT_TRAIN_KEEP;
 }
 
 static bool is_plain(const tacit_linear *l)
@@ -134,16 +82,13 @@ static size_t expanded_floats(const tacit_text_model *m)
 static size_t scratch_floats(const train_plan *p, size_t rows, size_t threads)
 {
     const tacit_text_model *m = p->model;
-    size_t rank = p->pairs.max_rank;
-    size_t most = text_attention_scratch(rows, threads);
-    size_t output = linear_scratch(&m->output, rows, rank, threads);
-    most = output > most ? output : most;
-    for (size_t i = 0; i < m->n_layers; i++)
-        for (int k = 0; k < TEXT_LINEARS; k++) {
-            size_t one = linear_scratch(&m->layer[i].linear[k], rows, rank, threads);
-            most = one > most ? one : most;
-        }
-    return most;
+    size_t rank = p->pairs.max_rank, n = linear_scratch(&m->output, rows, rank, threads);
+    for (size_t i = 0; i < m->n_layers; i++) {
+        n = most(n, m->layer[i].mixer->train_scratch_floats(m, i, rows, threads));
+        for (int k = 0; k < TEXT_LINEARS; k++)
+            n = most(n, linear_scratch(&m->layer[i].linear[k], rows, rank, threads));
+    }
+    return n;
 }
 
 static size_t logit_chunk(const tacit_text_model *m)
@@ -156,31 +101,26 @@ static void take_all(train_cursor *c, text_train *t)
 {
     const tacit_text_model *m = t->model;
     size_t rows = t->max_rows, width = m->embedding, chunk = t->chunk < rows ? t->chunk : rows;
-    size_t q = m->max_heads * m->head_dim, kv = m->max_kv_heads * m->head_dim;
     for (size_t i = 0; i < m->n_layers; i++) {
         float *x = take(c, rows * width);
         if (t->x)
             t->x[i] = x;
     }
     for (size_t i = 0; i < (t->keep ? m->n_layers : 1); i++)
-        take_acts(c, t->acts ? &t->acts[i] : NULL, m, rows);
+        take_acts(c, t->acts ? &t->acts[i] : NULL, t);
     t->queries = take(c, rows * width);
     t->y = take(c, rows * width);
     t->normed = take(c, rows * width);
     t->stream = take(c, rows * width);
     t->top = take(c, rows * width);
     t->d_act = take(c, rows * m->max_ff);
-    t->d_attended = take(c, rows * q);
-    t->d_k = take(c, rows * kv);
-    t->d_v = take(c, rows * kv);
-    if (text_has_head_norms(m)) {
-        t->heads_q = take(c, rows * q);
-        t->heads_k = take(c, rows * kv);
-    }
+    t->mix = take(c, t->work_floats);
     t->d_h = take(c, rows * width);
     t->d_queries = take(c, rows * width);
-    t->rope = take(c, rows * m->head_dim);
-    t->rope_queries = take(c, rows * m->head_dim);
+    for (size_t i = 0; i < m->n_ropes; i++) {
+        t->rope[i] = take(c, rows * m->head_dim);
+        t->rope_queries[i] = take(c, rows * m->head_dim);
+    }
     t->logits = take(c, chunk * m->vocab);
     t->slice = take(c, chunk * (VOCAB_SLICE + width));
     t->dx_sum = (double *)(void *)take(c, 2 * chunk * width);
@@ -191,13 +131,18 @@ static void take_all(train_cursor *c, text_train *t)
 static text_train plan_memory(const train_plan *plan, const text_train_options *options,
                               size_t threads)
 {
-    return (text_train){.plan = plan,
-                        .model = plan->model,
-                        .max_rows = options->max_rows,
-                        .threads = threads,
-                        .keep = keeps_acts(plan->model, options),
-                        .chunk =
-                            options->logit_rows ? options->logit_rows : logit_chunk(plan->model)};
+    const tacit_text_model *m = plan->model;
+    text_train t = {.plan = plan,
+                    .model = m,
+                    .max_rows = options->max_rows,
+                    .threads = threads,
+                    .chunk = options->logit_rows ? options->logit_rows : logit_chunk(m)};
+    for (size_t i = 0; i < m->n_layers; i++) {
+        t.mix_floats = most(t.mix_floats, m->layer[i].mixer->kept_floats(m, i));
+        t.work_floats = most(t.work_floats, m->layer[i].mixer->work_floats(m, i, t.max_rows));
+    }
+    t.keep = !options->recompute && fits_acts(&t);
+    return t;
 }
 
 size_t text_train_bytes(const train_plan *plan, const text_train_options *options, size_t threads)
@@ -221,9 +166,9 @@ tacit_status text_train_new(text_train **out, const train_plan *plan,
     t->pool = pool;
     t->x = calloc(m->n_layers, sizeof *t->x);
     t->acts = calloc(m->n_layers, sizeof *t->acts);
-    t->visible = calloc(options->max_rows, sizeof *t->visible);
+    t->span = calloc(options->max_rows, sizeof *t->span);
     t->arena = aligned_alloc(64, (bytes + 63) / 64 * 64);
-    if (!t->x || !t->acts || !t->visible || !t->arena) {
+    if (!t->x || !t->acts || !t->span || !t->arena) {
         text_train_free(t);
         return tacit_fail(err, TACIT_NO_MEMORY,
                           "trainer: no memory for %zu bytes of activations (%zu rows); shorten the "
@@ -242,7 +187,7 @@ void text_train_free(text_train *t)
         return;
     free(t->x);
     free(t->acts);
-    free(t->visible);
+    free(t->span);
     free(t->arena);
     free(t);
 }
@@ -280,15 +225,18 @@ static layer_visit visit_layer(text_train *t, size_t index, visit_form form)
     return v;
 }
 
-static train_acts acts_from(const train_acts *a, const tacit_text_model *m, size_t row)
+static float *from_row(float *x, size_t floats)
 {
-    size_t q = row * m->max_heads * m->head_dim, kv = row * m->max_kv_heads * m->head_dim;
-    size_t x = row * m->embedding, ff = row * m->max_ff;
+    return x ? x + floats : NULL;
+}
+
+static train_acts acts_from(const train_acts *a, const text_train *t, size_t row)
+{
+    size_t x = row * t->model->embedding, ff = row * t->model->max_ff;
     return (train_acts){.h = a->h + x,
-                        .q = a->q + q,
-                        .k = a->k + kv,
-                        .v = a->v + kv,
-                        .attended = a->attended + q,
+                        .mix = a->mix + row * t->mix_floats,
+                        .mixed = from_row(a->mixed, x),
+                        .fed = from_row(a->fed, x),
                         .mid = a->mid + x,
                         .h2 = a->h2 + x,
                         .gate = a->gate + ff,
@@ -303,7 +251,7 @@ static example_view view_of(const text_train *t, const layer_visit *v,
     const tacit_text_model *m = t->model;
     size_t x = first * m->embedding, rope = first * m->head_dim;
     example_view e = {.rows = example, .n = example->count};
-    e.acts = acts_from(&t->acts[t->keep ? v->index : 0], m, first);
+    e.acts = acts_from(&t->acts[t->keep ? v->index : 0], t, first);
     e.m = v->top ? example->n_predicted : example->count;
     e.x = t->x[v->index] + x;
     e.y = v->top ? t->y + x : t->x[v->index + 1] + x;
@@ -311,9 +259,10 @@ static example_view view_of(const text_train *t, const layer_visit *v,
     e.dy = v->top ? t->top + x : e.dx;
     e.queries = t->queries + x;
     e.normed = t->normed + x;
-    e.rope = t->rope + rope;
-    e.rope_queries = t->rope_queries + rope;
-    e.visible = t->visible + first;
+    for (size_t i = 0; i < m->n_ropes; i++) {
+        e.rope[i] = t->rope[i] + rope;
+        e.rope_queries[i] = t->rope_queries[i] + rope;
+    }
     return e;
 }
 
@@ -334,8 +283,8 @@ static const tacit_low_rank *pair_of(const text_train *t, const layer_visit *v, 
     return t->plan->pairs.pair ? text_pair(&t->plan->pairs, v->index, which) : NULL;
 }
 
-static void apply(text_train *t, const layer_visit *v, text_linear which, float *y, const float *x,
-                  size_t rows)
+void train_apply(text_train *t, const layer_visit *v, text_linear which, float *y, const float *x,
+                 size_t rows)
 {
     linear_forward(t->pool, &v->linear[which], pair_of(t, v, which), y, x, rows, t->scratch);
 }
@@ -347,113 +296,72 @@ static void gather_rows(float *to, const float *from, const size_t *row, size_t 
         memcpy(to + i * width, from + row[i] * width, width * sizeof *to);
 }
 
-/* to[row[i], :] += from[i, :] */
-static void scatter_rows(float *to, const float *from, const size_t *row, size_t count,
-                         size_t width)
+void train_scatter_rows(float *to, const float *from, const size_t *row, size_t count, size_t width)
 {
     for (size_t i = 0; i < count; i++)
         ops_add(to + row[i] * width, from + i * width, width);
 }
 
-static text_attention attention_of(const text_train *t, const layer_visit *v, const example_view *e)
-{
-    return (text_attention){.n_heads = v->layer->n_heads,
-                            .n_kv_heads = v->layer->n_kv_heads,
-                            .head_dim = t->model->head_dim,
-                            .keys = e->n,
-                            .queries = e->m,
-                            .visible = v->top ? e->visible : NULL};
-}
-
-/* Angles of all rows, and what the top layer needs of the predicting ones. */
+/* Angles of all rows, and of the predicting ones. */
 static void prepare_rows(text_train *t, const layer_visit *v, example_view *e)
 {
     const tacit_text_model *m = t->model;
+    const text_train_rows *rows = e->rows;
     (void)v;
-    ops_rope_table(e->rope, &m->rope, e->rows->position, e->n);
-    gather_rows(e->rope_queries, e->rope, e->rows->predictor, e->rows->n_predicted, m->head_dim);
-    for (size_t i = 0; i < e->rows->n_predicted; i++)
-        e->visible[i] = e->rows->predictor[i] + 1;
+    for (size_t i = 0; i < m->n_ropes; i++) {
+        ops_rope_table(e->rope[i], &m->rope[i], rows->place->position, TEXT_PLACE_STRIDE, e->n);
+        gather_rows(e->rope_queries[i], e->rope[i], rows->predictor, rows->n_predicted,
+                    m->head_dim);
+    }
 }
 
-/* What the attention reads. */
-typedef struct attention_input {
-    const float *q, *k;
-} attention_input;
-
-/* x [rows, heads, head_dim] normed by head into `to`, and turned there. */
-static float *norm_heads(const text_train *t, float *to, const float *x, const float *w,
-                         size_t rows, size_t heads, const float *rope)
+/* to [m, embedding] = from, by way of the layer's norm `post` where it has one. */
+static void post_norm(const text_train *t, const layer_visit *v, const example_view *e,
+                      text_norm post, float *to, const float *from)
 {
     const tacit_text_model *m = t->model;
-    ops_rms_norm_forward(to, x, w, rows * heads, m->head_dim, m->rms_eps);
-    ops_rope_forward(to, rope, &m->rope, rows, heads, heads * m->head_dim);
-    return to;
+    if (v->layer->norm[post])
+        ops_rms_norm_forward(to, from, v->layer->norm[post], e->m, m->embedding, m->rms_eps);
 }
 
-/* Turns q and k: in place, unless their heads are normed. The backward of a norm reads its input,
- * so q and k stay what the linears gave and are normed and turned beside them, here (`forward`) and
- * again in the backward. */
-static attention_input turn_heads(text_train *t, const layer_visit *v, example_view *e,
-                                  bool forward)
-{
-    const tacit_text_layer *l = v->layer;
-    const ops_rope *rope = &t->model->rope;
-    const float *w[2] = {l->norm[TEXT_Q_NORM], l->norm[TEXT_K_NORM]};
-    const float *of_q = v->top ? e->rope_queries : e->rope;
-    train_acts *a = &e->acts;
-    attention_input in = {.q = a->q, .k = a->k};
-    if (w[0])
-        in.q = norm_heads(t, t->heads_q, a->q, w[0], e->m, l->n_heads, of_q);
-    else if (forward)
-        ops_rope_forward(a->q, of_q, rope, e->m, l->n_heads, l->n_heads * rope->head_dim);
-    if (w[1])
-        in.k = norm_heads(t, t->heads_k, a->k, w[1], e->n, l->n_kv_heads, e->rope);
-    else if (forward)
-        ops_rope_forward(a->k, e->rope, rope, e->n, l->n_kv_heads, l->n_kv_heads * rope->head_dim);
-    return in;
-}
-
-/* mid = x + o(attention(q, k, v)) */
-static void forward_attention(text_train *t, const layer_visit *v, example_view *e)
+/* mid = x + post_norm(mix(norm(x))) */
+static void forward_mixing(text_train *t, const layer_visit *v, example_view *e)
 {
     const tacit_text_model *m = t->model;
     const tacit_text_layer *l = v->layer;
     train_acts *a = &e->acts;
     size_t width = m->embedding;
-    const float *queries = a->h;
     ops_rms_norm_forward(a->h, e->x, l->norm[TEXT_ATTN_NORM], e->n, width, m->rms_eps);
-    if (v->top) {
+    if (v->top)
         gather_rows(e->queries, a->h, e->rows->predictor, e->m, width);
-        queries = e->queries;
-    }
-    apply(t, v, TEXT_Q, a->q, queries, e->m);
-    apply(t, v, TEXT_K, a->k, a->h, e->n);
-    apply(t, v, TEXT_V, a->v, a->h, e->n);
-    attention_input in = turn_heads(t, v, e, true);
-    text_attention s = attention_of(t, v, e);
-    text_attention_forward(t->pool, &s, a->attended, in.q, in.k, a->v, t->scratch);
-    apply(t, v, TEXT_O, a->mid, a->attended, e->m);
+    l->mixer->train_forward(t, v, e, l->norm[TEXT_ATTN_POST_NORM] ? a->mixed : a->mid);
+    post_norm(t, v, e, TEXT_ATTN_POST_NORM, a->mid, a->mixed);
     for (size_t i = 0; i < e->m; i++)
         ops_add(a->mid + i * width, e->x + (v->top ? e->rows->predictor[i] : i) * width, width);
 }
 
-/* Everything up to the input of down. */
+/* Everything up to the input of down, and up to that of the norm behind it. */
 static void forward_acts(text_train *t, const layer_visit *v, example_view *e)
 {
+    const tacit_text_layer *l = v->layer;
     train_acts *a = &e->acts;
-    forward_attention(t, v, e);
-    ops_rms_norm_forward(a->h2, a->mid, v->layer->norm[TEXT_FFN_NORM], e->m, t->model->embedding,
+    forward_mixing(t, v, e);
+    ops_rms_norm_forward(a->h2, a->mid, l->norm[TEXT_FFN_NORM], e->m, t->model->embedding,
                          t->model->rms_eps);
-    apply(t, v, TEXT_GATE, a->gate, a->h2, e->m);
-    apply(t, v, TEXT_UP, a->up, a->h2, e->m);
-    ops_swiglu_forward(a->act, a->gate, a->up, e->m * v->layer->n_ff);
+    train_apply(t, v, TEXT_GATE, a->gate, a->h2, e->m);
+    train_apply(t, v, TEXT_UP, a->up, a->h2, e->m);
+    l->activation->forward(a->act, a->gate, a->up, e->m * l->n_ff);
+    if (l->norm[TEXT_FFN_POST_NORM])
+        train_apply(t, v, TEXT_DOWN, a->fed, a->act, e->m);
 }
 
 static void forward_layer(text_train *t, const layer_visit *v, example_view *e)
 {
     forward_acts(t, v, e);
-    apply(t, v, TEXT_DOWN, e->y, e->acts.act, e->m);
+    if (v->layer->norm[TEXT_FFN_POST_NORM])
+        post_norm(t, v, e, TEXT_FFN_POST_NORM, e->y, e->acts.fed);
+    else
+        train_apply(t, v, TEXT_DOWN, e->y, e->acts.act, e->m);
     ops_add(e->y, e->acts.mid, e->m * t->model->embedding);
 }
 
@@ -569,7 +477,7 @@ static double chunk_losses(text_train *t, const example_view *e)
     return sum;
 }
 
-static float *slot(float *grad, size_t offset)
+float *train_slot(float *grad, size_t offset)
 {
     return offset == TRAIN_FROZEN ? NULL : grad + offset;
 }
@@ -584,21 +492,20 @@ static double example_loss(text_train *t, const example_view *e)
     if (!e->rows->grad)
         return loss;
     memset(e->dy, 0, n * m->embedding * sizeof *e->dy);
-    ops_rms_norm_backward(e->dy, slot(e->rows->grad, t->plan->output_norm), t->d_h, e->y,
+    ops_rms_norm_backward(e->dy, train_slot(e->rows->grad, t->plan->output_norm), t->d_h, e->y,
                           m->output_norm, n, m->embedding, m->rms_eps);
     return loss;
 }
 
 /* ---- backward ---- */
 
-/* Gradients of one linear's own values. */
-static void weight_gradients(text_train *t, const layer_visit *v, text_linear which, float *grad,
-                             const float *dy, const float *x, size_t rows)
+void train_weight_gradients(text_train *t, const layer_visit *v, text_linear which, float *grad,
+                            const float *dy, const float *x, size_t rows)
 {
     const train_layer *p = v->plan;
     const tacit_linear *l = &v->linear[which];
     if (p->b[which] != TRAIN_FROZEN)
-        linear_backward_pair(t->pool, l, pair_of(t, v, which), slot(grad, p->a[which]),
+        linear_backward_pair(t->pool, l, pair_of(t, v, which), train_slot(grad, p->a[which]),
                              grad + p->b[which], dy, x, rows, t->scratch);
     if (p->weight[which] != TRAIN_FROZEN)
         linear_backward_weight(t->pool, l, grad + p->weight[which], dy, x, rows);
@@ -606,11 +513,26 @@ static void weight_gradients(text_train *t, const layer_visit *v, text_linear wh
         linear_backward_bias(l, grad + p->bias[which], dy, rows);
 }
 
-static void input_gradient(text_train *t, const layer_visit *v, text_linear which, float *dx,
-                           const float *dy, size_t rows, bool accumulate)
+void train_input_gradient(text_train *t, const layer_visit *v, text_linear which, float *dx,
+                          const float *dy, size_t rows, bool accumulate)
 {
     linear_backward_input(t->pool, &v->linear[which], pair_of(t, v, which), dx, dy, rows,
                           accumulate, t->scratch);
+}
+
+/* The gradient of what half of a layer came to: e->dy, or t->d_h, its own by way of the norm `post`
+ * of `x`. */
+static const float *backward_post_norm(text_train *t, const layer_visit *v, const example_view *e,
+                                       text_norm post, const float *x)
+{
+    const tacit_text_model *m = t->model;
+    const float *w = v->layer->norm[post];
+    if (!w)
+        return e->dy;
+    memset(t->d_h, 0, e->m * m->embedding * sizeof *t->d_h);
+    ops_rms_norm_backward(t->d_h, train_slot(e->rows->grad, v->plan->norm[post]), e->dy, x, w, e->m,
+                          m->embedding, m->rms_eps);
+    return t->d_h;
 }
 
 /* e->dy: from the gradient of the layer's output to that of `mid`. */
@@ -619,93 +541,41 @@ static void backward_feed(text_train *t, const layer_visit *v, example_view *e)
     const train_layer *p = v->plan;
     train_acts *a = &e->acts;
     float *grad = e->rows->grad;
-    weight_gradients(t, v, TEXT_DOWN, grad, e->dy, a->act, e->m);
+    const float *d = backward_post_norm(t, v, e, TEXT_FFN_POST_NORM, a->fed);
+    train_weight_gradients(t, v, TEXT_DOWN, grad, d, a->act, e->m);
     if (!p->need_act)
         return;
-    input_gradient(t, v, TEXT_DOWN, t->d_act, e->dy, e->m, false);
-    ops_swiglu_backward(a->gate, a->up, t->d_act, a->gate, a->up, e->m * v->layer->n_ff);
-    weight_gradients(t, v, TEXT_GATE, grad, a->gate, a->h2, e->m);
-    weight_gradients(t, v, TEXT_UP, grad, a->up, a->h2, e->m);
+    train_input_gradient(t, v, TEXT_DOWN, t->d_act, d, e->m, false);
+    v->layer->activation->backward(a->gate, a->up, t->d_act, a->gate, a->up, e->m * v->layer->n_ff);
+    train_weight_gradients(t, v, TEXT_GATE, grad, a->gate, a->h2, e->m);
+    train_weight_gradients(t, v, TEXT_UP, grad, a->up, a->h2, e->m);
     if (!p->need_mid && p->norm[TEXT_FFN_NORM] == TRAIN_FROZEN)
         return;
-    input_gradient(t, v, TEXT_GATE, t->d_h, a->gate, e->m, false);
-    input_gradient(t, v, TEXT_UP, t->d_h, a->up, e->m, true);
-    ops_rms_norm_backward(e->dy, slot(grad, p->norm[TEXT_FFN_NORM]), t->d_h, a->mid,
+    train_input_gradient(t, v, TEXT_GATE, t->d_h, a->gate, e->m, false);
+    train_input_gradient(t, v, TEXT_UP, t->d_h, a->up, e->m, true);
+    ops_rms_norm_backward(e->dy, train_slot(grad, p->norm[TEXT_FFN_NORM]), t->d_h, a->mid,
                           v->layer->norm[TEXT_FFN_NORM], e->m, t->model->embedding,
                           t->model->rms_eps);
-}
-
-/* d [rows, heads, head_dim]: from the gradient of turned heads to that of what the linear gave, by
- * way of `work`, of the same size. */
-static void backward_heads(text_train *t, const layer_visit *v, example_view *e, text_norm which,
-                           float *d, float *work)
-{
-    const tacit_text_model *m = t->model;
-    bool is_q = which == TEXT_Q_NORM;
-    size_t rows = is_q ? e->m : e->n, heads = is_q ? v->layer->n_heads : v->layer->n_kv_heads;
-    size_t n = rows * heads * m->head_dim;
-    const float *w = v->layer->norm[which], *x = is_q ? e->acts.q : e->acts.k;
-    ops_rope_backward(d, is_q && v->top ? e->rope_queries : e->rope, &m->rope, rows, heads,
-                      heads * m->head_dim);
-    if (!w)
-        return;
-    memset(work, 0, n * sizeof *work);
-    ops_rms_norm_backward(work, slot(e->rows->grad, v->plan->norm[which]), d, x, w, rows * heads,
-                          m->head_dim, m->rms_eps);
-    memcpy(d, work, n * sizeof *d);
-}
-
-/* t->d_attended, d_k, d_v: gradients of what the linears of q, k and v gave. */
-static void backward_attention(text_train *t, const layer_visit *v, example_view *e)
-{
-    text_attention s = attention_of(t, v, e);
-    attention_input in = turn_heads(t, v, e, false);
-    input_gradient(t, v, TEXT_O, t->d_attended, e->dy, e->m, false);
-    text_attention_backward(t->pool, &s, t->d_attended, t->d_k, t->d_v, t->d_attended, in.q, in.k,
-                            e->acts.v, t->scratch);
-    backward_heads(t, v, e, TEXT_Q_NORM, t->d_attended, t->heads_q);
-    backward_heads(t, v, e, TEXT_K_NORM, t->d_k, t->heads_k);
-}
-
-/* t->d_h: the gradient of the normed input of q, k and v. */
-static void backward_projections(text_train *t, const layer_visit *v, example_view *e)
-{
-    input_gradient(t, v, TEXT_K, t->d_h, t->d_k, e->n, false);
-    input_gradient(t, v, TEXT_V, t->d_h, t->d_v, e->n, true);
-    if (!v->top) {
-        input_gradient(t, v, TEXT_Q, t->d_h, t->d_attended, e->n, true);
-        return;
-    }
-    input_gradient(t, v, TEXT_Q, t->d_queries, t->d_attended, e->m, false);
-    scatter_rows(t->d_h, t->d_queries, e->rows->predictor, e->m, t->model->embedding);
 }
 
 /* From e->dy, the gradient of the layer's output, to e->dx, that of its input. */
 static void backward_layer(text_train *t, const layer_visit *v, example_view *e)
 {
     const train_layer *p = v->plan;
-    train_acts *a = &e->acts;
-    float *grad = e->rows->grad;
     size_t width = t->model->embedding;
     backward_feed(t, v, e);
     if (!p->need_mid)
         return;
-    weight_gradients(t, v, TEXT_O, grad, e->dy, a->attended, e->m);
-    if (!p->need_qkv)
-        return;
-    backward_attention(t, v, e);
-    weight_gradients(t, v, TEXT_Q, grad, t->d_attended, v->top ? e->queries : a->h, e->m);
-    weight_gradients(t, v, TEXT_K, grad, t->d_k, a->h, e->n);
-    weight_gradients(t, v, TEXT_V, grad, t->d_v, a->h, e->n);
+    const float *d = backward_post_norm(t, v, e, TEXT_ATTN_POST_NORM, e->acts.mixed);
+    v->layer->mixer->train_backward(t, v, e, d);
     if (!p->need_h)
         return;
-    backward_projections(t, v, e);
     /* The residual stream carries on in place, or from the predicting rows to all rows. */
     if (v->top) {
         memset(e->dx, 0, e->n * width * sizeof *e->dx);
-        scatter_rows(e->dx, e->dy, e->rows->predictor, e->m, width);
+        train_scatter_rows(e->dx, e->dy, e->rows->predictor, e->m, width);
     }
-    ops_rms_norm_backward(e->dx, slot(grad, p->norm[TEXT_ATTN_NORM]), t->d_h, e->x,
+    ops_rms_norm_backward(e->dx, train_slot(e->rows->grad, p->norm[TEXT_ATTN_NORM]), t->d_h, e->x,
                           v->layer->norm[TEXT_ATTN_NORM], e->n, width, t->model->rms_eps);
 }
 

@@ -9,19 +9,20 @@
 #define TACIT_ENGINE_TEXT_TRAIN_H
 
 #include "common/pool.h"
+#include "engine/text_place.h"
 #include "engine/train_plan.h"
 
 #define TEXT_TRAIN_KEEP ((size_t)32 << 20)
 
 /* The rows of one example as the text model sees them. */
 typedef struct text_train_rows {
-    size_t count;             /* rows that are computed */
-    const uint32_t *position; /* [count], strictly ascending */
-    size_t n_predicted;       /* at least 1 */
-    const size_t *predictor;  /* [n_predicted], ascending: the row before the predicted token */
-    const int32_t *target;    /* [n_predicted], in [0, vocab) */
-    float gradient_scale;     /* the gradient is that of gradient_scale * loss */
-    float *grad;              /* the flat vector that it is ADDED to; NULL: forward only */
+    size_t count;            /* rows that are computed */
+    const text_place *place; /* [count] (text_places_set) */
+    size_t n_predicted;      /* at least 1 */
+    const size_t *predictor; /* [n_predicted], ascending: the row before the predicted token */
+    const int32_t *target;   /* [n_predicted], in [0, vocab) */
+    float gradient_scale;    /* the gradient is that of gradient_scale * loss */
+    float *grad;             /* the flat vector that it is ADDED to; NULL: forward only */
     double loss; /* written: mean negative log-likelihood (natural log) of the predicted tokens */
 } text_train_rows;
 

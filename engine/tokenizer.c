@@ -93,8 +93,8 @@ void tacit_tokenizer_free(tacit_tokenizer *t)
     free(t->token);
     free(t->texts);
     free(t->slot);
-    free(t->whole[0].size);
-    free(t->whole[1].size);
+    whole_tokens_free(&t->whole[0]);
+    whole_tokens_free(&t->whole[1]);
     free(t->rank);
     free(t->chat_template);
     free(t);
@@ -105,7 +105,7 @@ void tacit_tokenizer_free(tacit_tokenizer *t)
 typedef struct encoding {
     const tacit_tokenizer *t;
     tacit_tokens *out;
-    int32_t *at;      /* what begins at each byte of the text */
+    int32_t *at;      /* what begins at each byte of the text (whole_tokens.h) */
     int32_t *symbol;  /* scratch, as many as the text has bytes */
     size_t n_symbols; /* room for them */
     bpe_scratch bpe;
@@ -163,48 +163,6 @@ done:
     return status == TACIT_OK ? status : tacit_fail(e->err, status, "no memory for the tokens");
 }
 
-/* What begins at each byte of the text: FREE, a whole token's id, or COVERED by one. */
-enum { FREE = -1, COVERED = -2 };
-
-static bool is_free(const int32_t *at, size_t size)
-{
-    for (size_t i = 0; i < size; i++)
-        if (at[i] != FREE)
-            return false;
-    return true;
-}
-
-/* Places where a whole token may begin, as a list in e->symbol; returns how many. */
-static size_t find_starts(encoding *e, const char *text, size_t size)
-{
-    size_t count = 0;
-    for (size_t i = 0; i < size; i++)
-        if (e->t->starts_whole[(uint8_t)text[i]])
-            e->symbol[count++] = (int32_t)i;
-    return count;
-}
-
-/* Longest tokens first; of one length from left to right. */
-static void find_whole_tokens(encoding *e, const char *text, size_t size, bool special)
-{
-    const token_lengths *whole = &e->t->whole[special];
-    size_t starts = find_starts(e, text, size);
-    for (size_t n = 0; starts && n < whole->count; n++) {
-        size_t length = whole->size[n];
-        for (size_t s = 0; s < starts; s++) {
-            size_t i = (size_t)e->symbol[s];
-            if (length > size - i || !is_free(e->at + i, length))
-                continue;
-            int32_t id = tokenizer_find_text(e->t, text + i, length);
-            if (id < 0 || !tokenizer_is_whole(&e->t->token[id], special))
-                continue;
-            e->at[i] = id;
-            for (size_t j = 1; j < length; j++)
-                e->at[i + j] = COVERED;
-        }
-    }
-}
-
 static tacit_status encode_free(encoding *e, const char *text, size_t size, bool space_first)
 {
     if (!e->t->is_spm)
@@ -220,13 +178,13 @@ static tacit_status encode_between(encoding *e, const char *text, size_t size, b
     size_t i = 0;
     while (i < size && status == TACIT_OK) {
         size_t begin = i;
-        if (e->at[i] != FREE) {
+        if (e->at[i] != WHOLE_NONE) {
             status = tacit_tokens_push(e->out, e->at[i]);
-            for (i++; i < size && e->at[i] == COVERED; i++)
+            for (i++; i < size && e->at[i] == WHOLE_COVERED; i++)
                 ;
             continue;
         }
-        while (i < size && e->at[i] == FREE)
+        while (i < size && e->at[i] == WHOLE_NONE)
             i++;
         status =
             encode_free(e, text + begin, i - begin, e->t->adds_space && !(continues && begin == 0));
@@ -243,14 +201,14 @@ static tacit_status tokenize(const tacit_tokenizer *t, const char *text, size_t 
     encoding e = {.t = t, .out = out, .err = err};
     e.at = malloc((size + 1) * sizeof *e.at);
     tacit_status status = reserve_symbols(&e, size + 1);
-    if (e.at && status == TACIT_OK) {
-        for (size_t i = 0; i < size; i++)
-            e.at[i] = FREE;
-        find_whole_tokens(&e, text, size, special);
+    if (!e.at)
+        status = TACIT_NO_MEMORY;
+    if (status == TACIT_OK)
+        status = whole_tokens_find(&t->whole[special], text, size, e.at, e.symbol);
+    if (status == TACIT_OK)
         status = encode_between(&e, text, size, continues);
-    } else {
-        status = tacit_fail(err, TACIT_NO_MEMORY, "no memory for a text of %zu bytes", size);
-    }
+    else
+        status = tacit_fail(err, status, "no memory for a text of %zu bytes", size);
     bpe_scratch_free(&e.bpe);
     spm_scratch_free(&e.spm);
     tacit_wipe_free(e.symbol);

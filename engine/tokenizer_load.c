@@ -346,7 +346,7 @@ static void mark(tacit_tokenizer *t, int32_t id, bool is_end)
 static bool may_be_template_mark(const token *k)
 {
     return k->kind == TOKEN_USER_DEFINED && k->size && (k->text[0] == '<' || k->text[0] == '[') &&
-           k->size <= TOKENIZER_MOST_WHOLE_BYTES;
+           k->size <= WHOLE_MOST_BYTES;
 }
 
 /* User-defined tokens that the chat template spells as marks ("<think>"), not as white space. They
@@ -354,7 +354,7 @@ static bool may_be_template_mark(const token *k)
  * of millions of tokens would take minutes. */
 static void find_template_marks(tacit_tokenizer *t)
 {
-    bool sizes[TOKENIZER_MOST_WHOLE_BYTES + 1] = {false};
+    bool sizes[WHOLE_MOST_BYTES + 1] = {false};
     const char *text = t->chat_template ? t->chat_template : "";
     size_t left = strlen(text);
     for (size_t i = 0; i < t->count; i++)
@@ -390,31 +390,31 @@ static void mark_control_tokens(tacit_tokenizer *t)
     }
 }
 
-/* Every length is tried at every byte of a text that may begin one: hence their cap. */
-static tacit_status collect_lengths(tacit_tokenizer *t, const gguf_file *file, bool special,
-                                    tacit_error *err)
+/* What is matched in raw text; `special` says with control tokens or without. */
+static tacit_status collect_whole(tacit_tokenizer *t, const gguf_file *file, bool special,
+                                  tacit_error *err)
 {
-    bool seen[TOKENIZER_MOST_WHOLE_BYTES + 1] = {false};
-    token_lengths *to = &t->whole[special];
+    size_t count = 0;
+    for (size_t i = 0; i < t->count; i++)
+        count += tokenizer_is_whole(&t->token[i], special);
+    whole_token *whole = calloc(count + 1, sizeof *whole);
+    if (!whole)
+        return fail_memory(file, err);
+    count = 0;
     for (size_t i = 0; i < t->count; i++) {
         const token *k = &t->token[i];
         if (!tokenizer_is_whole(k, special))
             continue;
-        if (k->size > TOKENIZER_MOST_WHOLE_BYTES)
+        if (k->size > WHOLE_MOST_BYTES) {
+            free(whole);
             return tacit_fail(err, TACIT_BAD_INPUT,
                               "%s: token %zu, which is matched in raw text: expected at most %d "
                               "bytes, found %u",
-                              gguf_name(file), i, TOKENIZER_MOST_WHOLE_BYTES, k->size);
-        to->count += !seen[k->size];
-        seen[k->size] = true;
-        t->starts_whole[(uint8_t)k->text[0]] = true;
+                              gguf_name(file), i, WHOLE_MOST_BYTES, k->size);
+        }
+        whole[count++] = (whole_token){.text = k->text, .size = k->size, .id = (int32_t)i};
     }
-    to->size = calloc(to->count + 1, sizeof *to->size);
-    if (!to->size)
-        return fail_memory(file, err);
-    for (uint32_t size = TOKENIZER_MOST_WHOLE_BYTES, n = 0; size > 0; size--)
-        if (seen[size])
-            to->size[n++] = size;
+    whole_tokens_make(&t->whole[special], whole, count);
     return TACIT_OK;
 }
 
@@ -491,8 +491,8 @@ tacit_status tacit_tokenizer_load(tacit_tokenizer **out, const gguf_file *file, 
     TACIT_TRY(load_chat_template(t, file, err), fail);
     mark_control_tokens(t);
     TACIT_TRY(t->is_spm ? load_spm(t, file, err) : load_bpe(t, file, err), fail);
-    TACIT_TRY(collect_lengths(t, file, false, err), fail);
-    TACIT_TRY(collect_lengths(t, file, true, err), fail);
+    TACIT_TRY(collect_whole(t, file, false, err), fail);
+    TACIT_TRY(collect_whole(t, file, true, err), fail);
     *out = t;
     return TACIT_OK;
 fail:

@@ -5,13 +5,13 @@
 #include "engine/bpe.h"
 #include "engine/pretokenize.h"
 #include "engine/tokenizer.h"
+#include "engine/whole_tokens.h"
 
 #include <sodium.h>
 
 enum {
     TOKENIZER_MOST_TOKENS = 1 << 22,
     TOKENIZER_MOST_TOKEN_BYTES = 1024,
-    TOKENIZER_MOST_WHOLE_BYTES = 256, /* of a token that is matched in raw text */
     TOKENIZER_MOST_TEMPLATE_BYTES =
         131072,          /* of a chat template; published ones have up to 30 KiB */
     ALPHABET_END = 0x144 /* one past the last character that stands for a byte */
@@ -35,12 +35,6 @@ typedef struct token {
     bool is_shown; /* a control token that the file calls user-defined: part of the answer's text */
 } token;
 
-/* Distinct lengths of the tokens that are matched in raw text, longest first. */
-typedef struct token_lengths {
-    uint32_t *size;
-    size_t count;
-} token_lengths;
-
 struct tacit_tokenizer {
     bool is_spm; /* SentencePiece; else byte-level BPE */
     token *token;
@@ -52,8 +46,7 @@ struct tacit_tokenizer {
     uint64_t hash_add, hash_multiply;
     uint8_t hash_key[crypto_shorthash_KEYBYTES];
     int32_t byte_token[256]; /* -1: the vocabulary lacks that byte */
-    token_lengths whole[2];  /* [special]: what is matched as a whole */
-    bool starts_whole[256];  /* first bytes of such tokens */
+    whole_tokens whole[2];   /* [special]: what is matched as a whole */
     int32_t bos, eos, end_of_turn, end_of_message, unknown;
     bool adds_bos;
     char *chat_template;

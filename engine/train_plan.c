@@ -41,28 +41,34 @@ static bool split_layer(const char *name, size_t *layer, const char **rest)
     return true;
 }
 
+/* Whether `rest` is NAME.suffix. */
+static bool is_part(const char *rest, const char *name, const char *suffix)
+{
+    size_t size = strlen(name);
+    return strncmp(rest, name, size) == 0 && strcmp(rest + size, suffix) == 0;
+}
+
+static void bind_linear_entry(train_layer *l, const char *rest, int which, size_t offset)
+{
+    const struct {
+        const char *suffix;
+        size_t *to;
+    } parts[] = {{".weight", &l->weight[which]},
+                 {".bias", &l->bias[which]},
+                 {".weight.lora_a", &l->a[which]},
+                 {".weight.lora_b", &l->b[which]}};
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+        if (is_part(rest, text_linear_name((text_linear)which), parts[i].suffix))
+            *parts[i].to = offset;
+}
+
 static void bind_layer_entry(train_layer *l, const char *rest, size_t offset)
 {
-    char part[32];
-    const char *dot = strchr(rest, '.');
-    if (!dot || (size_t)(dot - rest) >= sizeof part)
-        return;
-    memcpy(part, rest, (size_t)(dot - rest));
-    part[dot - rest] = '\0';
-    text_norm norm = text_norm_find(part);
-    if (norm != TEXT_NORMS && strcmp(dot, ".weight") == 0)
-        l->norm[norm] = offset;
-    text_linear which = text_linear_find(part);
-    if (which == TEXT_LINEARS)
-        return;
-    if (strcmp(dot, ".weight") == 0)
-        l->weight[which] = offset;
-    else if (strcmp(dot, ".bias") == 0)
-        l->bias[which] = offset;
-    else if (strcmp(dot, ".weight.lora_a") == 0)
-        l->a[which] = offset;
-    else if (strcmp(dot, ".weight.lora_b") == 0)
-        l->b[which] = offset;
+    for (int i = 0; i < TEXT_NORMS; i++)
+        if (is_part(rest, text_norm_name((text_norm)i), ".weight"))
+            l->norm[i] = offset;
+    for (int i = 0; i < TEXT_LINEARS; i++)
+        bind_linear_entry(l, rest, i, offset);
 }
 
 static void bind_entry(train_plan *p, const tacit_trainable_entry *e)
@@ -73,7 +79,7 @@ static void bind_entry(train_plan *p, const tacit_trainable_entry *e)
         p->embedding = e->offset;
     else if (strcmp(e->name, "output.weight") == 0)
         p->output = e->offset;
-    else if (strcmp(e->name, "output_norm.weight") == 0)
+    else if (strcmp(e->name, p->model->output_norm_name) == 0)
         p->output_norm = e->offset;
     else if (split_layer(e->name, &layer, &rest) && layer < p->model->n_layers)
         bind_layer_entry(&p->layer[layer], rest, e->offset);
@@ -87,6 +93,8 @@ static void bind_pairs(train_plan *p, const tacit_trainable_spec *spec, const fl
         for (size_t i = 0; i < spec->n_targets; i++) {
             text_linear which = text_linear_find(spec->target[i]);
             const train_layer *l = &p->layer[layer];
+            if (!text_has_linear(&p->model->layer[layer], which))
+                continue;
             tacit_low_rank *pair = &pairs[layer * TEXT_LINEARS + which];
             pair->rank = spec->rank;
             pair->scale = (float)((double)(float)spec->alpha / spec->rank);
@@ -132,8 +140,17 @@ static bool any_trained(const train_layer *l)
     return any;
 }
 
+static bool any_of(const train_layer *l, const text_linear *which, size_t n)
+{
+    bool any = false;
+    for (size_t i = 0; i < n; i++)
+        any = any || is_trained(l, which[i]);
+    return any;
+}
+
 void train_plan_close(train_plan *p)
 {
+    static const text_linear inputs[] = {TEXT_Q, TEXT_K, TEXT_V, TEXT_CONV_IN};
     size_t n = p->model->n_layers, first = 0;
     while (!p->input_gradient && first < n && !any_trained(&p->layer[first]))
         first++;
@@ -142,10 +159,12 @@ void train_plan_close(train_plan *p)
         train_layer *l = &p->layer[i];
         l->need_input = i > first || p->input_gradient;
         l->need_h = l->need_input || l->norm[TEXT_ATTN_NORM] != TRAIN_FROZEN;
-        l->need_qkv = l->need_h || is_trained(l, TEXT_Q) || is_trained(l, TEXT_K) ||
-                      is_trained(l, TEXT_V) || l->norm[TEXT_Q_NORM] != TRAIN_FROZEN ||
-                      l->norm[TEXT_K_NORM] != TRAIN_FROZEN;
-        l->need_mid = l->need_qkv || is_trained(l, TEXT_O);
+        l->need_qkv = l->need_h || any_of(l, inputs, sizeof inputs / sizeof inputs[0]) ||
+                      l->norm[TEXT_Q_NORM] != TRAIN_FROZEN ||
+                      l->norm[TEXT_K_NORM] != TRAIN_FROZEN ||
+                      l->norm[TEXT_CONV_KERNEL] != TRAIN_FROZEN;
+        l->need_mid = l->need_qkv || is_trained(l, TEXT_O) || is_trained(l, TEXT_CONV_OUT) ||
+                      l->norm[TEXT_ATTN_POST_NORM] != TRAIN_FROZEN;
         l->need_act = l->need_mid || l->norm[TEXT_FFN_NORM] != TRAIN_FROZEN ||
                       is_trained(l, TEXT_GATE) || is_trained(l, TEXT_UP);
     }

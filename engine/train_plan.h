@@ -15,8 +15,8 @@ typedef struct train_layer {
     /* Which gradients of activations the layer's backward computes. */
     bool need_act;   /* of down's input */
     bool need_mid;   /* of the residual stream between attention and feed-forward */
-    bool need_qkv;   /* through the attention */
-    bool need_h;     /* of the normed input of q, k, v */
+    bool need_qkv;   /* through the attention, or what the layer mixes rows by */
+    bool need_h;     /* of its normed input */
     bool need_input; /* of the layer's input */
 } train_layer;
 

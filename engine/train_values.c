@@ -101,7 +101,7 @@ tacit_status train_model_bind(tacit_text_model *out, const tacit_model *model,
     linear_init_f32(&out->token_embedding, embedding, NULL, out->embedding, out->vocab);
     const float *output = out->tied ? embedding : value_of(layout, values, "output.weight");
     linear_init_f32(&out->output, output, NULL, out->embedding, out->vocab);
-    out->output_norm = value_of(layout, values, "output_norm.weight");
+    out->output_norm = value_of(layout, values, out->output_norm_name);
     return TACIT_OK;
 }
 

@@ -1,6 +1,7 @@
 #include "engine/train_worker.h"
 
 #include "common/secret.h"
+#include "engine/kernels.h"
 #include "engine/model_parts.h"
 #include "engine/ops.h"
 
@@ -11,7 +12,7 @@
 struct train_worker {
     const train_setup *setup;
     text_train *text;
-    uint32_t *position; /* [max_rows] each */
+    text_place *place; /* [max_rows] each */
     size_t *predictor;
     int32_t *target;
     text_train_rows rows[TRAIN_JOBS_MAX]; /* of the jobs at hand that train something */
@@ -33,10 +34,10 @@ tacit_status train_worker_new(train_worker **out, const train_setup *setup, taci
     if (!w)
         return tacit_fail(err, TACIT_NO_MEMORY, "trainer: no memory");
     w->setup = setup;
-    w->position = calloc(setup->max_rows, sizeof *w->position);
+    w->place = calloc(setup->max_rows, sizeof *w->place);
     w->predictor = calloc(setup->max_rows, sizeof *w->predictor);
     w->target = calloc(setup->max_rows, sizeof *w->target);
-    if (!w->position || !w->predictor || !w->target) {
+    if (!w->place || !w->predictor || !w->target) {
         status =
             tacit_fail(err, TACIT_NO_MEMORY, "trainer: no memory for %zu rows", setup->max_rows);
         goto fail;
@@ -58,7 +59,7 @@ void train_worker_free(train_worker *w)
         return;
     text_train_free(w->text);
     encoder_train_free(w->encoder);
-    free(w->position);
+    free(w->place);
     free(w->predictor);
     tacit_wipe_free(w->target);
     free(w->media_row);
@@ -68,28 +69,27 @@ void train_worker_free(train_worker *w)
 
 /* ---- checks ---- */
 
-static tacit_status check_row(const train_worker *w, const tacit_input *in, size_t i,
-                              tacit_error *err)
+/* What is trained is predicted from a row before it. */
+static tacit_status check_trained(const tacit_input *in, tacit_error *err)
 {
-    const tacit_row *row = &in->row[i];
-    bool token = row->modality == TACIT_MODALITY_TOKEN;
-    size_t vocab = w->setup->plan->model->vocab;
-    if (token && (row->token < 0 || (size_t)row->token >= vocab))
-        return tacit_fail(err, TACIT_BAD_INPUT, "row %zu: token %" PRId32 "; expected 0 to %zu", i,
-                          row->token, vocab - 1);
-    if (!token && (row->media >= in->n_media || row->token < 0 ||
-                   (size_t)row->token >= in->media[row->media].n_rows))
-        return tacit_fail(err, TACIT_BAD_INPUT,
-                          "row %zu: row %" PRId32 " of media %u, which the example does not have",
-                          i, row->token, row->media);
-    if (i > 0 && row->position <= in->row[i - 1].position)
-        return tacit_fail(err, TACIT_BAD_INPUT,
-                          "row %zu: position %" PRIu32 " after %" PRIu32 "; expected ascending", i,
-                          row->position, in->row[i - 1].position);
-    if (row->trained && (!token || i == 0))
-        return tacit_fail(err, TACIT_BAD_INPUT,
-                          "row %zu is marked as trained; expected a token that follows another row",
-                          i);
+    for (size_t i = 0; i < in->count; i++)
+        if (in->row[i].trained && (in->row[i].modality != TACIT_MODALITY_TOKEN || i == 0))
+            return tacit_fail(
+                err, TACIT_BAD_INPUT,
+                "row %zu is marked as trained; expected a token that follows another row", i);
+    return TACIT_OK;
+}
+
+/* As inference has it (context.c): rotations beyond the context were never learned. */
+static tacit_status check_positions(const train_worker *w, const tacit_input *in, tacit_error *err)
+{
+    size_t most = w->setup->plan->model->context_length;
+    for (size_t i = 0; i < in->count; i++)
+        if (in->row[i].position >= most)
+            return tacit_fail(err, TACIT_BAD_INPUT,
+                              "row %zu: position %" PRIu32 " is beyond the model's context of %zu; "
+                              "shorten the example",
+                              i, in->row[i].position, most);
     return TACIT_OK;
 }
 
@@ -104,12 +104,11 @@ tacit_status train_worker_check(train_worker *w, const tacit_input *in, tacit_er
         if (status != TACIT_OK)
             return err ? tacit_fail_context(err, "medium %zu of the example", i) : status;
     }
-    for (size_t i = 0; i < in->count; i++) {
-        tacit_status status = check_row(w, in, i, err);
-        if (status != TACIT_OK)
-            return status;
-    }
-    return TACIT_OK;
+    tacit_status status = text_rows_check(w->setup->plan->model, in->row, in->count, in->media,
+                                          in->n_media, NULL, err);
+    if (status == TACIT_OK)
+        status = check_positions(w, in, err);
+    return status == TACIT_OK ? check_trained(in, err) : status;
 }
 
 /* ---- media ---- */
@@ -177,20 +176,20 @@ static text_train_rows *plan_rows(train_worker *w, const train_job *job)
 {
     const tacit_input *in = job->example;
     text_train_rows *rows = &w->rows[w->n_jobs];
-    uint32_t *position = w->position + w->n_rows;
+    text_place *place = w->place + w->n_rows;
     size_t *predictor = w->predictor + w->n_predicted;
     int32_t *target = w->target + w->n_predicted;
-    *rows = (text_train_rows){.position = position, .predictor = predictor, .target = target};
+    *rows = (text_train_rows){.place = place, .predictor = predictor, .target = target};
     rows->gradient_scale = job->gradient_scale;
     rows->grad = job->grad;
     for (size_t i = 0; i < in->count; i++) {
-        position[i] = in->row[i].position;
         if (!in->row[i].trained)
             continue;
         predictor[rows->n_predicted] = i - 1;
         target[rows->n_predicted++] = in->row[i].token;
         rows->count = i;
     }
+    text_places_set(place, in->row, rows->count, 0);
     return rows;
 }
 
@@ -201,7 +200,7 @@ static void fill_input(train_worker *w, const tacit_input *in, size_t count)
     for (size_t i = 0; i < count; i++, x += m->embedding) {
         const tacit_row *row = &in->row[i];
         if (row->modality == TACIT_MODALITY_TOKEN)
-            linear_row(&m->token_embedding, (size_t)row->token, x);
+            text_embed(m, x, &row->token, 1);
         else
             memcpy(x, w->media_row[row->media] + (size_t)row->token * m->embedding,
                    m->embedding * sizeof *x);
@@ -242,7 +241,8 @@ static void spread_input_gradient(train_worker *w, const tacit_input *in, float 
         if (row->modality != TACIT_MODALITY_TOKEN)
             ops_add(w->media_row[row->media] + (size_t)row->token * width, dx, width);
         else if (plan->embedding != TRAIN_FROZEN)
-            ops_add(grad + plan->embedding + (size_t)row->token * width, dx, width);
+            kernels()->axpy(grad + plan->embedding + (size_t)row->token * width,
+                            plan->model->embedding_scale, dx, width);
     }
     if (in->n_media > 0 && w->setup->n_encoder > 0)
         encoder_train_backward(w->encoder, w->media_row, grad);

@@ -1,15 +1,13 @@
 #include "engine/matrix.h"
-#include "engine/matrix_block.h"
 #include "engine/ops.h"
 #include "engine/vision_projector.h"
 
-#include <math.h>
 #include <string.h>
 
 typedef struct backward {
     vision_pass *p;
     float *const *grads;
-    vision_block *b;
+    tower_block *b;
 } backward;
 
 static size_t plane(const backward *w)
@@ -40,75 +38,21 @@ static void norm_part(backward *w, size_t i, float *dx, const float *dy, const f
                             s->width, s->epsilon);
 }
 
-/* y (+)= x v, one product of a head over `n` queries: which side is [n, tokens] and which is rows
- * of the width follows from the strides. */
-typedef struct head_matrix {
-    const float *at;
-    size_t stride;
-    bool transpose;
-} head_matrix;
-
-static void head_product(float *y, size_t y_stride, head_matrix x, head_matrix w, size_t m,
-                         size_t n, size_t k, bool accumulate)
-{
-    matrix_block product = {.y = y,
-                            .y_stride = y_stride,
-                            .x = x.at,
-                            .x_stride = x.stride,
-                            .w = w.at,
-                            .w_stride = w.stride,
-                            .m = m,
-                            .n = n,
-                            .k = k,
-                            .transpose_x = x.transpose,
-                            .transpose_w = w.transpose,
-                            .accumulate = accumulate};
-    matrix_block_run(&product);
-}
-
-/* With P the attention of head h and dY the gradient of its output: dV = P^T dY, dS = softmax'(dY
- * V^T) / sqrt(head), dQ = dS K, dK = dS^T Q, a block of queries after the other. P is computed
- * again, bit for bit. */
-static void head_backward(void *ctx, size_t h, size_t thread)
-{
-    backward *w = ctx;
-    vision_pass *p = w->p;
-    const vision_shape *s = &p->v->shape;
-    const vision_block *b = w->b;
-    size_t tokens = s->tokens, width = s->width, head = width / s->heads, at = h * head;
-    float *attention = p->scores + thread * 2 * VISION_QUERIES * tokens;
-    float *ds = attention + VISION_QUERIES * tokens;
-    for (size_t from = 0; from < tokens; from += VISION_QUERIES) {
-        size_t n = tokens - from < VISION_QUERIES ? tokens - from : VISION_QUERIES;
-        size_t row = from * width + at;
-        bool more = from > 0;
-        const head_matrix dy = {p->dmixed + row, width, false};
-        vision_attend(s, b, h, from, n, attention);
-        head_product(p->dv + at, width, (head_matrix){attention, tokens, true}, dy, tokens, head, n,
-                     more);
-        head_product(ds, tokens, dy, (head_matrix){b->v + at, width, true}, n, tokens, head, false);
-        ops_softmax_backward(ds, ds, attention, n, tokens);
-        ops_scale(ds, 1.0f / sqrtf((float)head), n * tokens);
-        head_product(p->dq + row, width, (head_matrix){ds, tokens, false},
-                     (head_matrix){b->k + at, width, false}, n, head, tokens, false);
-        head_product(p->dk + at, width, (head_matrix){ds, tokens, true},
-                     (head_matrix){b->q + row, width, false}, tokens, head, n, more);
-    }
-}
-
 /* dx holds the gradient of the block's output and becomes that of its input x. */
 static void block_backward(backward *w, size_t l, const float *x)
 {
     vision_pass *p = w->p;
-    const vision_block *b = w->b;
+    const tower_block *b = w->b;
     size_t tokens = p->v->shape.tokens, wide = tokens * p->v->shape.ff;
+    const tower_heads heads = vision_heads(p, b);
+    const tower_heads_gradient d = {p->dmixed, p->dq, p->dk, p->dv};
     linear_part(w, l, VISION_DOWN, p->dact, p->dx, b->act, false);
     memset(p->dup, 0, wide * sizeof *p->dup);
     p->v->activation->backward(p->dup, p->dact, b->up, wide);
     linear_part(w, l, VISION_UP, p->dnorm, p->dup, b->norm2, false);
     norm_part(w, vision_block_tensor(p->v, l, VISION_LN2), p->dx, p->dnorm, b->middle, tokens);
     linear_part(w, l, VISION_OUT, p->dmixed, p->dx, b->mixed, false);
-    tacit_pool_run(p->pool, p->v->shape.heads, head_backward, w);
+    tower_heads_backward(p->pool, &heads, &d);
     linear_part(w, l, VISION_Q, p->dnorm, p->dq, b->norm1, false);
     linear_part(w, l, VISION_K, p->dnorm, p->dk, b->norm1, true);
     linear_part(w, l, VISION_V, p->dnorm, p->dv, b->norm1, true);

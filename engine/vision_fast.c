@@ -13,8 +13,8 @@
 /* What the rows of a weight are in blocks of 8 bits: rounded once, rounded with the remainders as
  * well, or left in fp32. Of the error that rounding everything makes (1.4 % of the rows of a tower
  * of 12 blocks) the feed-forward nets cause four fifths; where their products with remainders would
- * take longer than those of fp32, or their weights would have to be rounded too, they stay exact.
- */
+ * take longer than those of fp32, or their weights would have to be rounded to 8 bits too, they
+ * stay exact. Tiles round to 16 bits: there nothing needs to. */
 typedef enum rounding { ROUNDED, REFINED, UNROUNDED } rounding;
 
 static bool is_delicate(const tacit_vision *v, size_t i)
@@ -27,9 +27,9 @@ static rounding rounding_of(const tacit_vision *v, size_t i)
 {
     if (!v->product[i])
         return UNROUNDED;
-    if (!is_delicate(v, i))
-        return ROUNDED;
     bool quantized = v->linear[i].type->block_values > 1;
+    if (!is_delicate(v, i) || (kernels()->fast->tiles && !quantized))
+        return ROUNDED;
     return quantized && kernels()->fast->sums_bytes ? REFINED : UNROUNDED;
 }
 
@@ -40,7 +40,7 @@ static size_t most_inputs(const tacit_vision *v)
     size_t most = 0;
     for (size_t i = 0; i < v->count; i++) {
         size_t rows = i < v->first_projector ? s->tokens : s->rows;
-        size_t n = rounding_of(v, i) == UNROUNDED ? 0 : rows * v->tensor[i].cols;
+        size_t n = rounding_of(v, i) == UNROUNDED ? 0 : fast_input_values(rows, v->tensor[i].cols);
         most = n > most ? n : most;
     }
     return most;
@@ -62,10 +62,11 @@ static tacit_status pack(vision_pass *p, tacit_error *err)
 
 tacit_status vision_fast_init(vision_pass *p, tacit_error *err)
 {
-    size_t inputs = most_inputs(p->v);
-    tacit_status status = tacit_memory_require(fast_input_bytes(1, inputs), "quantizing pictures",
-                                               "exact precision does without", err);
-    if (status == TACIT_OK && !fast_input_init(&p->input, 1, inputs))
+    size_t inputs = most_inputs(p->v), threads = tacit_pool_threads(p->pool);
+    tacit_status status =
+        tacit_memory_require(fast_input_bytes(inputs, threads), "quantizing pictures",
+                             "exact precision does without", err);
+    if (status == TACIT_OK && !fast_input_init(&p->input, inputs, threads))
         status = tacit_fail(err, TACIT_NO_MEMORY, "no memory for the quantized rows of a picture");
     return status == TACIT_OK ? pack(p, err) : status;
 }
@@ -86,8 +87,9 @@ static const fast_weight *packed_weight(const vision_pass *p, size_t i)
 /* Makes the input for the products of tensor i, `rows` of it; false when none reads it. */
 static bool begin_input(vision_pass *p, size_t i, size_t rows)
 {
-    fast_input_begin(&p->input, rows, p->v->tensor[i].cols, rounding_of(p->v, i) == REFINED);
-    return packed_weight(p, i)->panels;
+    const fast_weight *w = packed_weight(p, i);
+    fast_input_begin(&p->input, w, rows, p->v->tensor[i].cols, rounding_of(p->v, i) == REFINED);
+    return w->panels;
 }
 
 /* Rows on their way to a product: x += added, y = norm or activation of x, quantized. */
@@ -155,7 +157,7 @@ static void multiply_one(vision_pass *p, size_t l, vision_part part, float *y, c
     multiply(p, l, &part, &y, 1, x);
 }
 
-void vision_fast_block(vision_pass *p, size_t l, vision_block *b, float *x)
+void vision_fast_block(vision_pass *p, size_t l, tower_block *b, float *x)
 {
     static const vision_part qkv[] = {VISION_Q, VISION_K, VISION_V};
     const vision_shape *s = &p->v->shape;
@@ -186,8 +188,8 @@ void vision_fast_linear(vision_pass *p, size_t i, bool bias, float *y, const flo
     const fast_product product = {
         .l = &linear, .w = packed_weight(p, i), .y = y, .refined = refined};
     if (product.w->panels)
-        fast_input_set(p->pool, &p->input, x, rows, linear.n_in, refined);
+        fast_input_set(p->pool, &p->input, product.w, x, rows, linear.n_in, refined);
     else
-        fast_input_begin(&p->input, rows, linear.n_in, refined);
+        fast_input_begin(&p->input, product.w, rows, linear.n_in, refined);
     fast_forward(p->pool, &product, 1, &p->input, x, p->scratch);
 }

@@ -10,7 +10,7 @@ tacit_status vision_fast_init(vision_pass *p, tacit_error *err) TACIT_MUST_CHECK
 void vision_fast_fini(vision_pass *p);
 
 /* x[tokens, width] = block l of x. */
-void vision_fast_block(vision_pass *p, size_t l, vision_block *b, float *x);
+void vision_fast_block(vision_pass *p, size_t l, tower_block *b, float *x);
 
 /* As linear_forward of weight tensor i, on packed weights. */
 void vision_fast_linear(vision_pass *p, size_t i, bool bias, float *y, const float *x, size_t rows);

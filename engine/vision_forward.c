@@ -1,5 +1,4 @@
 #include "engine/matrix.h"
-#include "engine/matrix_block.h"
 #include "engine/ops.h"
 #include "engine/tower_attention.h"
 #include "engine/vision_fast.h"
@@ -8,7 +7,6 @@
 #include "common/bytes.h"
 #include "common/memory_limit.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,37 +43,9 @@ float *vision_layer_input(const vision_pass *p, size_t image, size_t l)
     return p->x + (image * (p->v->shape.layers + 1) + l) * plane(p);
 }
 
-vision_block *vision_block_of(const vision_pass *p, size_t image, size_t l)
+tower_block *vision_block_of(const vision_pass *p, size_t image, size_t l)
 {
     return p->keep_all ? &p->block[image * p->v->shape.layers + l] : p->block;
-}
-
-/* Hands out pieces of the arena; with base NULL it only counts. Pieces start at cache lines. */
-typedef struct planner {
-    float *base;
-    size_t used; /* floats */
-} planner;
-
-static float *piece(planner *a, size_t floats)
-{
-    float *at = a->base ? a->base + a->used : NULL;
-    a->used += (floats + 15) / 16 * 16;
-    return at;
-}
-
-/* Training keeps every activation apart; inference lets later ones overwrite earlier ones. */
-static void plan_block(vision_block *b, planner *a, const vision_shape *s, bool train)
-{
-    size_t n = (size_t)s->tokens * s->width, wide = (size_t)s->tokens * s->ff;
-    b->norm1 = piece(a, n);
-    b->q = piece(a, n);
-    b->k = piece(a, n);
-    b->v = piece(a, n);
-    b->up = piece(a, wide);
-    b->mixed = train ? piece(a, n) : b->norm1;
-    b->middle = train ? piece(a, n) : b->q;
-    b->norm2 = train ? piece(a, n) : b->norm1;
-    b->act = train ? piece(a, wide) : b->up;
 }
 
 static size_t scratch_floats(const vision_pass *p)
@@ -91,54 +61,55 @@ static size_t scratch_floats(const vision_pass *p)
     return most;
 }
 
-static void plan_backward(vision_pass *p, planner *a)
+static void plan_backward(vision_pass *p, tower_planner *a)
 {
     size_t n = plane(p), wide = (size_t)p->v->shape.tokens * p->v->shape.ff;
     float **narrow[] = {&p->dx, &p->dnorm, &p->dmixed, &p->dq, &p->dk, &p->dv};
     for (size_t i = 0; i < sizeof narrow / sizeof narrow[0]; i++)
-        *narrow[i] = piece(a, n);
-    p->dact = piece(a, wide);
-    p->dup = piece(a, wide);
-    p->dfeatures = piece(a, feature_plane(p));
+        *narrow[i] = tower_piece(a, n);
+    p->dact = tower_piece(a, wide);
+    p->dup = tower_piece(a, wide);
+    p->dfeatures = tower_piece(a, feature_plane(p));
 }
 
 /* Lays everything out in `a`; the same calls count and hand out. */
-static void plan(vision_pass *p, planner *a)
+static void plan(vision_pass *p, tower_planner *a)
 {
     const vision_shape *s = &p->v->shape;
     size_t images = p->train ? p->max_images : 1;
     size_t blocks = p->keep_all ? images * s->layers : 1;
     size_t scores = (size_t)VISION_QUERIES * s->tokens;
-    p->patch = piece(a, (size_t)s->patches * 3 * s->patch_size * s->patch_size);
-    p->x = piece(a, p->train ? images * (s->layers + 1) * plane(p) : plane(p));
+    p->patch = tower_piece(a, (size_t)s->patches * 3 * s->patch_size * s->patch_size);
+    p->x = tower_piece(a, p->train ? images * (s->layers + 1) * plane(p) : plane(p));
     if (p->train && p->v->pre_ln != VISION_ABSENT)
-        p->embedded = piece(a, images * plane(p));
-    p->features = piece(a, images * feature_plane(p));
-    p->work = piece(a, p->v->projector->work(p->v, p->train));
+        p->embedded = tower_piece(a, images * plane(p));
+    p->features = tower_piece(a, images * feature_plane(p));
+    p->work = tower_piece(a, p->v->projector->work(p->v, p->train));
     if (p->packed)
-        p->attention = piece(
+        p->attention = tower_piece(
             a, tower_attention_scratch(s->tokens, s->width, s->heads, tacit_pool_threads(p->pool)));
     else
-        p->scores = piece(a, tacit_pool_threads(p->pool) * (p->train ? 2 : 1) * scores);
-    p->scratch = piece(a, scratch_floats(p));
+        p->scores = tower_piece(a, tacit_pool_threads(p->pool) * (p->train ? 2 : 1) * scores);
+    p->scratch = tower_piece(a, scratch_floats(p));
     for (size_t i = 0; i < blocks; i++)
-        plan_block(&p->block[i], a, s, p->train);
+        tower_block_plan(&p->block[i], a, s->tokens, s->width, s->ff, p->train);
     if (p->train)
         plan_backward(p, a);
 }
 
 static size_t kept_bytes(const tacit_vision *v, size_t images)
 {
-    planner a = {0};
-    vision_block b;
-    plan_block(&b, &a, &v->shape, true);
+    tower_planner a = {0};
+    tower_block b;
+    const vision_shape *s = &v->shape;
+    tower_block_plan(&b, &a, s->tokens, s->width, s->ff, true);
     return a.used * sizeof(float) * v->shape.layers * images;
 }
 
 /* Judges what the plan takes before it is taken. */
 static tacit_status make_arena(vision_pass *p, tacit_error *err)
 {
-    planner a = {0};
+    tower_planner a = {0};
     char what[96];
     size_t bytes;
     plan(p, &a);
@@ -154,7 +125,7 @@ static tacit_status make_arena(vision_pass *p, tacit_error *err)
     p->arena = aligned_alloc(64, (bytes + 63) / 64 * 64);
     if (!p->arena)
         return tacit_fail(err, TACIT_NO_MEMORY, "no memory for %s", what);
-    a = (planner){.base = p->arena};
+    a = (tower_planner){.base = p->arena};
     plan(p, &a);
     return TACIT_OK;
 }
@@ -212,51 +183,16 @@ void vision_cut_patches(const vision_shape *s, float *patch, const float *planes
             }
 }
 
-void vision_attend(const vision_shape *s, const vision_block *b, size_t h, size_t from, size_t n,
-                   float *scores)
+tower_heads vision_heads(const vision_pass *p, const tower_block *b)
 {
-    size_t head = s->width / s->heads;
-    matrix_block product = {.y = scores,
-                            .y_stride = s->tokens,
-                            .x = b->q + from * s->width + h * head,
-                            .x_stride = s->width,
-                            .w = b->k + h * head,
-                            .w_stride = s->width,
-                            .m = n,
-                            .n = s->tokens,
-                            .k = head,
-                            .transpose_w = true};
-    matrix_block_run(&product);
-    ops_scale(scores, 1.0f / sqrtf((float)head), n * s->tokens);
-    ops_softmax_forward(scores, scores, n, s->tokens);
-}
-
-typedef struct head_job {
-    vision_pass *p;
-    vision_block *b;
-} head_job;
-
-/* mixed = scores v, of one head and VISION_QUERIES rows. */
-static void mix_queries(void *ctx, size_t i, size_t thread)
-{
-    const head_job *job = ctx;
-    const vision_shape *s = &job->p->v->shape;
-    size_t blocks = (s->tokens + VISION_QUERIES - 1) / VISION_QUERIES;
-    size_t h = i / blocks, from = i % blocks * VISION_QUERIES, head = s->width / s->heads;
-    size_t n = s->tokens - from < VISION_QUERIES ? s->tokens - from : VISION_QUERIES;
-    float *scores =
-        job->p->scores + thread * (job->p->train ? 2 : 1) * VISION_QUERIES * (size_t)s->tokens;
-    vision_attend(s, job->b, h, from, n, scores);
-    matrix_block product = {.y = job->b->mixed + from * s->width + h * head,
-                            .y_stride = s->width,
-                            .x = scores,
-                            .x_stride = s->tokens,
-                            .w = job->b->v + h * head,
-                            .w_stride = s->width,
-                            .m = n,
-                            .n = head,
-                            .k = s->tokens};
-    matrix_block_run(&product);
+    const vision_shape *s = &p->v->shape;
+    return (tower_heads){.b = b,
+                         .rows = s->tokens,
+                         .width = s->width,
+                         .heads = s->heads,
+                         .queries = VISION_QUERIES,
+                         .scores = p->scores,
+                         .scores_stride = (p->train ? 2 : 1) * VISION_QUERIES * (size_t)s->tokens};
 }
 
 void vision_multiply(vision_pass *p, size_t i, bool bias, float *y, const float *x, size_t rows)
@@ -320,16 +256,15 @@ void vision_activate(vision_pass *p, const vision_activation *activation, float 
     run_row_job(&job);
 }
 
-void vision_block_forward(vision_pass *p, size_t l, vision_block *b, const float *x, float *out)
+void vision_block_forward(vision_pass *p, size_t l, tower_block *b, const float *x, float *out)
 {
     const vision_shape *s = &p->v->shape;
-    size_t query_blocks = (s->tokens + VISION_QUERIES - 1) / VISION_QUERIES;
-    head_job job = {p, b};
+    const tower_heads heads = vision_heads(p, b);
     vision_norm(p, vision_block_tensor(p->v, l, VISION_LN1), b->norm1, x, s->tokens);
     run_linear(p, l, VISION_Q, b->q, b->norm1);
     run_linear(p, l, VISION_K, b->k, b->norm1);
     run_linear(p, l, VISION_V, b->v, b->norm1);
-    tacit_pool_run(p->pool, s->heads * query_blocks, mix_queries, &job);
+    tower_heads_forward(p->pool, &heads);
     run_linear(p, l, VISION_OUT, b->middle, b->mixed);
     ops_add(b->middle, x, plane(p));
     vision_norm(p, vision_block_tensor(p->v, l, VISION_LN2), b->norm2, b->middle, s->tokens);

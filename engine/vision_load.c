@@ -1,3 +1,4 @@
+#include "engine/media_layout.h"
 #include "engine/mmproj_reader.h"
 #include "engine/vision_loader.h"
 #include "engine/vision_projector.h"
@@ -389,6 +390,31 @@ done:
     return status;
 }
 
+/* The most frames that a picture becomes. */
+static size_t most_frames(const vision_shape *s)
+{
+    size_t most = 1;
+    if (s->cut == VISION_CUT_TILES && s->preproc_size > s->image_size) {
+        size_t side = (s->preproc_size + s->image_size - 1) / s->image_size;
+        side = side < MEDIA_MAX_GRID ? side : MEDIA_MAX_GRID;
+        most = side * side + 1;
+    }
+    for (size_t i = 0; s->cut == VISION_CUT_ANYRES && i < s->pinpoints; i++) {
+        size_t tiles =
+            (size_t)s->pinpoint[i][0] / s->image_size * (s->pinpoint[i][1] / s->image_size);
+        most = tiles + 1 > most ? tiles + 1 : most;
+    }
+    return most;
+}
+
+static tacit_status check_attention(vision_loader *t)
+{
+    const vision_shape *s = &t->v->shape;
+    const mmproj_attention a = {"a picture", s->layers, s->tokens,
+                                s->width,    s->heads,  most_frames(s)};
+    return mmproj_check_attention(t->file, &a, t->err);
+}
+
 static tacit_status make_plain(vision_loader *t, size_t i)
 {
     const vision_tensor *tensor = &t->v->tensor[i];
@@ -438,6 +464,7 @@ tacit_status vision_load(tacit_vision **out, const gguf_file *file, tacit_error 
     TACIT_TRY(check_kind(&t), done);
     TACIT_TRY(read_shape(&t), done);
     TACIT_TRY(take_all(&t), done);
+    TACIT_TRY(check_attention(&t), done);
     TACIT_TRY(prepare(&t), done);
     *out = t.v;
     return TACIT_OK;

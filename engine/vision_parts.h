@@ -5,6 +5,7 @@
 #include "engine/fast.h"
 #include "engine/fast_tower.h"
 #include "engine/linear.h"
+#include "engine/tower_block.h"
 #include "engine/vision.h"
 #include "engine/vision_activation.h"
 
@@ -58,14 +59,6 @@ static inline size_t vision_block_tensor(const tacit_vision *v, size_t layer, vi
     return v->first_block + layer * VISION_PARTS + part;
 }
 
-/* Activations of one block, each [tokens, width] but for up and act, [tokens, ff]. Without
- * training several share memory. */
-typedef struct vision_block {
-    float *norm1, *q, *k, *v, *mixed; /* mixed: the heads' outputs side by side */
-    float *middle;                    /* x + out(mixed) */
-    float *norm2, *up, *act;
-} vision_block;
-
 struct vision_pass {
     const tacit_vision *v;
     tacit_pool *pool;
@@ -76,7 +69,7 @@ struct vision_pass {
     size_t n;                  /* pictures of the last forward */
     const float **pixels;      /* [max_images], of the last forward */
     const float **weight;      /* [count], of the last forward: fp32 stand-ins or NULL */
-    vision_block *block;       /* keep_all: [max_images, layers], else one */
+    tower_block *block;        /* keep_all: [max_images, layers], else one */
     float *arena;
     float *patch;     /* [patches, 3 * patch_size^2] */
     float *embedded;  /* before pre_ln, train only: [max_images, tokens, width] */
@@ -107,7 +100,7 @@ void vision_multiply(vision_pass *p, size_t i, bool bias, float *y, const float 
 
 /* The input of layer l (the output of layer l - 1) of picture `image`; train only. */
 float *vision_layer_input(const vision_pass *p, size_t image, size_t l);
-vision_block *vision_block_of(const vision_pass *p, size_t image, size_t l);
+tower_block *vision_block_of(const vision_pass *p, size_t image, size_t l);
 
 /* patch[patches, 3 * patch_size^2] from planes[3, image_size, image_size], each row by channel,
  * row, column as the kernel has it. Pixels right of and below the last whole patch are not read. */
@@ -116,10 +109,8 @@ void vision_cut_patches(const vision_shape *s, float *patch, const float *planes
 /* x[tokens, width] = class token, then kernel of each patch + bias; each + its position. */
 void vision_embed(vision_pass *p, float *x, const float *planes);
 
-/* scores[n, tokens] = softmax(q k^T / sqrt(head width)) of head h of block b, for the queries
- * [from, from + n). */
-void vision_attend(const vision_shape *s, const vision_block *b, size_t h, size_t from, size_t n,
-                   float *scores);
+/* The heads of block b over all tokens. */
+tower_heads vision_heads(const vision_pass *p, const tower_block *b);
 
 /* y[rows, width] = norm with the tensors `weight` and `weight` + 1. */
 void vision_norm(vision_pass *p, size_t weight, float *y, const float *x, size_t rows);
@@ -133,6 +124,6 @@ void vision_activate(vision_pass *p, const vision_activation *activation, float 
 bool vision_feature_slot(const vision_shape *s, size_t state, size_t *slot);
 
 /* out[tokens, width] = block l of x[tokens, width], filling b. out may be x. */
-void vision_block_forward(vision_pass *p, size_t l, vision_block *b, const float *x, float *out);
+void vision_block_forward(vision_pass *p, size_t l, tower_block *b, const float *x, float *out);
 
 #endif

@@ -28,19 +28,22 @@ typedef struct shape {
     uint32_t width, layers, heads, kv_heads, head, ff, vocab, context;
     float eps, base;
     bool tied, qkv_bias, qk_norm, llama3_factors;
+    uint32_t window; /* Gemma 3's, with norms behind the halves of its layers */
 } shape;
 
 static const shape shapes[] = {
     {"smollm2-135m", "llama", "smollm", 576, 30, 9, 3, 64, 1536, 49152, 8192, 1e-5f, 1e5f, true,
-     false, false, false},
+     false, false, false, 0},
     {"smollm2-360m", "llama", "smollm", 960, 32, 15, 5, 64, 2560, 49152, 8192, 1e-5f, 1e5f, true,
-     false, false, false},
+     false, false, false, 0},
     {"llama32-1b", "llama", "llama-bpe", 2048, 16, 32, 8, 64, 8192, 128256, 131072, 1e-5f, 5e5f,
-     true, false, false, true},
+     true, false, false, true, 0},
     {"qwen25-05b", "qwen2", "qwen2", 896, 24, 14, 2, 64, 4864, 151936, 32768, 1e-6f, 1e6f, true,
-     true, false, false},
+     true, false, false, 0},
+    {"gemma3-1b", "gemma3", "gpt-2", 1152, 26, 4, 1, 256, 6912, 262144, 32768, 1e-6f, 1e6f, true,
+     false, true, false, 512},
     {"qwen3-06b", "qwen3", "qwen2", 1024, 28, 16, 8, 128, 3072, 151936, 40960, 1e-6f, 1e6f, true,
-     false, true, false},
+     false, true, false, 0},
 };
 #define SHAPES (sizeof shapes / sizeof shapes[0])
 
@@ -114,6 +117,10 @@ static void put_layer(gguf_writer *w, options *o, uint32_t layer)
     char name[64];
     put_vector(w, o, layer, "attn_norm.weight", s->width, 0.3, 1);
     put_vector(w, o, layer, "ffn_norm.weight", s->width, 0.3, 1);
+    if (s->window > 0) {
+        put_vector(w, o, layer, "post_attention_norm.weight", s->width, 0.3, 1);
+        put_vector(w, o, layer, "post_ffw_norm.weight", s->width, 0.3, 1);
+    }
     if (s->qk_norm) {
         put_vector(w, o, layer, "attn_q_norm.weight", s->head, 0.5, 1);
         put_vector(w, o, layer, "attn_k_norm.weight", s->head, 0.5, 1);
@@ -167,6 +174,9 @@ static void put_keys(gguf_writer *w, const options *o)
     gguf_put_f32(w, key, s->eps);
     snprintf(key, sizeof key, "%s.rope.freq_base", s->arch);
     gguf_put_f32(w, key, s->base);
+    snprintf(key, sizeof key, "%s.attention.sliding_window", s->arch);
+    if (s->window > 0)
+        gguf_put_u32(w, key, s->window);
 }
 
 /* The character that stands for a byte in GPT-2's vocabularies. */

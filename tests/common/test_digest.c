@@ -51,6 +51,42 @@ static void test_vectors(void **state)
     assert_int_equal(unlink(path), 0);
 }
 
+typedef struct slices {
+    const uint8_t *next;
+    size_t count;
+} slices;
+
+static void follow(void *ctx, const void *data, size_t size)
+{
+    slices *s = ctx;
+    assert_ptr_equal(data, s->next);
+    s->next += size;
+    s->count++;
+}
+
+/* By another library's SHA-256, and every byte is told of once. */
+static void test_large(void **state)
+{
+    (void)state;
+    const size_t sizes[] = {0, 1, (4 << 20) - 1, 4 << 20, (4 << 20) + 1, (9 << 20) + 5};
+    uint8_t *data = malloc((9 << 20) + 5);
+    assert_non_null(data);
+    for (size_t i = 0; i < (9 << 20) + 5; i++)
+        data[i] = (uint8_t)(i * 2654435761u >> 13);
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        uint8_t a[TACIT_DIGEST_BYTES], b[TACIT_DIGEST_BYTES];
+        slices s = {.next = data};
+        tacit_digest(a, data, sizes[i]);
+        tacit_digest_large(b, data, sizes[i], follow, &s);
+        assert_memory_equal(a, b, sizeof a);
+        assert_ptr_equal(s.next, data + sizes[i]);
+        assert_int_equal(s.count, (sizes[i] + (4 << 20) - 1) / (4 << 20));
+        tacit_digest_large(b, data, sizes[i], NULL, NULL);
+        assert_memory_equal(a, b, sizeof a);
+    }
+    free(data);
+}
+
 /* The bytes that are hashed, written out by hand. */
 static void test_parts(void **state)
 {
@@ -79,6 +115,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_vectors),
+        cmocka_unit_test(test_large),
         cmocka_unit_test(test_parts),
         cmocka_unit_test(test_missing_file),
     };

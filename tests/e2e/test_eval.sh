@@ -47,7 +47,7 @@ expect 3 'mmproj-nano.gguf: .*rows of [0-9]+ values, the text model takes 32; th
     eval -m "$dir/text.gguf" --mmproj "$TACIT_SOURCE/tests/nano/mmproj-nano.gguf" --data "$dir/good.jsonl"
 expect 3 'nowhere.gguf' eval -m "$dir/nowhere.gguf" --data "$dir/good.jsonl"
 expect 2 'data is missing' eval -m "$dir/text.gguf"
-expect 2 'expected hf, mtmd or mtmd-ik' eval "${model[@]}" --data "$dir/good.jsonl" --form llava
+expect 2 'expected hf, hf-frame, mtmd or mtmd-ik' eval "${model[@]}" --data "$dir/good.jsonl" --form llava
 expect 0 'usage: tacit eval' eval --help
 
 rows=$("$tacit" embed "${model[@]}" --image "$dir/a.jpg" --json)

@@ -62,6 +62,11 @@ plain=$("$tacit" logits -m "$text" -p "What?" --chat --exact)
 with_picture=$("$tacit" logits -m "$text" -p "What?" --exact --mmproj "$mmproj" --image "$dir/picture.png")
 [[ -n $with_picture && $plain != "$with_picture" ]] || fail "the picture changes nothing"
 expect 0 . run -m "$text" --mmproj "$mmproj" --image "$dir/picture.png" -p "What?" -n 3
+# A picture of one tile: its nine rows once, or as tile and overview where the form always cuts.
+rows() { "$tacit" logits -m "$text" --mmproj "$mmproj" --image "$dir/picture.png" -p "What?" --json --form "$1" | grep -o -- '-1[],]' | wc -l; }
+for form in "hf 9" "hf-frame 9" "mtmd 18"; do
+    same "$(rows "${form% *}")" "${form#* }" "rows of the form ${form% *}"
+done
 
 expect 0 'prefill [0-9.]+ tokens/s, decode [0-9.]+ tokens/s, 2 threads' \
     bench -m "$text" -p 20 -n 4 -r 1 -t 2
@@ -77,10 +82,11 @@ expect 3 'text.gguf' run -m "$text" --mmproj "$text" -p x
 expect 3 'picture|image' run -m "$text" -p x --image "$dir/picture.png"
 expect 3 'absent.png' run -m "$text" --mmproj "$mmproj" -p x --image "$dir/absent.png"
 expect 3 'shorten|rows' logits -m "$text" -p "$(head -c 60000 /dev/zero | tr '\0' a)"
+expect 2 '--form llava: expected hf, hf-frame' run -m "$text" --mmproj "$mmproj" --image "$dir/picture.png" -p x --form llava
 expect 2 '--raw' run -m "$text" --mmproj "$mmproj" --raw --image "$dir/picture.png" -p x
 expect 2 'temp' run -m "$text" -p x --temp -1
 expect 2 'prompt' run -m "$text"
-TACIT_CPU=vax expect 2 'TACIT_CPU=vax is unknown: expected generic, avx2 or avx512' \
+TACIT_CPU=vax expect 2 'TACIT_CPU=vax is unknown: expected generic, avx2, avx512 or amx' \
     logits -m "$text" -p x
 expect 2 'no rows' logits -m "$text" -p ""
 echo "inference holds"

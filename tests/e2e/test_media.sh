@@ -91,3 +91,24 @@ grep -q 'line 2: .*bad.csv: column 2' "$dir/cart/local.log" || fail "the damaged
 grep -q 'line 1:' "$dir/cart/local.log" && fail "a good record is left out: $(cat "$dir/cart/local.log")"
 expect 0 '"records":2' "$tacit" eval "${both[@]}" --adapter "$dir/c.gguf" --data "$dir/data.jsonl" --json -n 2
 echo "media of several kinds hold"
+
+# A sensor encoder from nothing: channels, means and deviations are the data's; it is trained like any.
+subject=("$tacit")
+new=(sensor new "${text[@]}" --rate 10 --patch 4 --width 8)
+expect 0 '"windows":2,"longest_seconds":1.5,"channels":\[\{"name":"speed","unit":"","mean":50.0,"std":26.07680962[0-9]*,"readings":5\},\{"name":"rpm","unit":"","mean":1950.0,"std":50.0,"readings":2\}\]' \
+    "${new[@]}" --data "$dir/data.jsonl" --out "$dir/new.gguf" --json
+expect 0 'tacit.sensor.max_patches .*4$' inspect "$dir/new.gguf"
+expect 0 'tacit.sensor.lowpass .*true' inspect "$dir/new.gguf"
+expect 0 'rpm +mean 1950 .*1/min' "${new[@]}" --data "$dir/data.jsonl" --out "$dir/raw.gguf" --raw --channels 'rpm:1/min,speed'
+"$tacit" inspect "$dir/raw.gguf" | grep -q lowpass && fail "--raw filters"
+expect 3 "a.csv: column 2 is 'speed'" "${new[@]}" --data "$dir/data.jsonl" --out "$dir/x.gguf" --channels rpm
+expect 2 'channels' "${new[@]}" --data "$dir/data.jsonl" --out "$dir/x.gguf" --channels 'rpm,,speed'
+expect 2 'rate' sensor new "${text[@]}" --data "$dir/data.jsonl" --out "$dir/x.gguf"
+sed 's/{"type":"sensor","sensor":"[ab].csv"},//' "$dir/data.jsonl" >"$dir/none.jsonl"
+expect 3 'none.jsonl: no record has readings' "${new[@]}" --data "$dir/none.jsonl" --out "$dir/x.gguf"
+expect 3 'x.gguf: a sensor encoder of impossible size' "${new[@]}" --data "$dir/data.jsonl" --out "$dir/x.gguf" --seconds 1e6
+[ ! -e "$dir/x.gguf" ] || fail "a file that is refused is written"
+started=("${text[@]}" --mmproj "$dir/mmproj.gguf" --mmproj "$dir/new.gguf")
+"$tacit" train "${started[@]}" --data "$dir/data.jsonl" --epochs 2 --trainable projector --out "$dir/q.gguf" \
+    --out-mmproj "$dir/t.gguf" >/dev/null 2>&1 || fail "a new sensor encoder cannot be trained"
+[ "$("$tacit" embed "${text[@]}" --mmproj "$dir/t.gguf" --sensor "$dir/b.csv" | wc -l)" = 4 ] || fail "no rows after training"

@@ -1,5 +1,5 @@
-/* Random text models in memory, from a description that tests vary: of every architecture whose
- * layers are llama's. Include after cmocka.h. */
+/* Random text models in memory, from a description that tests vary: of every architecture. Include
+ * after cmocka.h. */
 #ifndef TACIT_TESTS_RANDOM_LLAMA_H
 #define TACIT_TESTS_RANDOM_LLAMA_H
 
@@ -19,8 +19,12 @@ typedef struct random_llama {
     bool untied, biases, divisors;
     bool qkv_biases, head_norms; /* qwen2's and qwen3's */
     double base, factor;         /* 0: not in the file */
-    const char *scaling;         /* of the factor; NULL: linear */
-    size_t trained;              /* original context of YaRN */
+    bool post_norms;             /* gemma3's, with the two below */
+    size_t window, pattern;
+    int32_t section[4];  /* qwen2vl's */
+    size_t taps;         /* lfm2's: layers without key-value heads convolve over so many rows */
+    const char *scaling; /* of the factor; NULL: linear */
+    size_t trained;      /* original context of YaRN */
     /* For refusals: a key or tensor left out, and one more tensor. */
     const char *without, *with;
 } random_llama;
@@ -40,17 +44,38 @@ static inline random_llama random_llama_usual(void)
 }
 
 /* The architectures, so that tests can run over them. Heads of qwen3 do not divide the width. */
-static const char *const random_archs[] = {"llama", "qwen2", "qwen3"};
-enum { RANDOM_ARCHS = 3 };
+static const char *const random_archs[] = {"llama", "qwen2", "qwen3", "gemma3", "qwen2vl", "lfm2"};
+enum { RANDOM_ARCHS = 6 };
+
+/* Sections of a head of qwen2vl, after the head was changed. */
+static inline void random_sections(random_llama *m)
+{
+    int32_t half = (int32_t)m->head / 2, part = half * 3 / 8;
+    const int32_t section[4] = {half - 2 * part, part, part, 0};
+    if (strcmp(m->arch, "qwen2vl") == 0)
+        memcpy(m->section, section, sizeof section);
+}
 
 static inline random_llama random_arch(const char *arch)
 {
     random_llama m = random_llama_usual();
     m.arch = arch;
-    m.qkv_biases = strcmp(arch, "qwen2") == 0;
-    m.head_norms = strcmp(arch, "qwen3") == 0;
+    m.post_norms = strcmp(arch, "gemma3") == 0;
+    m.window = m.post_norms ? 20 : 0;
+    m.pattern = 2;
+    m.qkv_biases = strncmp(arch, "qwen2", 5) == 0;
+    m.head_norms = strcmp(arch, "qwen3") == 0 || m.post_norms;
     m.head = m.head_norms ? 24 : m.head;
     m.untied = m.qkv_biases;
+    if (strcmp(arch, "lfm2") == 0) {
+        m.taps = 3;
+        m.layers = 3;
+        m.heads[2] = 4;
+        m.ff[2] = 96;
+        m.kv_heads[0] = 0;
+        m.per_layer = m.head_norms = true;
+    }
+    random_sections(&m);
     return m;
 }
 
@@ -101,10 +126,15 @@ static void random_layer(gguf_writer *w, const random_llama *m, size_t layer)
         {"ffn_gate", d, m->ff[layer]},
         {"ffn_up", d, m->ff[layer]},
         {"ffn_down", m->ff[layer], d},
+        {"shortconv.in_proj", d, 3 * d},
+        {"shortconv.out_proj", d, d},
     };
     char name[96];
     uint64_t seed = 1000 * (layer + 1);
-    for (size_t i = 0; i < 7; i++) {
+    bool convolves = m->taps > 0 && m->kv_heads[layer] == 0;
+    for (size_t i = 0; i < 9; i++) {
+        if (convolves ? i < 4 : i >= 7)
+            continue;
         snprintf(name, sizeof name, "blk.%zu.%s.weight", layer, linear[i].name);
         random_tensor(w, m, name, m->type, linear[i].in, linear[i].out,
                       2 / sqrtf((float)linear[i].in), 0, seed + i);
@@ -116,6 +146,17 @@ static void random_layer(gguf_writer *w, const random_llama *m, size_t layer)
     random_tensor(w, m, name, TACIT_TYPE_F32, d, 1, 0.3f, 1, seed + 40);
     snprintf(name, sizeof name, "blk.%zu.ffn_norm.weight", layer);
     random_tensor(w, m, name, TACIT_TYPE_F32, d, 1, 0.3f, 1, seed + 41);
+    snprintf(name, sizeof name, "blk.%zu.post_attention_norm.weight", layer);
+    if (m->post_norms)
+        random_tensor(w, m, name, TACIT_TYPE_F32, d, 1, 0.3f, 1, seed + 44);
+    snprintf(name, sizeof name, "blk.%zu.post_ffw_norm.weight", layer);
+    if (m->post_norms)
+        random_tensor(w, m, name, TACIT_TYPE_F32, d, 1, 0.3f, 1, seed + 45);
+    snprintf(name, sizeof name, "blk.%zu.shortconv.conv.weight", layer);
+    if (convolves) {
+        random_tensor(w, m, name, TACIT_TYPE_F32, m->taps, d, 1, 0, seed + 46);
+        return;
+    }
     snprintf(name, sizeof name, "blk.%zu.attn_q_norm.weight", layer);
     if (m->head_norms)
         random_tensor(w, m, name, TACIT_TYPE_F32, m->head, 1, 0.5f, 1, seed + 42);
@@ -153,11 +194,22 @@ static inline gguf_writer *random_llama_writer(const random_llama *m)
         gguf_put_string(w, random_name(key, m, "rope.scaling.type"), scaling, strlen(scaling));
         gguf_put_f32(w, random_name(key, m, "rope.scaling.factor"), (float)m->factor);
     }
+    if (m->window > 0) {
+        gguf_put_u32(w, random_name(key, m, "attention.sliding_window"), (uint32_t)m->window);
+        gguf_put_u32(w, random_name(key, m, "attention.sliding_window_pattern"),
+                     (uint32_t)m->pattern);
+    }
+    if (m->section[0] > 0)
+        gguf_put_array(w, random_name(key, m, "rope.dimension_sections"), GGUF_I32, m->section, 4);
     if (m->trained > 0)
         gguf_put_u32(w, random_name(key, m, "rope.scaling.original_context_length"),
                      (uint32_t)m->trained);
     random_tensor(w, m, "token_embd.weight", m->type, m->width, m->vocab, 1, 0, 1);
-    random_tensor(w, m, "output_norm.weight", TACIT_TYPE_F32, m->width, 1, 0.3f, 1, 2);
+    random_name(key, m, "shortconv.l_cache");
+    if (m->taps > 0 && (!m->without || strcmp(m->without, key) != 0))
+        gguf_put_u32(w, key, (uint32_t)m->taps);
+    const char *norm = m->taps > 0 ? "token_embd_norm.weight" : "output_norm.weight";
+    random_tensor(w, m, norm, TACIT_TYPE_F32, m->width, 1, 0.3f, 1, 2);
     if (m->untied)
         random_tensor(w, m, "output.weight", m->type, m->width, m->vocab, 1, 0, 3);
     if (m->divisors)

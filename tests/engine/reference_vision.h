@@ -51,6 +51,7 @@ static inline double reference_activate(reference_act act, double x)
 /* What a tower's file is made of. Zeros: an idefics3 file with tanh GELU. */
 typedef struct reference_spec {
     uint32_t image, patch, width, ff, heads, layers, scale, out;
+    uint32_t preproc; /* longest edge of idefics3's pictures; 0: image, one tile */
     tacit_type linears;
     float gain;   /* of the blocks' matrices; 0: 1 */
     bool swapped; /* ffn_up and ffn_down by their old names */
@@ -241,7 +242,7 @@ static inline void reference_kind_keys(gguf_writer *w, const reference_spec *s)
 {
     if (!s->mlp) {
         gguf_put_u32(w, "clip.vision.projector.scale_factor", s->scale);
-        gguf_put_u32(w, "clip.vision.preproc_image_size", s->image);
+        gguf_put_u32(w, "clip.vision.preproc_image_size", s->preproc ? s->preproc : s->image);
     }
     if (s->features)
         gguf_put_array(w, "clip.vision.feature_layer", GGUF_I32, s->feature, s->features);

@@ -485,6 +485,31 @@ static void test_wrong_numbers_are_refused(void **state)
     }
 }
 
+/* A chunk of 8192 positions is 9.1e9 products a block here (8 + 16 * 8 a pair): two blocks stay
+ * below 2e10, three do not, nor do two blocks over two chunks. */
+static void test_attention_beyond_the_file_is_refused(void **state)
+{
+    (void)state;
+    whisper_spec spec = small;
+    tacit_error err = {0};
+    spec.heads = 8;
+    spec.positions = 8192;
+    spec.max_frames = 16384;
+    tower t = make_tower(&spec);
+    free_tower(&t);
+    spec.layers = 3;
+    gguf_writer *w = gguf_writer_new();
+    whisper_keys(w, &spec);
+    whisper_tensors(w, &spec);
+    expect_refusal(&t, load(&t, w, &err), &err, "2.7e+10 products in the attention of 3 blocks");
+    spec.layers = 2;
+    spec.max_frames = 32768;
+    w = gguf_writer_new();
+    whisper_keys(w, &spec);
+    whisper_tensors(w, &spec);
+    expect_refusal(&t, load(&t, w, &err), &err, "a clip of 2 times 8192 tokens");
+}
+
 static tacit_status load_without(tower *t, tacit_error *err, const char *left_out)
 {
     tower sound = make_tower(&small);
@@ -670,6 +695,7 @@ int main(void)
         cmocka_unit_test(test_stand_ins),
         cmocka_unit_test(test_numbers_of_rows),
         cmocka_unit_test(test_wrong_numbers_are_refused),
+        cmocka_unit_test(test_attention_beyond_the_file_is_refused),
         cmocka_unit_test(test_every_tensor_is_needed),
         cmocka_unit_test(test_other_tensors_are_refused),
         cmocka_unit_test(test_other_kinds_are_named),

@@ -47,7 +47,7 @@ static void expect_sums(const importance *m, size_t layer, const char *linear, c
 
 /* One layer on x[ROWS, width], every linear's input compared on the way. */
 static void expect_layer(const llama_reference *r, const importance *m, size_t layer, double *x,
-                         const uint32_t *position)
+                         const tacit_row *row)
 {
     char name[64];
     size_t n = ROWS, d = r->width;
@@ -58,9 +58,9 @@ static void expect_layer(const llama_reference *r, const importance *m, size_t l
     expect_sums(m, layer, "attn_v", h, d);
     double *q = llama_linear(r, layer, "attn_q", h, n), *k = llama_linear(r, layer, "attn_k", h, n);
     double *v = llama_linear(r, layer, "attn_v", h, n);
-    llama_turn(r, q, n, r->heads[layer], position);
-    llama_turn(r, k, n, r->kv_heads[layer], position);
-    double *attended = llama_attend(r, layer, q, k, v, n);
+    llama_turn(r, layer, q, n, r->heads[layer], row);
+    llama_turn(r, layer, k, n, r->kv_heads[layer], row);
+    double *attended = llama_attend(r, layer, q, k, v, row, n);
     expect_sums(m, layer, "attn_output", attended, r->heads[layer] * r->head);
     double *o = llama_linear(r, layer, "attn_output", attended, n);
     for (size_t i = 0; i < n * d; i++)
@@ -120,20 +120,19 @@ static void sums_are_those_of_every_input(void **state)
     llama_reference r = reference_of(&m, f.file);
     tacit_model *model = random_model(&f, true);
     tacit_row row[ROWS] = {0};
-    uint32_t position[ROWS];
     uint64_t seed = 5;
     size_t rows, cols;
     double *embedding = llama_tensor(&r, "token_embd.weight", &rows, &cols);
     double *x = malloc(ROWS * m.width * sizeof *x);
     for (size_t i = 0; i < ROWS; i++) {
         row[i].token = (int32_t)(numbers_next(&seed) % m.vocab);
-        row[i].position = position[i] = (uint32_t)i;
+        row[i].position = (uint32_t)i;
         memcpy(x + i * m.width, embedding + (size_t)row[i].token * m.width, m.width * sizeof *x);
     }
     importance one = collect(model, row, 1), three = collect(model, row, 3);
-    assert_int_equal(one.count, m.layers * TEXT_LINEARS + 1);
+    assert_int_equal(one.count, m.layers * (TEXT_DOWN + 1) + 1);
     for (size_t layer = 0; layer < m.layers; layer++)
-        expect_layer(&r, &one, layer, x, position);
+        expect_layer(&r, &one, layer, x, row);
     double *last = llama_norm(&r, "output_norm.weight", x, ROWS);
     expect_sums(&one, 0, "output", last, m.width);
     for (size_t i = 0; i < one.count; i++) /* whatever the threads */

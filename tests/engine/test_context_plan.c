@@ -5,6 +5,7 @@
 #include <cmocka.h>
 
 #include "engine/context_plan.h"
+#include "engine/fast_model.h"
 #include "engine/kv_cache.h"
 #include "random_llama.h"
 
@@ -31,6 +32,18 @@ static void close_world(world *w)
     random_file_close(&w->file);
 }
 
+static void assert_packer_takes(world *w, uint64_t bytes)
+{
+    fast_packing *packing = fast_packing_new();
+    const fast_model *packed;
+    tacit_error err = {0};
+    assert_non_null(packing);
+    assert_int_equal(fast_packing_get(packing, &packed, &w->model->text, NULL, NULL, &err),
+                     TACIT_OK);
+    assert_int_equal(packed->bytes, bytes);
+    fast_packing_free(packing);
+}
+
 /* Weights are the bytes of the matrices in the file, the rest what the parts say of themselves. */
 static void test_what_is_counted(void **state)
 {
@@ -53,6 +66,41 @@ static void test_what_is_counted(void **state)
     p = tacit_context_plan_of(w.model, NULL, NULL);
     assert_int_equal(p.keys_values, kv_cache_bytes(&w.model->text, TACIT_KV_F32, 4096, 128));
     close_world(&w);
+}
+
+/* In fast precision panels are counted in place of the file's bytes: as many as packing takes, of
+ * Q4_K 160 bytes for its 144, of Q6_K 224 for 210; of F32, which no panel holds, the file's. */
+static void test_packed_weights_are_counted(void **state)
+{
+    (void)state;
+    const struct {
+        tacit_type type;
+        uint64_t file, packed; /* bytes of 256 values */
+    } of[] = {{TACIT_TYPE_Q4_K, 144, 160},
+              {TACIT_TYPE_Q5_K, 176, 192},
+              {TACIT_TYPE_Q6_K, 210, 224},
+              {TACIT_TYPE_F32, 1024, 1024}};
+    for (size_t i = 0; i < sizeof of / sizeof of[0]; i++)
+        for (int untied = 0; untied < 2; untied++) {
+            random_llama m = random_llama_usual();
+            m.width = m.ff[0] = m.ff[1] = 256; /* and widths of panels divide all rows */
+            m.heads[0] = m.heads[1] = 16, m.kv_heads[0] = m.kv_heads[1] = 4;
+            m.vocab = 64;
+            m.type = of[i].type;
+            m.untied = untied;
+            world w = {.file = random_llama_open(random_llama_writer(&m))};
+            w.model = random_model(&w.file, false);
+            const uint64_t layers = 2 * (2 * 256 + 2 * 64 + 3 * 256), vocab = 64;
+            tacit_context_spec spec = {.max_rows = 64};
+            assert_int_equal(tacit_context_plan_of(w.model, &spec, NULL).weights,
+                             (layers + vocab * (untied ? 2 : 1)) * of[i].file);
+            spec.precision = TACIT_FAST;
+            uint64_t fast = tacit_context_plan_of(w.model, &spec, NULL).weights;
+            assert_int_equal(fast, (layers + vocab) * of[i].packed + untied * vocab * of[i].file);
+            assert_packer_takes(&w,
+                                of[i].type == TACIT_TYPE_F32 ? 0 : (layers + vocab) * of[i].packed);
+            close_world(&w);
+        }
 }
 
 /* What the message names does fit, and a page more does not. */
@@ -98,6 +146,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_is_counted),
+        cmocka_unit_test(test_packed_weights_are_counted),
         cmocka_unit_test(test_what_would_fit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

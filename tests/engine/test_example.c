@@ -92,6 +92,62 @@ static void test_text(void **state)
     tacit_record_free(&r);
 }
 
+/* A picture of 2 by 3 rows, as the encoder of another family may lay it out. */
+static tacit_status lay_out_grid(const void *self, const media_request *request,
+                                 const media_sink *sink, tacit_error *err)
+{
+    (void)self, (void)request, (void)err;
+    tacit_media media = {.modality = TACIT_MODALITY_IMAGE,
+                         .dim = {1, 1, 1},
+                         .grid = {2, 3},
+                         .together = true,
+                         .n_rows = 6};
+    media.values = calloc(1, sizeof *media.values);
+    return sink->media(sink->ctx, &media);
+}
+
+/* Rows of a picture at one time, in rows and columns; what follows behind all of them (the example
+ * of arXiv 2409.12191, section 2.1). Each picture is a mask group. */
+static void test_rows_of_a_grid(void **state)
+{
+    tiny_model *t = *state;
+    encoder_kind grid = *t->model->encoder[0].kind;
+    const encoder_kind *own = t->model->encoder[0].kind;
+    tacit_record r = parse("{\"id\":\"a\",\"messages\":[{\"role\":\"user\",\"content\":["
+                           "{\"type\":\"image\",\"image\":\"png_grey\"},"
+                           "{\"type\":\"image\",\"image\":\"png_grey\"},"
+                           "{\"type\":\"text\",\"text\":\"hi\"}]},"
+                           "{\"role\":\"assistant\",\"content\":\"7\"}]}");
+    const tacit_example_options options = {.source = &golden_source};
+    tacit_input in;
+    tacit_error err = {0};
+    uint32_t next = 0, pictures_seen = 0;
+    grid.lay_out = lay_out_grid;
+    t->model->encoder[0].kind = &grid;
+    tacit_status status = tacit_example_prompt(&in, t->model, r.message, 1, &options, &err);
+    t->model->encoder[0].kind = own;
+    if (status != TACIT_OK)
+        fail_msg("%s", err.message);
+    for (size_t i = 0; i < in.count; i++) {
+        const tacit_row *row = &in.row[i];
+        if (row->modality == TACIT_MODALITY_TOKEN) {
+            assert_int_equal(row->position, next++);
+            assert_int_equal(row->group, 0);
+            assert_true(row->shift[0] == 0 && row->shift[1] == 0 && row->shift[2] == 0);
+            continue;
+        }
+        pictures_seen += row->token == 0;
+        assert_int_equal(row->position, next);
+        assert_int_equal(row->shift[0], row->token / 3);
+        assert_int_equal(row->shift[1], row->token % 3);
+        assert_int_equal(row->group, pictures_seen);
+        next += row->token == 5 ? 3 : 0;
+    }
+    assert_int_equal(pictures_seen, 2);
+    tacit_input_free(&in);
+    tacit_record_free(&r);
+}
+
 static void test_user_text_stays_text(void **state)
 {
     tiny_model *t = *state;
@@ -191,10 +247,10 @@ static tacit_record picture_record(const char *name)
 #define AROUND "<fake_token_around_image>"
 #define NINE "........."
 
-static void expect_picture(const tiny_model *t, const char *name, media_form form, bool tiles,
+static void expect_picture(const tiny_model *t, const char *name, media_form form,
                            const char *block, size_t n_media)
 {
-    const tacit_example_options how = {.form = form, .tiles = tiles, .source = &golden_source};
+    const tacit_example_options how = {.form = form, .source = &golden_source};
     tacit_record r = picture_record(name);
     tacit_input in;
     tacit_error err = {0};
@@ -220,12 +276,28 @@ static void test_forms_of_pictures(void **state)
     const tiny_model *t = *state;
     /* jpeg_full is 24 x 18 and becomes 24 x 24; preproc_image_size is 24: one tile, equal to the
      * overview. */
-    expect_picture(t, "jpeg_full", MEDIA_FORM_HF, false, AROUND "<global-img>" NINE AROUND, 1);
-    expect_picture(t, "jpeg_full", MEDIA_FORM_HF, true, AROUND "<global-img>" NINE AROUND, 1);
-    expect_picture(t, "jpeg_full", MEDIA_FORM_MTMD, false,
+    expect_picture(t, "jpeg_full", MEDIA_FORM_HF, AROUND "<global-img>" NINE AROUND, 1);
+    expect_picture(t, "jpeg_full", MEDIA_FORM_HF_FRAME, AROUND "<global-img>" NINE AROUND, 1);
+    expect_picture(t, "jpeg_full", MEDIA_FORM_MTMD,
                    AROUND "<row_1_col_1>" NINE "\n\n" AROUND "<global-img>" NINE AROUND, 1);
-    expect_picture(t, "png_grey", MEDIA_FORM_MTMD_IK, false,
+    expect_picture(t, "png_grey", MEDIA_FORM_MTMD_IK,
                    AROUND AROUND "<row_1_col_1>" NINE "\n" AROUND "<global-img>" NINE AROUND, 1);
+}
+
+/* What nobody chose is what the models' processor does: a picture in tiles. jpeg_full becomes 48 x
+ * 48, two tiles a side. */
+static void test_tiles(void **state)
+{
+    (void)state;
+    tiny_model t = tiny_load_with(true, 48);
+    const media_form usual = (tacit_example_options){0}.form;
+#define TILE(row, col) AROUND "<row_" #row "_col_" #col ">" NINE
+    expect_picture(&t, "jpeg_full", usual,
+                   TILE(1, 1) TILE(1, 2) "\n" TILE(2, 1) TILE(2, 2) "\n\n" AROUND
+                                                                    "<global-img>" NINE AROUND,
+                   5);
+    expect_picture(&t, "jpeg_full", MEDIA_FORM_HF_FRAME, AROUND "<global-img>" NINE AROUND, 1);
+    tiny_free(&t);
 }
 
 /* Planes are those of the frame: a picture of the tower's own size is only normalised. */
@@ -324,10 +396,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_text),
+        cmocka_unit_test(test_rows_of_a_grid),
         cmocka_unit_test(test_user_text_stays_text),
         cmocka_unit_test(test_one_bos),
         cmocka_unit_test(test_no_bos_to_print),
         cmocka_unit_test(test_forms_of_pictures),
+        cmocka_unit_test(test_tiles),
         cmocka_unit_test(test_pixels),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_picture_without_a_tower),

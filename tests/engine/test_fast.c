@@ -7,10 +7,11 @@
 #include "engine/fast.h"
 #include "engine/kernels.h"
 #include "numbers.h"
+#include "tile_checks.h"
 
 #include <string.h>
 
-static const char *const names[] = {"generic", "avx2", "avx512", "neon", "i8mm"};
+static const char *const names[] = {"generic", "avx2", "avx512", "amx", "neon", "i8mm"};
 /* Every type that has a form; blocks of 256 values need eight blocks of activations. */
 static const tacit_type types[] = {
     TACIT_TYPE_Q8_0, TACIT_TYPE_Q4_0, TACIT_TYPE_Q4_1, TACIT_TYPE_Q5_0,
@@ -270,6 +271,36 @@ static void test_variants_agree_exactly(void **state)
     }
 }
 
+static const tacit_type tiled_types[] = {
+    TACIT_TYPE_Q8_0, TACIT_TYPE_Q6_K, TACIT_TYPE_BF16, TACIT_TYPE_Q4_0, TACIT_TYPE_Q4_1,
+    TACIT_TYPE_Q5_0, TACIT_TYPE_Q5_1, TACIT_TYPE_Q4_K, TACIT_TYPE_Q5_K,
+};
+
+/* Emulators of processors take a millisecond for a product of two tiles: every type alone, and
+ * depths of several parts with one of each kind. */
+static void check_tiles(const fast_kernels *k)
+{
+    if (!k->tiles)
+        return;
+    check_put_row(k->tiles);
+    check_tiled_nan(k->tiles);
+    for (size_t i = 0; i < sizeof tiled_types / sizeof tiled_types[0]; i++) {
+        size_t unit = tacit_type_find(tiled_types[i])->block_values > 32 ? 8 : 1;
+        check_tiled_integers(k->tiles, tiled_types[i], unit);
+        check_tiled_rounding(k->tiles, tiled_types[i], 8);
+        check_tiled_independence(k->tiles, tiled_types[i], i < 3 ? 24 : 8);
+    }
+    for (size_t i = 0; i < 3; i++)
+        check_tiled_integers(k->tiles, tiled_types[i], 24); /* in two parts */
+    check_tiled_integers(k->tiles, TACIT_TYPE_Q8_0, 41);    /* of 14, 14 and 13 */
+}
+
+static void test_tiles(void **state)
+{
+    (void)state;
+    on_every_variant(check_tiles);
+}
+
 /* Matrix products of bytes are another way to the bits of dot products, whatever the rows: alone,
  * odd in number, in pairs. */
 static void test_matrix_products_keep_bits(void **state)
@@ -322,18 +353,20 @@ static void check_linear(tacit_type type, size_t rows, size_t n_in, size_t n_out
     tacit_error err;
     fast_input in;
     assert_int_equal(tacit_pool_new(&pool, 2, &err), TACIT_OK);
-    assert_true(fast_input_init(&in, rows, n_in));
+    assert_true(fast_input_init(&in, fast_input_values(rows, n_in), 2));
     float *scratch = malloc(linear_scratch(&l, rows, 2, 2) * sizeof *scratch);
     fast_weight packed;
     uint8_t *panels = aligned_alloc(64, fast_weight_plan(&packed, kernels()->fast, &l) + 64);
     if (fast_weight_plan(&packed, kernels()->fast, &l) > 0)
         assert_true(pack_all(pool, &packed, kernels()->fast, &l, panels));
     fast_product product = {.l = &l, .w = &packed, .pair = &pair, .y = y, .refined = true};
-    fast_input_set(pool, &in, x, rows, n_in, true);
+    fast_input_set(pool, &in, &packed, x, rows, n_in, true);
     linear_forward(pool, &l, &pair, exact, x, rows, scratch);
     fast_forward(pool, &product, 1, &in, x, scratch);
-    /* Scales of K types are rounded to 11 bits. */
+    /* Scales of K types are rounded to 11 bits, tiles hold 8. */
     double refined = t->block_values > 32 ? tolerance / 10 : tolerance / 100;
+    if (in.tiled)
+        refined = tolerance / 3;
     if (!(numbers_distance(y, exact, rows * n_out) <= refined))
         fail_msg("%s, %zu x %zu x %zu, refined: %g", t->name, rows, n_in, n_out,
                  numbers_distance(y, exact, rows * n_out));
@@ -352,13 +385,14 @@ static void check_linear(tacit_type type, size_t rows, size_t n_in, size_t n_out
 static void test_linear(void **state)
 {
     (void)state;
-    const size_t rows[] = {1, 3, 4, 21};
-    for (size_t r = 0; r < 4; r++) {
+    const size_t rows[] = {1, 3, 4, 21, 33};
+    for (size_t r = 0; r < 5; r++) {
         for (size_t t = 0; t < TYPES; t++) {
             size_t unit = tacit_type_find(types[t])->block_values / 32;
             check_linear(types[t], rows[r], unit * 64, 32, 1e-2);
             check_linear(types[t], rows[r], unit * 160, 135, 1e-2);
         }
+        check_linear(TACIT_TYPE_BF16, rows[r], 64, 135, kernels()->fast->tiles ? 1e-2 : 0);
         check_linear(TACIT_TYPE_F32, rows[r], 64, 33, 0);
         check_linear(TACIT_TYPE_F16, rows[r], 50, 33, 0);
     }
@@ -370,6 +404,7 @@ int main(void)
         cmocka_unit_test(test_quantize),
         cmocka_unit_test(test_products),
         cmocka_unit_test(test_variants_agree_exactly),
+        cmocka_unit_test(test_tiles),
         cmocka_unit_test(test_matrix_products_keep_bits),
         cmocka_unit_test(test_linear),
     };

@@ -4,6 +4,8 @@
 
 #include <cmocka.h>
 
+#include "common/digest.h"
+#include "common/file.h"
 #include "engine/context.h"
 #include "engine/model_parts.h"
 
@@ -129,11 +131,34 @@ static void test_the_file_leaves_memory_and_comes_back(void **state)
     tacit_model_free(m);
 }
 
+/* Whoever asks which model this is reads the whole file, and holds nothing of it afterwards. */
+static void test_a_digest_leaves_nothing_behind(void **state)
+{
+    (void)state;
+    uint8_t *file, expected[TACIT_DIGEST_BYTES], found[TACIT_DIGEST_BYTES];
+    size_t size;
+    tacit_error err;
+    tacit_model *m = load();
+    getter g = {.m = m};
+    get(&g);
+    assert_non_null(g.got);
+    assert_int_equal(tacit_file_read(MODEL, (size_t)1 << 26, &file, &size, &err), TACIT_OK);
+    tacit_digest(expected, file, size);
+    free(file);
+    size_t before = resident();
+    gguf_digest(m->text_file, found);
+    assert_memory_equal(found, expected, sizeof found);
+    if (resident() > before)
+        fail_msg("%zu KiB of the file before, %zu after its digest", before, resident());
+    tacit_model_free(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_threads_share_one_packing),
         cmocka_unit_test(test_the_file_leaves_memory_and_comes_back),
+        cmocka_unit_test(test_a_digest_leaves_nothing_behind),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-static const char *const names[] = {"generic", "avx2", "avx512", "neon", "i8mm"};
+static const char *const names[] = {"generic", "avx2", "avx512", "amx", "neon", "i8mm"};
 static const size_t lengths[] = {0, 1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 64, 100, 128, 257};
 #define NAMES (sizeof names / sizeof names[0])
 #define LENGTHS (sizeof lengths / sizeof lengths[0])

@@ -7,6 +7,7 @@
 #include "engine/kernels.h"
 #include "engine/kv_cache.h"
 #include "numbers.h"
+#include "reference_mask.h"
 
 #include <string.h>
 
@@ -18,6 +19,7 @@
 typedef struct world {
     tacit_text_model m;
     tacit_text_layer layer[LAYERS];
+    tacit_row row[MAX_ROWS];
     kv_cache cache;
     float *k[LAYERS], *v[LAYERS], *q[LAYERS], *out[LAYERS]; /* of MAX_ROWS rows */
 } world;
@@ -40,6 +42,7 @@ static void make(world *w, tacit_kv_type type, size_t max_chunk)
     for (size_t i = 0; i < LAYERS; i++) {
         w->layer[i].n_heads = HEADS;
         w->layer[i].n_kv_heads = i == 0 ? 2 : 3;
+        w->layer[i].scale = 0.3f;
         w->k[i] = numbers_new(MAX_ROWS * width_of(w, i), 1, 100 + i);
         w->v[i] = numbers_new(MAX_ROWS * width_of(w, i), 1, 200 + i);
         w->q[i] = numbers_new(MAX_ROWS * HEADS * DIM, 2, 300 + i);
@@ -48,6 +51,7 @@ static void make(world *w, tacit_kv_type type, size_t max_chunk)
             w->k[i][r * width_of(w, i) + 3] *= 20;
     }
     w->m.max_kv_heads = 3;
+    reference_places(w->row, MAX_ROWS, false);
     if (kv_cache_init(&w->cache, &w->m, type, MAX_ROWS, max_chunk, &err) != TACIT_OK ||
         kv_cache_reserve(&w->cache, MAX_ROWS, &err) != TACIT_OK)
         fail_msg("%s", err.message);
@@ -64,12 +68,22 @@ static void drop(world *w)
     }
 }
 
+/* Where the chunk that begins with row `at` ends: not within a mask group. */
+static size_t chunk_end(const world *w, size_t at, size_t to, size_t chunk)
+{
+    size_t end = to - at < chunk ? to : at + chunk;
+    while (end < to && w->row[end].group != 0 && w->row[end].group == w->row[end - 1].group)
+        end--;
+    return end;
+}
+
 /* Rows [from, to) in chunks, layer by layer as a model does it. */
 static void run(world *w, size_t from, size_t to, size_t chunk, tacit_pool *pool)
 {
     float *scratch = malloc(kv_cache_scratch(&w->m, tacit_pool_threads(pool)) * sizeof *scratch);
     for (size_t at = from, n; at < to; at += n) {
-        n = to - at < chunk ? to - at : chunk;
+        n = chunk_end(w, at, to, chunk) - at;
+        kv_cache_place(&w->cache, at, n, w->row + at);
         for (size_t i = 0; i < LAYERS; i++) {
             kv_cache_store(&w->cache, i, at, n, w->k[i] + at * width_of(w, i),
                            w->v[i] + at * width_of(w, i));
@@ -120,13 +134,15 @@ static void naive(const world *w, size_t layer, size_t row, size_t head, size_t 
     const float *q = w->q[layer] + row * HEADS * DIM + head * DIM;
     double total = 0;
     memset(out, 0, DIM * sizeof *out);
-    for (size_t r = 0; r <= row; r++) {
+    for (size_t r = 0; r < MAX_ROWS; r++) {
         double score = 0;
+        if (!reference_sees(w->row, row, r, w->layer[layer].window))
+            continue;
         bool plain = r >= kept;
         for (size_t i = 0; i < DIM; i++)
             score += (double)q[i] *
                      (plain ? (double)w->k[layer][r * width + at + i] : kept_k[r * width + at + i]);
-        double weight = exp(score / sqrt(DIM));
+        double weight = exp(score * (double)w->layer[layer].scale);
         total += weight;
         for (size_t i = 0; i < DIM; i++)
             out[i] += weight * (plain ? (double)w->v[layer][r * width + at + i]
@@ -173,6 +189,36 @@ static void test_attention_of_every_type(void **state)
             run(&w, 0, rows[i], 128, NULL);
             assert_as_defined(&w, 0, rows[i], false);
             drop(&w);
+        }
+}
+
+/* Windows shorter than a page, of some pages, and none; mask groups within a page, across pages and
+ * side by side: against the definition in double, and bit for bit whatever the chunks. A group has
+ * 70 rows at most. */
+static void test_windows_and_groups(void **state)
+{
+    (void)state;
+    static const size_t window[] = {1, 20, 64, 130, 0};
+    static const size_t chunk[] = {70, 100, 128, MAX_ROWS};
+    for (size_t t = 0; t < 3; t++)
+        for (size_t i = 0; i < sizeof window / sizeof window[0]; i++) {
+            world first;
+            for (size_t k = 0; k < sizeof chunk / sizeof chunk[0]; k++) {
+                world w;
+                make(&w, types[t], chunk[k]);
+                w.layer[0].window = window[i];
+                reference_places(w.row, MAX_ROWS, true);
+                run(&w, 0, MAX_ROWS, chunk[k], NULL);
+                assert_as_defined(&w, 0, MAX_ROWS, false);
+                for (size_t l = 0; k > 0 && l < LAYERS; l++)
+                    assert_memory_equal(w.out[l], first.out[l],
+                                        MAX_ROWS * HEADS * DIM * sizeof(float));
+                if (k == 0)
+                    first = w;
+                else
+                    drop(&w);
+            }
+            drop(&first);
         }
 }
 
@@ -263,7 +309,7 @@ static void test_values_at_the_edges(void **state)
 static void test_widening(void **state)
 {
     (void)state;
-    static const char *const names[] = {"generic", "avx2", "avx512", "neon", "i8mm"};
+    static const char *const names[] = {"generic", "avx2", "avx512", "amx", "neon", "i8mm"};
     int8_t q[131];
     for (size_t i = 0; i < sizeof q; i++)
         q[i] = (int8_t)(i * 37);
@@ -287,10 +333,11 @@ static void test_bytes(void **state)
     make(&w, TACIT_KV_INT8, 128);
     size_t pages = (MAX_ROWS + KV_PAGE_ROWS - 1) / KV_PAGE_ROWS;
     size_t page = 5 * (2 * DIM * KV_PAGE_ROWS + 4 * (DIM + KV_PAGE_ROWS)); /* of five heads */
+    page += KV_PAGE_ROWS * sizeof(text_place);
     size_t floats = 5 * 2 * DIM * KV_PAGE_ROWS + 3 * 3 * 2 * DIM * KV_PAGE_ROWS;
     assert_int_equal(kv_cache_bytes(&w.m, TACIT_KV_INT8, MAX_ROWS, 128), pages * page + 4 * floats);
     assert_int_equal(kv_cache_bytes(&w.m, TACIT_KV_F32, MAX_ROWS, 128),
-                     pages * 5 * 2 * DIM * KV_PAGE_ROWS * 4);
+                     pages * KV_PAGE_ROWS * (5 * 2 * DIM * 4 + sizeof(text_place)));
     assert_int_equal(kv_cache_bytes(&w.m, TACIT_KV_F32, SIZE_MAX, 128), SIZE_MAX);
     drop(&w);
 }
@@ -299,6 +346,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_attention_of_every_type),
+        cmocka_unit_test(test_windows_and_groups),
         cmocka_unit_test(test_chunks_and_threads_change_no_bit),
         cmocka_unit_test(test_truncation_continues),
         cmocka_unit_test(test_truncation_reopens_a_page),

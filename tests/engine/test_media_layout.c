@@ -77,7 +77,7 @@ static void test_forms(void **state)
         char text[512];
         media_form form;
         media_layout l;
-        assert_true(media_form_by_name(layouts[i].form, &form));
+        assert_int_equal(media_form_choose(&form, layouts[i].form, NULL), TACIT_OK);
         assert_int_equal(
             media_layout_make(&l, tokenizer, form, layouts[i].rows, layouts[i].cols, NULL),
             TACIT_OK);
@@ -97,7 +97,10 @@ static void test_forms(void **state)
     assert_int_equal(media_layout_make(&l, tokenizer, MEDIA_FORM_HF, 1, 5, &err), TACIT_BAD_INPUT);
     assert_non_null(strstr(err.message, "<row_1_col_5>"));
     media_form form;
-    assert_false(media_form_by_name("llava", &form));
+    assert_int_equal(media_form_choose(&form, "llava", &err), TACIT_USAGE);
+    assert_non_null(strstr(err.message, "mtmd-ik"));
+    assert_int_equal(media_form_choose(&form, NULL, NULL), TACIT_OK);
+    assert_int_equal(form, MEDIA_FORM_HF);
     tacit_tokenizer_free(tokenizer);
     gguf_close(file);
     free(bytes);
@@ -106,18 +109,13 @@ static void test_forms(void **state)
 static const struct {
     uint32_t preproc, width, height;
     media_form form;
-    bool tiles;
     uint32_t rows, cols;
 } grids[] = {
-    {2048, 640, 480, MEDIA_FORM_MTMD, false, 3, 4}, /* the example of formats.md */
-    {2048, 512, 512, MEDIA_FORM_MTMD_IK, false, 4, 4},
-    {2048, 640, 480, MEDIA_FORM_HF, true, 3, 4},
-    {2048, 640, 480, MEDIA_FORM_HF, false, 0, 0},
-    {512, 100, 90, MEDIA_FORM_HF, true, 0, 0},
-    {512, 100, 90, MEDIA_FORM_MTMD, false, 1, 1},
-    {2048, 10000, 1, MEDIA_FORM_MTMD, false, 1, 4},
-    {2048, 1, 10000, MEDIA_FORM_MTMD, false, 4, 1},
-    {0, 640, 480, MEDIA_FORM_HF, true, 0, 0},
+    {2048, 640, 480, MEDIA_FORM_MTMD, 3, 4}, /* the example of formats.md */
+    {2048, 512, 512, MEDIA_FORM_MTMD_IK, 4, 4},  {2048, 640, 480, MEDIA_FORM_HF, 3, 4},
+    {2048, 640, 480, MEDIA_FORM_HF_FRAME, 0, 0}, {512, 100, 90, MEDIA_FORM_HF, 0, 0},
+    {512, 100, 90, MEDIA_FORM_MTMD, 1, 1},       {2048, 10000, 1, MEDIA_FORM_MTMD, 1, 4},
+    {2048, 1, 10000, MEDIA_FORM_MTMD, 4, 1},     {0, 640, 480, MEDIA_FORM_HF, 0, 0},
 };
 
 static void test_grids(void **state)
@@ -127,16 +125,16 @@ static void test_grids(void **state)
     media_grid grid;
     for (size_t i = 0; i < COUNT(grids); i++) {
         s.preproc_size = grids[i].preproc;
-        assert_int_equal(media_grid_for(&grid, &s, grids[i].form, grids[i].tiles, grids[i].width,
-                                        grids[i].height, NULL),
-                         TACIT_OK);
+        assert_int_equal(
+            media_grid_for(&grid, &s, grids[i].form, grids[i].width, grids[i].height, NULL),
+            TACIT_OK);
         assert_int_equal(grid.rows, grids[i].rows);
         assert_int_equal(grid.cols, grids[i].cols);
     }
     s.preproc_size = 0;
-    assert_int_equal(media_grid_for(&grid, &s, MEDIA_FORM_MTMD, true, 8, 8, NULL), TACIT_BAD_INPUT);
+    assert_int_equal(media_grid_for(&grid, &s, MEDIA_FORM_MTMD, 8, 8, NULL), TACIT_BAD_INPUT);
     s.preproc_size = 16384;
-    assert_int_equal(media_grid_for(&grid, &s, MEDIA_FORM_MTMD, true, 8, 8, NULL), TACIT_BAD_INPUT);
+    assert_int_equal(media_grid_for(&grid, &s, MEDIA_FORM_MTMD, 8, 8, NULL), TACIT_BAD_INPUT);
 }
 
 static void test_frames(void **state)
@@ -194,9 +192,9 @@ static void test_smolvlm_sequences(void **state)
         char text[512];
         media_grid grid;
         media_layout l;
-        assert_int_equal(media_grid_for(&grid, &s, MEDIA_FORM_HF, true, smolvlm[i].width,
-                                        smolvlm[i].height, NULL),
-                         TACIT_OK);
+        assert_int_equal(
+            media_grid_for(&grid, &s, MEDIA_FORM_HF, smolvlm[i].width, smolvlm[i].height, NULL),
+            TACIT_OK);
         if (grid.rows != smolvlm[i].rows || grid.cols != smolvlm[i].cols)
             fail_msg("%u x %u: %u x %u tiles, expected %u x %u", smolvlm[i].width,
                      smolvlm[i].height, grid.rows, grid.cols, smolvlm[i].rows, smolvlm[i].cols);
@@ -245,9 +243,8 @@ typedef size_t (*cutter)(tacit_image *frame, const tacit_image *picture, const v
 static size_t cut_smolvlm(tacit_image *frame, const tacit_image *picture, const vision_shape *s)
 {
     media_grid grid;
-    assert_int_equal(
-        media_grid_for(&grid, s, MEDIA_FORM_HF, true, picture->width, picture->height, NULL),
-        TACIT_OK);
+    assert_int_equal(media_grid_for(&grid, s, MEDIA_FORM_HF, picture->width, picture->height, NULL),
+                     TACIT_OK);
     assert_int_equal(media_frames_cut(frame, picture, grid, s, NULL), TACIT_OK);
     return (size_t)grid.rows * grid.cols + 1;
 }
@@ -376,8 +373,7 @@ static int print_frames(const char *family, uint32_t width, uint32_t height)
         printf("0 0 576\n");
     } else {
         media_grid grid;
-        assert_int_equal(media_grid_for(&grid, &s, MEDIA_FORM_HF, true, width, height, NULL),
-                         TACIT_OK);
+        assert_int_equal(media_grid_for(&grid, &s, MEDIA_FORM_HF, width, height, NULL), TACIT_OK);
         n = cut_smolvlm(frame, &picture, &s);
         printf("%u %u\n", grid.rows, grid.cols);
     }

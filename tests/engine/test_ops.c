@@ -4,6 +4,7 @@
 
 #include <cmocka.h>
 
+#include "../golden/mrope_transformers.h"
 #include "engine/ops.h"
 #include "numbers.h"
 
@@ -195,6 +196,18 @@ static void test_activations_go_through_the_table(void **state)
         assert_true(fabs(dg[i] - dy[i] * u[i] * s * (1 + x[i] * (1 - s))) < 1e-5);
         assert_true(fabs(du[i] - dy[i] * x[i] * s) < 1e-5);
     }
+    ops_geglu_forward(y, x, u, 5);
+    ops_geglu_backward(dg, du, dy, x, u, 5);
+    for (size_t i = 0; i < 5; i++) {
+        double h = 1e-4, p[2];
+        for (int side = 0; side < 2; side++) {
+            double at = x[i] + (side ? h : -h);
+            p[side] = 0.5 * at * (1 + tanh(0.7978845608028654 * (at + 0.044715 * at * at * at)));
+        }
+        assert_true(fabs(y[i] - (p[0] + p[1]) / 2 * u[i]) < 1e-5);
+        assert_true(fabs(dg[i] - dy[i] * u[i] * (p[1] - p[0]) / (2 * h)) < 1e-5);
+        assert_true(fabs(du[i] - dy[i] * (p[0] + p[1]) / 2) < 1e-5);
+    }
     ops_gelu_forward(y, x, 5);
     ops_gelu_backward(d2, dy, x, 5);
     for (size_t i = 0; i < 5; i++) {
@@ -214,16 +227,21 @@ static void check_rope(const ops_rope *rope, size_t first(size_t), size_t second
 {
     enum { HEADS = 2, TURNED = 4 };
     const size_t dim = rope->head_dim, stride = HEADS * dim + 8;
-    const uint32_t position[TURNED] = {0, 1, 7, 100000};
+    const uint32_t position[TURNED][5] = {/* the fifth is of no use */
+                                          {0, 0, 0, 0, 9},
+                                          {1, 2, 3, 4, 9},
+                                          {7, 7, 900, 7, 9},
+                                          {100000, 5, 60000, 0, 9}};
     float *x = numbers_new(TURNED * stride, 1, 5), *start = numbers_new(TURNED * stride, 1, 5);
     float *table = numbers_new(TURNED * dim, 0, 0);
-    ops_rope_table(table, rope, position, TURNED);
+    ops_rope_table(table, rope, position[0], 5, TURNED);
     ops_rope_forward(x, table, rope, TURNED, HEADS, stride);
     for (size_t r = 0; r < TURNED; r++) {
         for (size_t i = 0; i < HEADS * dim / 2; i++) {
             size_t head = r * stride + i / (dim / 2) * dim, pair = i % (dim / 2);
             size_t at = head + first(pair), other = head + second(pair);
-            double angle = position[r] * rope->frequency[pair], a = start[at], b = start[other];
+            uint32_t p = position[r][rope->axis ? rope->axis[pair] : 0];
+            double angle = p * rope->frequency[pair], a = start[at], b = start[other];
             double c = rope->magnitude * cos(angle), d = rope->magnitude * sin(angle);
             assert_true(fabs(x[at] - (a * c - b * d)) < 1e-6);
             assert_true(fabs(x[other] - (a * d + b * c)) < 1e-6);
@@ -267,14 +285,48 @@ static void test_rope(void **state)
     double frequency[35];
     for (size_t i = 0; i < 35; i++)
         frequency[i] = pow(10000, -(double)i / 35);
-    ops_rope rope = {OPS_ROPE_PAIRS, 6, frequency, 1};
-    check_rope(&rope, even, odd);
-    rope = (ops_rope){OPS_ROPE_HALVES, 6, frequency, 1};
-    check_rope(&rope, lower, upper_of_6);
-    rope = (ops_rope){OPS_ROPE_PAIRS, 70, frequency, 1.1386294};
-    check_rope(&rope, even, odd);
-    rope = (ops_rope){OPS_ROPE_HALVES, 70, frequency, 1.1386294};
-    check_rope(&rope, lower, upper_of_70);
+    uint8_t axis[35];
+    for (size_t i = 0; i < 35; i++)
+        axis[i] = (uint8_t)(i * i % OPS_ROPE_AXES);
+    for (int several = 0; several < 2; several++) {
+        const uint8_t *by = several ? axis : NULL;
+        ops_rope rope = {OPS_ROPE_PAIRS, 6, frequency, by, 1};
+        check_rope(&rope, even, odd);
+        rope = (ops_rope){OPS_ROPE_HALVES, 6, frequency, by, 1};
+        check_rope(&rope, lower, upper_of_6);
+        rope = (ops_rope){OPS_ROPE_PAIRS, 70, frequency, by, 1.1386294};
+        check_rope(&rope, even, odd);
+        rope = (ops_rope){OPS_ROPE_HALVES, 70, frequency, by, 1.1386294};
+        check_rope(&rope, lower, upper_of_70);
+    }
+}
+
+/* Hugging Face's rotation of Qwen 2 VL (tests/golden/make_mrope.py). */
+static void test_rope_of_pictures(void **state)
+{
+    (void)state;
+    double frequency[MROPE_HEAD / 2];
+    uint8_t axis[MROPE_HEAD / 2];
+    uint32_t position[MROPE_ROWS * 3];
+    float table[MROPE_ROWS * MROPE_HEAD], x[sizeof mrope_input / sizeof mrope_input[0]];
+    size_t at = 0;
+    for (size_t i = 0; i < sizeof mrope_sections; i++)
+        for (size_t k = 0; k < mrope_sections[i]; k++, at++) {
+            axis[at] = (uint8_t)i;
+            frequency[at] = pow(mrope_base, -2.0 * (double)at / MROPE_HEAD);
+        }
+    assert_int_equal(at, MROPE_HEAD / 2);
+    for (size_t i = 0; i < MROPE_ROWS * 3; i++)
+        position[i] = mrope_positions[i];
+    const ops_rope rope = {OPS_ROPE_HALVES, MROPE_HEAD, frequency, axis, 1};
+    memcpy(x, mrope_input, sizeof x);
+    ops_rope_table(table, &rope, position, 3, MROPE_ROWS);
+    ops_rope_forward(x, table, &rope, MROPE_ROWS, MROPE_HEADS, MROPE_HEADS * MROPE_HEAD);
+    for (size_t i = 0; i < sizeof x / sizeof x[0]; i++)
+        assert_true(fabsf(x[i] - mrope_turned[i]) < 1e-6f);
+    ops_rope_backward(x, table, &rope, MROPE_ROWS, MROPE_HEADS, MROPE_HEADS * MROPE_HEAD);
+    for (size_t i = 0; i < sizeof x / sizeof x[0]; i++)
+        assert_true(fabsf(x[i] - mrope_input[i]) < 1e-6f);
 }
 
 static void test_add_and_scale(void **state)
@@ -290,9 +342,13 @@ static void test_add_and_scale(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rms_norm), cmocka_unit_test(test_layer_norm),
-        cmocka_unit_test(test_softmax),  cmocka_unit_test(test_activations_go_through_the_table),
-        cmocka_unit_test(test_rope),     cmocka_unit_test(test_add_and_scale),
+        cmocka_unit_test(test_rms_norm),
+        cmocka_unit_test(test_layer_norm),
+        cmocka_unit_test(test_softmax),
+        cmocka_unit_test(test_activations_go_through_the_table),
+        cmocka_unit_test(test_rope),
+        cmocka_unit_test(test_rope_of_pictures),
+        cmocka_unit_test(test_add_and_scale),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

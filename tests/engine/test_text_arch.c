@@ -18,7 +18,8 @@ static void check(tacit_status status, const tacit_error *err)
         fail_msg("%s", err->message);
 }
 
-/* Tokens with gaps in their positions from `first` on. */
+/* Tokens with gaps in their positions from `first` on; in groups and at several numbers where the
+ * architecture has pictures do so. */
 static tacit_row *new_rows(const random_llama *m, size_t n, uint32_t first)
 {
     tacit_row *row = calloc(n, sizeof *row);
@@ -26,6 +27,12 @@ static tacit_row *new_rows(const random_llama *m, size_t n, uint32_t first)
     for (size_t i = 0; i < n; i++) {
         row[i].token = (int32_t)(numbers_next(&seed) % m->vocab);
         row[i].position = first + (uint32_t)(i + i / 11);
+        if (m->window > 0 && i % 11 >= 3 && i % 11 < 9)
+            row[i].group = (uint32_t)(i / 11 + 1);
+        if (m->section[0] > 0) {
+            const int32_t shift[3] = {(int32_t)(i % 5), (int32_t)(i % 3) - (i > 0), (int32_t)i};
+            memcpy(row[i].shift, shift, sizeof shift);
+        }
     }
     return row;
 }
@@ -40,6 +47,11 @@ static double *expected_logits(const random_llama *m, const gguf_file *file, con
     r.factor = m->factor > 0 ? m->factor : 1;
     r.trained = (double)m->trained;
     r.halves = strcmp(m->arch, "llama") != 0;
+    r.kind = (reference_kind){.window = m->window, .pattern = m->pattern, .local_base = 10000};
+    for (size_t i = 0; i < 4; i++)
+        r.kind.section[i] = (size_t)m->section[i];
+    r.kind.gelu = m->window > 0;
+    double scale = m->window > 0 ? sqrt((double)m->width) : 1;
     for (size_t i = 0; i < m->layers; i++) {
         r.heads[i] = m->heads[i];
         r.kv_heads[i] = m->kv_heads[i];
@@ -47,14 +59,11 @@ static double *expected_logits(const random_llama *m, const gguf_file *file, con
     }
     size_t rows, cols;
     double *embedding = llama_tensor(&r, "token_embd.weight", &rows, &cols);
-    double *x = malloc(n * m->width * sizeof *x);
-    uint32_t *position = malloc(n * sizeof *position);
-    for (size_t i = 0; i < n; i++) {
-        position[i] = row[i].position;
-        memcpy(x + i * m->width, embedding + (size_t)row[i].token * m->width, m->width * sizeof *x);
-    }
-    double *logits = llama_logits(&r, x, position, n);
-    free(position);
+    double *x = calloc(n * m->width, sizeof *x);
+    for (size_t i = 0; i < n; i++)
+        for (size_t c = 0; c < m->width; c++)
+            x[i * m->width + c] = scale * embedding[(size_t)row[i].token * m->width + c];
+    double *logits = llama_logits(&r, x, row, n);
     free(x);
     free(embedding);
     return logits;
@@ -133,6 +142,7 @@ static void odd_heads(void **state)
         for (size_t head = 10; head <= 42; head += 32) {
             random_llama m = random_arch(random_archs[a]);
             m.head = head;
+            random_sections(&m);
             m.width = 36;
             m.heads[0] = m.heads[1] = 3;
             m.kv_heads[0] = m.kv_heads[1] = 1;
@@ -157,6 +167,7 @@ static void stretched_contexts(void **state)
             random_llama m = random_arch(random_archs[a]);
             m.context = 16384;
             m.head = 32;
+            random_sections(&m);
             m.base = 1e6;
             m.scaling = cases[i].scaling;
             m.factor = cases[i].factor;
@@ -307,13 +318,13 @@ static void expect_refusal(gguf_writer *w, const char *const *why)
 static void what_is_not_supported_is_named_with_what_is(void **state)
 {
     (void)state;
-    static const char *const others[] = {"llama4",  "qwen",     "qwen2vl", "qwen2moe", "qwen3moe",
-                                         "qwen3vl", "gemma",    "gemma3",  "phi3",     "mistral3",
-                                         "lfm2",    "granite",  "bert",    "LLAMA",    "llama ",
+    static const char *const others[] = {"llama4",  "qwen",     "qwen25vl", "qwen2moe", "qwen3moe",
+                                         "qwen3vl", "gemma2",   "gemma3n",  "phi3",     "mistral3",
+                                         "lfm2moe", "granite",  "bert",     "LLAMA",    "llama ",
                                          "qwen22",  "deepseek2"};
     char known[64];
     text_arch_names(known, sizeof known);
-    assert_string_equal(known, "llama, qwen2, qwen3");
+    assert_string_equal(known, "gemma3, lfm2, llama, qwen2, qwen2vl, qwen3");
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         gguf_writer *w = gguf_writer_new();
         gguf_put_string(w, "general.architecture", others[i], strlen(others[i]));
@@ -339,6 +350,15 @@ static void tensors_of_each_architecture(void **state)
         {"qwen2", NULL, "blk.0.attn_output.bias", "blk.0.attn_output.bias"},
         {"qwen3", NULL, "blk.0.attn_q.bias", "no place in architecture qwen3"},
         {"llama", NULL, "blk.0.attn_k_norm.weight", "no place in architecture llama"},
+        {"llama", NULL, "blk.0.post_ffw_norm.weight", "no place in architecture llama"},
+        {"lfm2", "blk.0.shortconv.conv.weight", NULL, "blk.0.shortconv.conv.weight"},
+        {"lfm2", "blk.2.shortconv.in_proj.weight", NULL, "every file of architecture lfm2"},
+        {"lfm2", "blk.1.attn_q_norm.weight", NULL, "blk.1.attn_q_norm.weight"},
+        {"lfm2", NULL, "blk.0.attn_q.weight", "no place in architecture lfm2"},
+        {"qwen3", NULL, "blk.0.shortconv.conv.weight", "no place in architecture qwen3"},
+        {"gemma3", "blk.1.post_attention_norm.weight", NULL, "blk.1.post_attention_norm.weight"},
+        {"gemma3", "blk.0.post_ffw_norm.weight", NULL, "every file of architecture gemma3"},
+        {"gemma3", NULL, "blk.0.attn_q.bias", "no place in architecture gemma3"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         random_llama m = random_arch(cases[i].arch);
@@ -353,6 +373,184 @@ static void tensors_of_each_architecture(void **state)
     gguf_writer *w = random_llama_writer(&m);
     gguf_put_tensor(w, "blk.0.attn_q_norm.weight", 1, ne, TACIT_TYPE_F32, ones);
     expect_refusal(w, (const char *const[]){"blk.0.attn_q_norm.weight", "24", "96", NULL});
+}
+
+/* What of Gemma 3's and Qwen 2 VL's own keys cannot be. */
+static void keys_of_layers_that_differ(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *arch;
+        size_t window, pattern;
+        int32_t section[4];
+        const char *why;
+    } cases[] = {
+        {"lfm2", 0, 0, {0}, "lfm2.shortconv.l_cache is missing"},
+        {"gemma3", 20, 0, {0}, "sliding_window_pattern"},
+        {"gemma3", 20, 9, {0}, "sliding_window_pattern"},
+        {"qwen2vl", 0, 0, {0}, "rope.dimension_sections"},
+        {"qwen2vl", 0, 0, {3, 3, 3, 0}, "the 8 pairs"},
+        {"qwen2vl", 0, 0, {3, 3, 1, 0}, "the 8 pairs"},
+        {"qwen2vl", 0, 0, {9, -1, 0, 0}, "the 8 pairs"},
+        {"qwen2vl", 0, 0, {INT32_MAX, 0, 0, 0}, "the 8 pairs"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        random_llama m = random_arch(cases[i].arch);
+        m.window = cases[i].window;
+        m.pattern = cases[i].pattern;
+        memcpy(m.section, cases[i].section, sizeof m.section);
+        m.without = "lfm2.shortconv.l_cache";
+        expect_refusal(random_llama_writer(&m), (const char *const[]){cases[i].why, NULL});
+    }
+}
+
+/* As published: of Gemma 3's layers each sixth sees everything and turns by the file's base, the
+ * others look back and turn by 10,000; 27B scales scores by its width a head. */
+static void layers_of_gemma3(void **state)
+{
+    (void)state;
+    random_llama m = random_arch("gemma3");
+    m.layers = 7;
+    m.base = 1e6;
+    for (size_t i = 0; i < m.layers; i++) {
+        m.heads[i] = m.kv_heads[i] = 1;
+        m.ff[i] = 8;
+    }
+    m.pattern = 6;
+    random_file f = random_llama_open(random_llama_writer(&m));
+    tacit_model *model = random_model(&f, true);
+    for (size_t i = 0; i < m.layers; i++) {
+        const tacit_text_layer *l = &model->text.layer[i];
+        double base = i == 5 ? 1e6 : 10000;
+        assert_int_equal(l->window, i == 5 ? 0 : 20);
+        assert_true(fabs(model->text.rope[l->rope].frequency[1] - pow(base, -2.0 / 24)) < 1e-12);
+        assert_true(fabs((double)l->scale - 1 / sqrt(24)) < 1e-7);
+    }
+    assert_true(model->text.embedding_scale == 8);
+    random_model_free(model);
+    random_file_close(&f);
+}
+
+/* Rows that do not fit together are refused by what is wrong; those that do are computed. */
+static void places_that_cannot_be(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *arch;
+        tacit_row row[3];
+        const char *why; /* NULL: fine */
+    } cases[] = {
+        {"llama", {{.position = 4}, {.position = 4}, {.position = 5}}, "row 1: position 4 after 4"},
+        {"llama", {{.shift = {1}}, {.position = 1}, {.position = 2}}, "architecture llama"},
+        {"qwen2vl", {{0}, {.shift = {0, 1}}, {.shift = {1}}}, NULL},
+        {"qwen2vl", {{0}, {.shift = {1}}, {.shift = {1}}}, "row 2: position 0 after 0"},
+        {"qwen2vl", {{.shift = {-1}}, {.position = 1}, {.position = 2}}, "row 0: position 0"},
+        {"qwen2vl", {{0}, {.position = 1}, {.position = 2, .shift = {600}}}, "context of 512"},
+        {"gemma3", {{.group = 2}, {.position = 1, .group = 2}, {.position = 2, .group = 3}}, NULL},
+        {"gemma3", {{.group = 2}, {.position = 1}, {.position = 2, .group = 2}}, "side by side"},
+        {"gemma3", {{.group = 2}, {.position = 1, .group = 1}, {.position = 2}}, "ascending order"},
+        {"gemma3",
+         {{.group = 2}, {.position = 1, .group = 2}, {.position = 2, .group = 2}},
+         "larger chunk"},
+        {"gemma3", {{.group = 1, .trained = 1}, {.position = 1}, {.position = 2}}, "trained"},
+    };
+    const tacit_context_spec spec = {.precision = TACIT_EXACT, .chunk = 2};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        random_llama m = random_arch(cases[i].arch);
+        random_file f = random_llama_open(random_llama_writer(&m));
+        tacit_model *model = random_model(&f, true);
+        tacit_context *c;
+        tacit_error err = {0};
+        check(tacit_context_new(&c, model, &spec, NULL, &err), &err);
+        tacit_status status = tacit_context_feed(c, cases[i].row, 3, NULL, 0, &err);
+        assert_int_equal(status, cases[i].why ? TACIT_BAD_INPUT : TACIT_OK);
+        if (cases[i].why && !strstr(err.message, cases[i].why))
+            fail_msg("'%s' does not name '%s'", err.message, cases[i].why);
+        assert_int_equal(tacit_context_rows(c), cases[i].why ? 0 : 3);
+        tacit_context_free(c);
+        random_model_free(model);
+        random_file_close(&f);
+    }
+}
+
+/* Forgetting part of a mask group forgets the group; the next token stands behind all numbers of
+ * the last row. Both against a context that was only fed what remains. */
+static void what_remains_of_groups(void **state)
+{
+    (void)state;
+    random_llama m = random_arch("gemma3"), v = random_arch("qwen2vl");
+    random_file f = random_llama_open(random_llama_writer(&m));
+    tacit_model *model = random_model(&f, true);
+    tacit_row *row = new_rows(&m, 40, 0); /* rows 14 to 19 are a group */
+    const tacit_context_spec spec = {.precision = TACIT_EXACT};
+    tacit_context *c;
+    tacit_error err = {0};
+    check(tacit_context_new(&c, model, &spec, NULL, &err), &err);
+    check(tacit_context_feed(c, row, 40, NULL, 0, &err), &err);
+    assert_int_equal(tacit_context_truncate(c, 50), 40);
+    assert_int_equal(tacit_context_truncate(c, 21), 21);
+    assert_int_equal(tacit_context_truncate(c, 20), 20);
+    assert_int_equal(tacit_context_truncate(c, 17), 14);
+    check(tacit_context_feed(c, row + 14, 26, NULL, 0, &err), &err);
+    float *whole = logits_of(model, row, 40, &spec, 1);
+    assert_memory_equal(tacit_context_logits(c), whole + 39 * m.vocab, m.vocab * sizeof *whole);
+    free(whole);
+    tacit_context_free(c);
+    free(row);
+    random_model_free(model);
+    random_file_close(&f);
+
+    f = random_llama_open(random_llama_writer(&v));
+    model = random_model(&f, true);
+    tacit_row picture[3] = {{.token = 1}, {.token = 2, .position = 1, .shift = {2, 6}}};
+    check(tacit_context_new(&c, model, &spec, NULL, &err), &err);
+    check(tacit_context_feed(c, picture, 2, NULL, 0, &err), &err);
+    check(tacit_context_feed_token(c, 7, &err), &err);
+    picture[2] = (tacit_row){.token = 7, .position = 8};
+    whole = logits_of(model, picture, 3, &spec, 1);
+    assert_memory_equal(tacit_context_logits(c), whole + 2 * v.vocab, v.vocab * sizeof *whole);
+    free(whole);
+    tacit_context_free(c);
+    random_model_free(model);
+    random_file_close(&f);
+}
+
+/* Of the state of convolutions a full page keeps its last rows: going back leads to the begin of a
+ * page, or to any row of the last; and on from there as if nothing had been. */
+static void what_remains_of_convolutions(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t back_to, remain;
+    } cases[] = {{199, 199}, {193, 193}, {192, 192}, {191, 128}, {130, 128}, {128, 128},
+                 {65, 64},   {64, 64},   {63, 0},    {1, 0},     {0, 0}};
+    random_llama m = random_arch("lfm2");
+    random_file f = random_llama_open(random_llama_writer(&m));
+    tacit_model *model = random_model(&f, true);
+    tacit_row *row = new_rows(&m, 200, 0);
+    for (int kv = TACIT_KV_F32; kv <= TACIT_KV_F16; kv++) {
+        const tacit_context_spec spec = {.precision = TACIT_EXACT, .kv = (tacit_kv_type)kv};
+        float *whole = logits_of(model, row, 200, &spec, 1);
+        for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+            tacit_context *c;
+            tacit_error err = {0};
+            check(tacit_context_new(&c, model, &spec, NULL, &err), &err);
+            check(tacit_context_feed(c, row, 200, NULL, 0, &err), &err);
+            size_t left = tacit_context_truncate(c, cases[i].back_to);
+            assert_int_equal(left, cases[i].remain);
+            assert_int_equal(tacit_context_rows(c), left);
+            for (; left < 199; left++) /* one by one: every row reads its state from the cache */
+                check(tacit_context_feed(c, row + left, 1, NULL, 0, &err), &err);
+            check(tacit_context_feed(c, row + 199, 1, NULL, 0, &err), &err);
+            assert_memory_equal(tacit_context_logits(c), whole + 199 * m.vocab,
+                                m.vocab * sizeof *whole);
+            tacit_context_free(c);
+        }
+        free(whole);
+    }
+    free(row);
+    random_model_free(model);
+    random_file_close(&f);
 }
 
 typedef struct number_key {
@@ -393,6 +591,10 @@ static void keys_that_would_change_answers(void **state)
             char key[96];
             gguf_writer *w = random_llama_writer(&m);
             random_name(key, &m, k->name);
+            if (m.window > 0 && strcmp(k->name, "attention.sliding_window") == 0) {
+                gguf_writer_free(w);
+                continue; /* it is gemma3's own */
+            }
             if (k->kind == 'u')
                 gguf_put_u32(w, key, (uint32_t)k->value);
             else if (k->kind == 'b')
@@ -454,7 +656,7 @@ static void yarn_of_llama_2(void **state)
     m.trained = 4096;
     random_file f = random_llama_open(random_llama_writer(&m));
     tacit_model *model = random_model(&f, true);
-    const ops_rope *rope = &model->text.rope;
+    const ops_rope *rope = &model->text.rope[0];
     assert_true(fabs(rope->magnitude - 1.2772588722239782) < 1e-12);
     for (size_t i = 0; i < 64; i++) {
         double plain = pow(10000, -(double)i / 64), turns = 4096 * plain / (2 * acos(-1));
@@ -485,7 +687,7 @@ static void rows_beyond_the_context(void **state)
         tacit_model *model = random_model(&f, true);
         tacit_row *row = new_rows(&m, 65, 0);
         for (uint32_t i = 0; i < 65; i++)
-            row[i].position = i;
+            row[i] = (tacit_row){.token = row[i].token, .position = i};
         const tacit_context_spec spec = {.precision = TACIT_EXACT};
         check(tacit_context_new(&c, model, &spec, NULL, &err), &err);
         check(tacit_context_feed(c, row, 64, NULL, 0, &err), &err);
@@ -512,6 +714,11 @@ int main(void)
         cmocka_unit_test(inference_gives_the_losses_of_pytorch),
         cmocka_unit_test(what_is_not_supported_is_named_with_what_is),
         cmocka_unit_test(tensors_of_each_architecture),
+        cmocka_unit_test(keys_of_layers_that_differ),
+        cmocka_unit_test(layers_of_gemma3),
+        cmocka_unit_test(places_that_cannot_be),
+        cmocka_unit_test(what_remains_of_groups),
+        cmocka_unit_test(what_remains_of_convolutions),
         cmocka_unit_test(keys_that_would_change_answers),
         cmocka_unit_test(scalings_that_are_not_computed),
         cmocka_unit_test(yarn_of_llama_2),

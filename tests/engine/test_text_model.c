@@ -256,7 +256,7 @@ static void test_numbers_of_a_usual_file(void **state)
     assert_int_equal(text.layer[1].linear[TEXT_K].n_out, 32);
     assert_non_null(text.layer[1].linear[TEXT_DOWN].bias);
     assert_non_null(text.layer[0].linear[TEXT_Q].transposed);
-    assert_true(fabs(text.rope.frequency[1] - pow(10000, -2.0 / 16)) < 1e-12);
+    assert_true(fabs(text.rope[0].frequency[1] - pow(10000, -2.0 / 16)) < 1e-12);
     text_model_unload(&text);
     text_model_unload(&text);
     random_file_close(&f);

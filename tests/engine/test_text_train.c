@@ -10,6 +10,7 @@
 #include "engine/text_attention.h"
 #include "engine/text_train.h"
 #include "engine/train_values.h"
+#include "reference_mask.h"
 #include "reference_train.h"
 #include "train_fixture.h"
 
@@ -35,16 +36,18 @@ static void fill_random(float *x, size_t n)
 static double run_example(const train_plan *plan, const text_train_options *options, float *grad,
                           size_t values, const float *input)
 {
-    uint32_t position[ROWS];
+    tacit_row row[ROWS] = {0};
+    text_place place[ROWS];
     size_t predictor[] = {3, 4, 9, 10, 17, 21, 22};
     int32_t target[] = {1, 5, 7, 47, 0, 5, 30};
     text_train *t;
     tacit_error err;
     for (size_t i = 0; i < ROWS; i++)
-        position[i] = (uint32_t)(i + 2 * (i > 8));
+        row[i].position = (uint32_t)(i + 2 * (i > 8));
+    text_places_set(place, row, ROWS, 0);
     if (text_train_new(&t, plan, options, NULL, &err) != TACIT_OK)
         fail_msg("%s", err.message);
-    text_train_rows rows = {ROWS, position, 7, predictor, target, 1.0f, grad, 0};
+    text_train_rows rows = {ROWS, place, 7, predictor, target, 1.0f, grad, 0};
     memcpy(text_train_input(t), input, ROWS * plan->model->embedding * sizeof(float));
     memset(grad, 0, values * sizeof *grad);
     text_train_run(t, &rows, 1);
@@ -125,18 +128,30 @@ typedef struct attention_data {
     double dq[KEYS * QW], dk[KEYS * KW], dv[KEYS * KW], out[KEYS * QW];
 } attention_data;
 
+/* What queries see: all rows, or some of them, of a sequence. */
+typedef struct attention_mask {
+    const tacit_row *row;
+    size_t window;
+    const size_t *query; /* rows of the sequence, or NULL: all */
+    size_t queries;
+} attention_mask;
+
 /* One query of one head, forward and backward, in double. */
-static void naive_query(attention_data *d, size_t row, size_t seen, size_t head)
+static void naive_query(attention_data *d, const attention_mask *m, size_t row, size_t head)
 {
+    size_t at = m->query ? m->query[row] : row;
     size_t q = row * QW + head * DIM, kv = head / (HEADS / KV_HEADS) * DIM;
-    double p[KEYS], dp[KEYS], sum = 0, along = 0, scale = 1 / sqrt((double)DIM);
-    for (size_t j = 0; j < seen; j++) {
+    double p[KEYS], dp[KEYS], sum = 0, along = 0, scale = 0.3;
+    for (size_t j = 0; j < KEYS; j++) {
         double s = 0;
+        p[j] = 0;
+        if (!reference_sees(m->row, at, j, m->window))
+            continue;
         for (size_t i = 0; i < DIM; i++)
             s += (double)d->q[q + i] * (double)d->k[j * KW + kv + i];
         sum += p[j] = exp(s * scale);
     }
-    for (size_t j = 0; j < seen; j++) {
+    for (size_t j = 0; j < KEYS; j++) {
         p[j] /= sum;
         dp[j] = 0;
         for (size_t i = 0; i < DIM; i++) {
@@ -146,7 +161,7 @@ static void naive_query(attention_data *d, size_t row, size_t seen, size_t head)
         }
         along += p[j] * dp[j];
     }
-    for (size_t j = 0; j < seen; j++)
+    for (size_t j = 0; j < KEYS; j++)
         for (size_t i = 0; i < DIM; i++) {
             double ds = p[j] * (dp[j] - along) * scale;
             d->dq[q + i] += ds * (double)d->k[j * KW + kv + i];
@@ -161,18 +176,24 @@ static void expect_close(const float *found, const double *expected, size_t n)
             fail_msg("value %zu: %.9g, expected %.9g", i, (double)found[i], expected[i]);
 }
 
-static void check_attention(size_t queries, const size_t *visible)
+static void check_attention(const attention_mask *m)
 {
+    size_t queries = m->queries;
+    text_place place[KEYS];
+    text_span span[KEYS];
     attention_data *d = calloc(1, sizeof *d);
     float *out = calloc(4 * KEYS * QW, sizeof *out), *dq = out + KEYS * QW, *dk = dq + KEYS * QW;
     float *dv = dk + KEYS * QW;
     float *scratch = malloc(text_attention_scratch(KEYS, 1) * sizeof *scratch);
-    text_attention s = {HEADS, KV_HEADS, DIM, KEYS, queries, visible};
+    text_attention s = {HEADS, KV_HEADS, DIM, KEYS, queries, 0.3f, span};
+    text_places_set(place, m->row, KEYS, 0);
+    for (size_t i = 0; i < queries; i++)
+        span[i] = text_place_sees(place, m->query ? m->query[i] : i, m->window);
     fill_random(d->q, KEYS * QW), fill_random(d->k, KEYS * KW);
     fill_random(d->v, KEYS * KW), fill_random(d->dout, KEYS * QW);
     for (size_t row = 0; row < queries; row++)
         for (size_t head = 0; head < HEADS; head++)
-            naive_query(d, row, visible ? visible[row] : row + 1, head);
+            naive_query(d, m, row, head);
     text_attention_forward(NULL, &s, out, d->q, d->k, d->v, scratch);
     expect_close(out, d->out, queries * QW);
     memcpy(dq, d->dout, sizeof d->dout); /* dq is the memory of dout */
@@ -186,9 +207,16 @@ static void check_attention(size_t queries, const size_t *visible)
 static void attention_equals_its_naive_twin(void **state)
 {
     (void)state;
-    const size_t some[] = {1, 2, 40, 64, 65, 149};
-    check_attention(KEYS, NULL);
-    check_attention(6, some);
+    static const size_t some[] = {0, 1, 39, 63, 64, 148};
+    static const size_t windows[] = {0, 1, 2, 20, 64, 1000};
+    tacit_row row[KEYS] = {0};
+    for (int grouped = 0; grouped < 2; grouped++) {
+        reference_places(row, KEYS, grouped);
+        for (size_t i = 0; i < sizeof windows / sizeof windows[0]; i++) {
+            check_attention(&(attention_mask){row, windows[i], NULL, KEYS});
+            check_attention(&(attention_mask){row, windows[i], some, 6});
+        }
+    }
 }
 
 /* ---- a large vocabulary ---- */

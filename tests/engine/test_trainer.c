@@ -147,7 +147,7 @@ static ref_model make_reference(const tacit_model *m, const tacit_trainer *t,
     ref_model r = {.width = m->text.embedding,
                    .layers = m->text.n_layers,
                    .heads = m->text.layer[0].n_heads,
-                   .kv_heads = m->text.layer[0].n_kv_heads,
+                   .kv_heads = m->text.max_kv_heads,
                    .head = m->text.head_dim,
                    .ff = m->text.layer[0].n_ff,
                    .vocab = m->text.vocab,
@@ -156,6 +156,14 @@ static ref_model make_reference(const tacit_model *m, const tacit_trainer *t,
                    .alpha = spec->alpha,
                    .halves = strcmp(m->text.architecture, "llama") != 0};
     const tacit_layout *l = tacit_trainer_layout(t);
+    if (strcmp(m->text.architecture, "gemma3") == 0) { /* as make_gradients.py has it */
+        r.kind = (reference_kind){.window = 3, .pattern = 2, .local_base = 10000, .gelu = true};
+        r.kind.embedding_scale = sqrt((double)r.width);
+        r.base = 1e6;
+        r.factor = 8;
+    }
+    if (strcmp(m->text.architecture, "qwen2vl") == 0)
+        r.kind = (reference_kind){.section = {1, 2, 1}};
     ref_load(&r, m->text_file);
     for (size_t i = 0; i < l->count && spec->kind == TACIT_TRAIN_LORA; i++) {
         const tacit_trainable_entry *e = &l->entry[i];
@@ -445,6 +453,35 @@ static tacit_status refuse(void *ctx, size_t unit, const float *grad, double los
     return TACIT_REFUSED;
 }
 
+/* Of LFM2's layers two convolve and one attends: targets lie where their linears are, and one that
+ * no layer has is refused by its name. */
+static void targets_lie_where_their_linears_are(void **state)
+{
+    (void)state;
+    static const char *const wanted[] = {"blk.0.shortconv.in_proj.weight.lora_b",
+                                         "blk.1.attn_q.weight.lora_b",
+                                         "blk.2.shortconv.in_proj.weight.lora_b"};
+    tacit_trainable_spec spec = {.kind = TACIT_TRAIN_LORA_FFA,
+                                 .target = {"attn_q", "shortconv.in_proj"},
+                                 .n_targets = 2,
+                                 .rank = 4,
+                                 .alpha = 4};
+    tacit_layout layout;
+    tacit_error err = {0};
+    tacit_model *m = fixture_model("lfm2", true);
+    assert_int_equal(tacit_layout_make(&layout, m, &spec, &err), TACIT_OK);
+    assert_int_equal(layout.count, 3);
+    for (size_t i = 0; i < 3; i++)
+        assert_string_equal(layout.entry[i].name, wanted[i]);
+    tacit_layout_free(&layout);
+    fixture_model_free(m);
+    m = fixture_model("qwen3", true);
+    assert_int_equal(tacit_layout_make(&layout, m, &spec, &err), TACIT_USAGE);
+    assert_non_null(strstr(err.message, "qwen3"));
+    assert_non_null(strstr(err.message, "'shortconv.in_proj'"));
+    fixture_model_free(m);
+}
+
 static void impossible_examples_are_refused(void **state)
 {
     (void)state;
@@ -452,8 +489,8 @@ static void impossible_examples_are_refused(void **state)
     gguf_file *golden = fixture_file("gradients", "tied");
     tacit_trainable_spec spec = fixture_spec(TACIT_TRAIN_LORA_FFA);
     tacit_trainer *t = fixture_trainer(m, &spec, 13, NULL);
-    for (int fault = 0; fault < 9; fault++) {
-        tacit_input in = fixture_example(golden, fault == 8 ? 1 : 0);
+    for (int fault = 0; fault < 10; fault++) {
+        tacit_input in = fixture_example(golden, fault == 9 ? 1 : 0);
         const tacit_input *example = &in;
         tacit_unit unit = {&example, 1};
         tacit_error err = {0};
@@ -483,6 +520,9 @@ static void impossible_examples_are_refused(void **state)
         case 7:
             in.media->rows = NULL;
             break;
+        case 8:
+            in.row[in.count - 1].position = (uint32_t)m->text.context_length;
+            break;
         default: /* 21 rows, planned for 13 */
             break;
         }
@@ -496,6 +536,7 @@ static void impossible_examples_are_refused(void **state)
     tacit_input in = fixture_example(golden, 0);
     const tacit_input *example = &in;
     tacit_unit unit = {&example, 1};
+    in.row[in.count - 1].position = (uint32_t)m->text.context_length - 1; /* the last there is */
     assert_int_equal(tacit_trainer_check(t, &in, NULL), TACIT_OK);
     assert_int_equal(tacit_trainer_grads(t, &unit, 1, refuse, NULL, NULL), TACIT_REFUSED);
     fixture_example_free(&in);
@@ -585,6 +626,7 @@ int main(void)
         cmocka_unit_test(bits_do_not_depend_on_the_order),
         cmocka_unit_test(only_trained_tokens_count),
         cmocka_unit_test(not_a_number_comes_out_as_such),
+        cmocka_unit_test(targets_lie_where_their_linears_are),
         cmocka_unit_test(impossible_examples_are_refused),
         cmocka_unit_test(a_failure_leaves_no_half_gradients),
         cmocka_unit_test(impossible_specs_are_refused),

@@ -644,6 +644,31 @@ static void test_wrong_numbers_are_refused(void **state)
     }
 }
 
+/* A file of a few hundred KiB whose attention would take minutes a picture: 4096^2 pairs of patches
+ * in a block, each 8 + 16 * 8 products, are 2.28e9; eight blocks stay below 2e10, nine do not, nor
+ * do two in each of five frames. */
+static void test_attention_beyond_the_file_is_refused(void **state)
+{
+    (void)state;
+    reference_spec spec = small;
+    tacit_error err = {0};
+    spec.image = 128;
+    spec.heads = 8;
+    spec.layers = 8;
+    assert_int_equal(load_changed_of(&spec, gguf_writer_new(), &err), TACIT_OK);
+    gguf_writer *w = gguf_writer_new();
+    spec.layers = 9;
+    reference_keys(w, &spec);
+    reference_tensors(w, &spec);
+    expect_refusal(load_writer(w, &err), &err, "2.1e+10 products in the attention of 9 blocks",
+                   "nine blocks");
+    spec.layers = 2;
+    w = gguf_writer_new();
+    gguf_put_u32(w, "clip.vision.preproc_image_size", 256);
+    expect_refusal(load_changed_of(&spec, w, &err), &err, "a picture of 5 times 4096 tokens",
+                   "five frames");
+}
+
 static void test_wrong_kinds_are_refused(void **state)
 {
     (void)state;
@@ -792,6 +817,7 @@ int main(void)
         cmocka_unit_test(test_stand_ins),
         cmocka_unit_test(test_memory_is_judged_first),
         cmocka_unit_test(test_wrong_numbers_are_refused),
+        cmocka_unit_test(test_attention_beyond_the_file_is_refused),
         cmocka_unit_test(test_wrong_kinds_are_refused),
         cmocka_unit_test(test_wrong_channel_numbers_are_refused),
         cmocka_unit_test(test_other_tensors_are_refused),

@@ -123,13 +123,14 @@ typedef struct tiny_model {
 } tiny_model;
 
 /* Writes both files into a new folder below /tmp and loads them; `with_vision` false leaves the
- * tower out. */
-static inline tiny_model tiny_load(bool with_vision)
+ * tower out. `preproc`: longest edge of pictures, 24 is one tile. */
+static inline tiny_model tiny_load_with(bool with_vision, uint32_t preproc)
 {
     tiny_model t = {.folder = "/tmp/tacit-tiny-XXXXXX"};
     tacit_error err = {0};
     reference_spec spec = {.image = 24, .patch = 4, .width = 32, .ff = 64, .heads = 4};
     spec.layers = 2, spec.scale = 2, spec.out = 32, spec.linears = TACIT_TYPE_Q8_0;
+    spec.preproc = preproc;
     gguf_writer *w = gguf_writer_new();
     assert_non_null(mkdtemp(t.folder));
     snprintf(t.text, sizeof t.text, "%s/text.gguf", t.folder);
@@ -149,6 +150,11 @@ static inline tiny_model tiny_load(bool with_vision)
     if (tacit_model_load(&t.model, t.text, &mmproj, with_vision, NULL, &err) != TACIT_OK)
         fail_msg("%s", err.message);
     return t;
+}
+
+static inline tiny_model tiny_load(bool with_vision)
+{
+    return tiny_load_with(with_vision, 24);
 }
 
 /* The text model with an output matrix of its own, so that 'Z' and 'Y' matter as input alone: the

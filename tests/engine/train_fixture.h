@@ -11,8 +11,9 @@
 #include <string.h>
 
 /* The first two are llama. */
-static const char *const fixture_words[] = {"untied", "tied", "qwen2", "qwen3"};
-enum { FIXTURE_LLAMA = 2, FIXTURE_WORDS = 4 };
+static const char *const fixture_words[] = {"untied", "tied",    "qwen2", "qwen3",
+                                            "gemma3", "qwen2vl", "lfm2"};
+enum { FIXTURE_LLAMA = 2, FIXTURE_WORDS = 7 };
 
 /* tests/golden/KIND-WORD.gguf */
 static gguf_file *fixture_file(const char *kind, const char *word)
@@ -48,6 +49,7 @@ static inline void fixture_model_free(tacit_model *m)
     free(m);
 }
 
+/* 0 where the golden file says nothing. */
 static double fixture_number(const gguf_file *f, size_t example, const char *field, size_t i)
 {
     char key[64];
@@ -69,6 +71,9 @@ static inline tacit_input fixture_example(const gguf_file *f, size_t example)
         in.row[i].position = (uint32_t)fixture_number(f, example, "position", i);
         in.row[i].trained = (uint8_t)fixture_number(f, example, "trained", i);
         in.row[i].modality = (uint8_t)fixture_number(f, example, "modality", i);
+        in.row[i].group = (uint32_t)fixture_number(f, example, "group", i);
+        for (size_t k = 0; k < 3; k++)
+            in.row[i].shift[k] = (int32_t)fixture_number(f, example, "shift", 3 * i + k);
     }
     snprintf(name, sizeof name, "example.%zu.media", example);
     const gguf_tensor *rows = gguf_tensor_find(f, name);

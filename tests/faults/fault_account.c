@@ -416,7 +416,7 @@ static tacit_status holds(const fault_run *run, const char *told, tacit_error *e
 int main(int argc, char **argv)
 {
     const fault_script script = {.name = "account",
-                                 .sparse = 1,
+                                 .sparse = 2,
                                  .make_keys = fault_make_keys,
                                  .run = run_script,
                                  .holds = holds};

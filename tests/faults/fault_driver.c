@@ -23,8 +23,8 @@ extern char **environ;
 
 enum { PATH_BYTES = 512, MOST_SHOWN = 10, MOST_CALLS = 20000 };
 
-/* Kinds of fault_calls.c. The strides are those of a test run: at every call a kill, at some of
- * them torn writes, power cuts and errors. */
+/* Kinds of fault_calls.c. The strides are those of a test run of a script that is not sparse: at
+ * every call a kill, at some of them torn writes, power cuts and errors. */
 static const struct {
     const char *word;
     bool kills;

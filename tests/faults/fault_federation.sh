@@ -5,7 +5,8 @@
 # happened: one reserve, one accepted update, the same epsilon, the same kinds of files, a clean
 # audit that holds the receipts of the device.
 #
-# usage: fault_federation.sh [--stride N] [--side init|enrol|client|server] [--kind KIND] [--at CALL]
+# usage: fault_federation.sh [--stride N] [--every K] [--side init|enrol|client|server] [--kind KIND] [--at CALL]
+# --every K: of each side every K-th kind alone, other ones than of the side before.
 # Needs TACIT_BIN, TACIT_SOURCE and TACIT_FAULT_LIBRARY. Every point begins with the same folders.
 set -euo pipefail
 # shellcheck source=tests/e2e/federation.sh
@@ -21,10 +22,11 @@ fail() {
     exit 1
 }
 
-stride=1 only_side='' only_kind='' only_at=''
+stride=1 every=1 only_side='' only_kind='' only_at=''
 while [ $# -gt 0 ]; do
     case $1 in
     --stride) stride=$2 ;;
+    --every) every=$2 ;;
     --side) only_side=$2 ;;
     --kind) only_kind=$2 ;;
     --at) only_at=$2 ;;
@@ -233,7 +235,7 @@ once_served() {
 # it fails is tried again later.
 drive() {
     local bound=20 end
-    is_over "$1" || kills "$1" || bound=5
+    is_over "$1" || kills "$1" || bound=2
     start_lineage || return 0
     end=$((SECONDS + bound))
     until ! serves || finished_round || [ $SECONDS -ge $end ]; do
@@ -278,6 +280,7 @@ run_side() { # run_side SIDE SNAPSHOT KINDS...
     for kind in "$@"; do
         [ -z "$only_kind" ] || [ "$only_kind" = "$kind" ] || continue
         n=$((n + 1))
+        [ $(((n + side_number) % every)) = 0 ] || continue
         step=$(($(sparseness "$kind") * stride))
         for ((at = 1 + (n * 7) % step; at <= calls; at += step)); do
             [ -z "$only_at" ] || at=$only_at
@@ -315,7 +318,9 @@ join env || fail "cannot enrol: $(tail -1 "$work/cart.log")"
 stop_server
 take_snapshot enrolled
 
+side_number=0
 for side in init enrol client server; do
+    side_number=$((side_number + 1))
     [ -z "$only_side" ] || [ "$only_side" = $side ] || continue
     # shellcheck disable=SC2086
     run_side $side "$([[ $side == init || $side == enrol ]] && echo empty || echo enrolled)" $kinds

@@ -451,7 +451,7 @@ static tacit_status holds(const fault_run *run, const char *told, tacit_error *e
 int main(int argc, char **argv)
 {
     const fault_script ledger = {.name = "ledger",
-                                 .sparse = 3,
+                                 .sparse = 6,
                                  .make_keys = fault_make_keys,
                                  .run = run_script,
                                  .holds = holds};

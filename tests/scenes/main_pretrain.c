@@ -17,7 +17,8 @@
 
 #define PATH_BYTES 1024
 #define WARM_UP_STEPS 150
-#define LEAST_RATE 0.02 /* of the full learning rate, at the end */
+#define LEAST_RATE 0.02  /* of the full learning rate, at the end */
+#define SECOND_RATE 0.75 /* likewise */
 #define WEIGHT_DECAY 0.05
 #define FAN_IN 128
 #define GRADIENT_NORM 1.0
@@ -60,12 +61,19 @@ static double progress_of(const pretrain_run *r)
     return (double)r->state.step / (double)r->state.steps;
 }
 
-/* Linear warm-up, then a half cosine down to LEAST_RATE. */
+/* Linear warm-up, then a half cosine down to LEAST_RATE; the same again, to SECOND_RATE of the
+ * learning rate, for what comes after PRETRAIN_SECOND. */
 static double rate_of(const pretrain_run *r)
 {
-    double warm = (double)(r->state.step + 1) / WARM_UP_STEPS;
-    double cosine = 0.5 * (1 + cos(M_PI * progress_of(r)));
-    return (warm < 1 ? warm : 1) * (LEAST_RATE + (1 - LEAST_RATE) * cosine);
+    double steps = (double)r->state.steps, first = PRETRAIN_SECOND * steps;
+    double at = (double)r->state.step, end = first, full = 1;
+    if (at >= first) {
+        at -= first;
+        end = steps - first;
+        full = SECOND_RATE;
+    }
+    double warm = (at + 1) / WARM_UP_STEPS, cosine = 0.5 * (1 + cos(M_PI * (at / end)));
+    return full * (warm < 1 ? warm : 1) * (LEAST_RATE + (1 - LEAST_RATE) * cosine);
 }
 
 /* ---- one step ---- */
@@ -414,7 +422,7 @@ out:
 
 int main(int argc, char **argv)
 {
-    run_options o = {.pictures = 160000, .seed = 1, .checkpoint_minutes = 5, .rate = 4e-4};
+    run_options o = {.pictures = 200000, .seed = 1, .checkpoint_minutes = 5, .rate = 4e-4};
     bool help = false;
     tacit_error err = {0};
     const tacit_option table[] = {

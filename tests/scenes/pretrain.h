@@ -11,6 +11,10 @@
 #define PRETRAIN_BATCH 16     /* examples a step */
 #define PRETRAIN_MAX_ROWS 320 /* of one example */
 
+/* The share of a run after which it warms up anew, at a lower rate, with questions that lead to what
+ * was not learned before. */
+#define PRETRAIN_SECOND 0.8
+
 /* The files of nano: the text model and an encoder of each modality, in the order in which the base
  * digest takes them. */
 enum { PRETRAIN_TEXT, PRETRAIN_IMAGE, PRETRAIN_AUDIO, PRETRAIN_SENSOR, PRETRAIN_FILES };

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-#define ONE_FIELD_UNTIL 0.15 /* of the run */
+#define ONE_FIELD_UNTIL 0.12 /* of the run */
 #define REPEATS 0.3          /* share of conversations that end with a word to repeat */
 
 /* ---- media ---- */
@@ -85,25 +85,27 @@ static void draw_place(int place[SCENE_SENSES], scene_prng *prng)
 
 /* ---- examples ---- */
 
-/* What a conversation is about, and in how many of a hundred. */
+#define LATE_FROM 0.44 /* of the run: what is hard to compare gets the larger share */
+
+/* What a conversation is about, and in how many of a hundred: until LATE_FROM, and after it. */
 static const struct {
-    int share;
+    int share[2];
     unsigned given;
 } mixture[] = {
-    {45, SCENE_SENSE_PICTURE},
-    {8, SCENE_SENSE_SOUND},
-    {9, SCENE_SENSE_SIGNAL},
-    {12, SCENE_SENSE_PICTURE | SCENE_SENSE_SOUND},
-    {12, SCENE_SENSE_PICTURE | SCENE_SENSE_SIGNAL},
-    {8, SCENE_SENSE_SOUND | SCENE_SENSE_SIGNAL},
-    {6, SCENE_SENSE_PICTURE | SCENE_SENSE_SOUND | SCENE_SENSE_SIGNAL},
+    {{45, 28}, SCENE_SENSE_PICTURE},
+    {{8, 4}, SCENE_SENSE_SOUND},
+    {{9, 6}, SCENE_SENSE_SIGNAL},
+    {{12, 8}, SCENE_SENSE_PICTURE | SCENE_SENSE_SOUND},
+    {{12, 42}, SCENE_SENSE_PICTURE | SCENE_SENSE_SIGNAL},
+    {{8, 6}, SCENE_SENSE_SOUND | SCENE_SENSE_SIGNAL},
+    {{6, 6}, SCENE_SENSE_PICTURE | SCENE_SENSE_SOUND | SCENE_SENSE_SIGNAL},
 };
 
-static unsigned draw_given(scene_prng *prng)
+static unsigned draw_given(double progress, scene_prng *prng)
 {
-    int ball = scene_prng_range(prng, 0, 99), i = 0;
-    while (ball >= mixture[i].share)
-        ball -= mixture[i++].share;
+    int ball = scene_prng_range(prng, 0, 99), i = 0, late = progress >= LATE_FROM;
+    while (ball >= mixture[i].share[late])
+        ball -= mixture[i++].share[late];
     return mixture[i].given;
 }
 
@@ -150,13 +152,13 @@ tacit_status pretrain_example(tacit_input *out, const tacit_model *model, uint64
     conversation c;
     scene_senses s;
     int place[SCENE_SENSES];
-    unsigned given = draw_given(&prng);
+    unsigned given = draw_given(progress, &prng);
     draw_place(place, &prng);
     if (given == SCENE_SENSE_PICTURE) {
         talk_of_picture(&t, &s, index, progress, &prng);
     } else {
         scene_draw_senses(&s, index % 2 ? SCENE_MONITOR : SCENE_CLUSTER, SCENE_PRETRAIN, &prng);
-        talk_about_senses(&t, &s, given, &prng);
+        talk_about_senses(&t, &s, given, progress >= PRETRAIN_SECOND, &prng);
     }
     if (scene_prng_chance(&prng, REPEATS) && t.turns < TALK_TURNS)
         talk_ask_to_repeat(&t, tacit_model_tokenizer(model), &prng);

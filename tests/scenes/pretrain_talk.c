@@ -57,9 +57,23 @@ static bool needs_two(const scene_ask *ask)
     return (ask->needs & (ask->needs - 1)) != 0;
 }
 
-void talk_about_senses(pretrain_talk *t, const scene_senses *s, unsigned given, scene_prng *prng)
+/* Not among the questions of data sets: a step to them. */
+static void ask_pace(pretrain_talk *t, const scene_senses *s, unsigned given, scene_prng *prng)
+{
+    const unsigned both = SCENE_SENSE_PICTURE | SCENE_SENSE_SIGNAL;
+    if ((given & both) != both || !scene_prng_chance(prng, 0.5))
+        return;
+    t->question[t->turns] =
+        s->kind == SCENE_MONITOR ? "How fast is the heart rate?" : "How fast is the speed?";
+    snprintf(t->answer[t->turns++], SCENE_TEXT_MAX, "%s", scene_shown_pace(s));
+}
+
+void talk_about_senses(pretrain_talk *t, const scene_senses *s, unsigned given, bool paces,
+                       scene_prng *prng)
 {
     size_t order[64], n = scene_ask_count();
+    if (paces)
+        ask_pace(t, s, given, prng);
     bool two_first = scene_prng_chance(prng, 0.5);
     shuffle(order, n, prng);
     for (int pass = 0; pass < 2; pass++) {

@@ -24,8 +24,10 @@ void talk_about_picture(pretrain_talk *t, const scene *s, scene_prng *prng);
 
 /* Up to six questions that apply and need nothing but `given` (SCENE_SENSE_*), and two fields of a
  * given picture. In half of the conversations what needs two senses comes first, so that it is
- * also answered before anything was said about either. */
-void talk_about_senses(pretrain_talk *t, const scene_senses *s, unsigned given, scene_prng *prng);
+ * also answered before anything was said about either. With `paces` half of those with picture and
+ * signal begin with the pace of the shown number: what agrees with a signal is its pace. */
+void talk_about_senses(pretrain_talk *t, const scene_senses *s, unsigned given, bool paces,
+                       scene_prng *prng);
 
 /* A made-up word to repeat: it makes every piece of the vocabulary one that nano has said, so that
  * new words are new by their combination alone. */

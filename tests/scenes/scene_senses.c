@@ -130,6 +130,13 @@ static void say_whether(char out[SCENE_TEXT_MAX], bool so)
 
 static const char *const paces[] = {"slow", "normal", "fast"};
 
+const char *scene_shown_pace(const scene_senses *s)
+{
+    const int *value = s->picture.value;
+    return s->kind == SCENE_MONITOR ? paces[band_of(hearts, value[SCENE_HEART])]
+                                    : paces[band_of(speeds, value[SCENE_SPEED])];
+}
+
 /* sound alone */
 
 static void answer_priority(const scene_senses *s, char out[SCENE_TEXT_MAX])

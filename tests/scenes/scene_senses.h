@@ -41,6 +41,9 @@ bool scene_ask_applies(const scene_ask *ask, const scene_senses *s);
 size_t scene_sense_word_count(void);
 const char *scene_sense_word(size_t i);
 
+/* "slow", "normal" or "fast": the heart rate or speed that the picture shows. */
+const char *scene_shown_pace(const scene_senses *s);
+
 /* Values, styles and seeds. Values come first from the generator, so two splits that start from
  * the same state differ in style alone. */
 void scene_draw_senses(scene_senses *s, scene_kind kind, scene_split split, scene_prng *prng);

@@ -1,0 +1,202 @@
+/* Panels of weights times many rows on AMX tiles (tile_product.h). A part of some panels is made
+ * bf16 in the tiles' order once and then meets all rows: with 128 of them that costs about as much
+ * time as the products; integer tiles would need their sums scaled after every 32 columns, which
+ * takes longer than bf16 products do. */
+#include "engine/fast_kernels.h"
+#include "engine/tile_product.h"
+
+#if defined(__x86_64__)
+#include "engine/fast_x86.h"
+
+#define WIDTH 16
+#define GROUP 64     /* bytes of four columns in a panel */
+#define MAX_STEPS 20 /* blocks of a part: with 32 columns 40 KiB, of the nearest cache's 48 */
+#define MAX_COLS 128
+
+_Static_assert(TILE_VALUES == FAST_TILE_VALUES && TILE_ROWS == FAST_TILE_ROWS, "one form of tiles");
+_Static_assert(TILE_DEPTH == FAST_BLOCK && TILE_COLS == WIDTH, "a block of a panel is a tile");
+
+/* Vectors of the compiler, so that other processors can run this file too, for its tests. */
+typedef uint32_t words __attribute__((vector_size(64)));
+typedef int32_t integers __attribute__((vector_size(64)));
+typedef float floats __attribute__((vector_size(64)));
+typedef float eight __attribute__((vector_size(32)));
+typedef uint16_t halves __attribute__((vector_size(32)));
+
+ALWAYS words load_words(const void *p)
+{
+    words w;
+    memcpy(&w, p, sizeof w);
+    return w;
+}
+
+/* With one kind of NaN, which rounding keeps. */
+ALWAYS floats with_plain_nan(floats v)
+{
+    words number = (words)(v == v);
+    return (floats)(((words)v & number) | (0x7fc00000 & ~number));
+}
+
+ALWAYS eight load_eight_halves(const uint8_t *p)
+{
+    return (eight)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
+
+ALWAYS floats load_scales(const uint8_t *p)
+{
+    eight low = load_eight_halves(p), high = load_eight_halves(p + 16);
+    return with_plain_nan(
+        __builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
+}
+
+/* A bf16 is the upper half of an fp32; weights are rounded to the nearest, halves away from zero:
+ * an addition less than to even. */
+ALWAYS words rounded(floats v)
+{
+    return (words)v + 0x8000;
+}
+
+/* Byte `i` of each word as a weight. */
+ALWAYS floats weight_of(words w, const int i, floats d, floats m)
+{
+    words u = i == 3 ? w >> 24 : w >> 8 * i & 255;
+    return __builtin_convertvector((integers)u, floats) * d + m;
+}
+
+/* Four columns of 16 rows of W: two rows of a tile. */
+ALWAYS void put_group(uint16_t *tile, words w, floats d, floats m)
+{
+    UNROLL for (int i = 0; i < 2; i++)
+    {
+        words first = rounded(weight_of(w, 2 * i, d, m));
+        words second = rounded(weight_of(w, 2 * i + 1, d, m));
+        words pair = first >> 16 | (second & 0xffff0000);
+        memcpy(tile + 32 * i, &pair, sizeof pair);
+    }
+}
+
+/* The quanta of group g of a block, as bytes. */
+ALWAYS words load_group(const uint8_t *w, const int g, const fast_form form)
+{
+    if (form == FAST_8)
+        return load_words(w + g * GROUP);
+    const int upper = g < 4 ? 0 : 4;
+    words v = load_words(w + g % 4 * GROUP) >> upper & 0x0f0f0f0f;
+    if (form == FAST_5 || form == FAST_5M)
+        v |= (load_words(w + 4 * GROUP) >> g & 0x01010101) << 4;
+    if (form == FAST_6)
+        v |= (load_words(w + (4 + g / 4) * GROUP) >> 2 * (g % 4) & 0x03030303) << 4;
+    return v;
+}
+
+typedef struct panel_reader {
+    const uint8_t *w, *d, *m;
+} panel_reader;
+
+/* The d of a block, or of its second half where that has one. */
+ALWAYS floats scale_of(const panel_reader *p, size_t b, const int half, const fast_form form)
+{
+    const size_t scales = form == FAST_6 ? 2 : 1;
+    return load_scales(p->d + (b * scales + (size_t)half) * 2 * WIDTH);
+}
+
+ALWAYS floats least_of(const panel_reader *p, size_t b, floats d, const fast_form form)
+{
+    const float offset = form == FAST_8 ? 128 : form == FAST_4 ? 8 : form == FAST_5 ? 16 : 32;
+    return form == FAST_4M || form == FAST_5M ? load_scales(p->m + b * 2 * WIDTH) : d * -offset;
+}
+
+ALWAYS void put_block(uint16_t *tile, const panel_reader *p, size_t b, const fast_form form)
+{
+    const uint8_t *w = p->w + b * fast_block_bytes(form, WIDTH);
+    floats d = scale_of(p, b, 0, form), m = least_of(p, b, d, form);
+    UNROLL for (int g = 0; g < 8; g++)
+    {
+        if (form == FAST_6 && g == 4) {
+            d = scale_of(p, b, 1, form);
+            m = least_of(p, b, d, form);
+        }
+        put_group(tile + 64 * g, load_group(w, g, form), d, m);
+    }
+}
+
+/* Blocks [first, first + count) of a panel of `blocks`. */
+ALWAYS void put_panel(uint16_t *tile, const uint8_t *panel, size_t first, size_t count,
+                      size_t blocks, const fast_form form)
+{
+    panel_reader p = {.w = panel, .d = panel + blocks * fast_block_bytes(form, WIDTH)};
+    p.m = p.d + 2 * WIDTH * blocks * fast_forms[form].scales;
+    for (size_t b = 0; b < count; b++)
+        put_block(tile + b * TILE_VALUES, &p, first + b, form);
+}
+
+typedef void put_function(uint16_t *tile, const uint8_t *panel, size_t first, size_t count,
+                          size_t blocks);
+
+#define DEFINE(FORM)                                                                               \
+    static void put_##FORM(uint16_t *tile, const uint8_t *panel, size_t first, size_t count,       \
+                           size_t blocks)                                                          \
+    {                                                                                              \
+        put_panel(tile, panel, first, count, blocks, FORM);                                        \
+    }
+DEFINE(FAST_8)
+DEFINE(FAST_4)
+DEFINE(FAST_4M)
+DEFINE(FAST_5)
+DEFINE(FAST_5M)
+DEFINE(FAST_6)
+
+static put_function *const put[FAST_FORMS] = {
+    put_FAST_8, put_FAST_4, put_FAST_4M, put_FAST_5, put_FAST_5M, put_FAST_6, NULL,
+};
+
+/* Blocks [first, first + o->steps) of the panels of `cols` columns as b: made in `room`, or the
+ * panels themselves. */
+static void set_weights(tile_operands *o, const uint8_t *panel, fast_form form, size_t cols,
+                        size_t first, size_t blocks, uint16_t *room)
+{
+    size_t panel_bytes = fast_panel_bytes(form, WIDTH, blocks);
+    if (form == FAST_16) {
+        o->b = (const uint16_t *)(const void *)panel + first * TILE_VALUES;
+        o->b_next = panel_bytes / sizeof *o->b;
+        return;
+    }
+    o->b = room;
+    o->b_next = o->steps * TILE_VALUES;
+    for (size_t c = 0; c < cols; c += WIDTH)
+        put[form](room + c / WIDTH * o->b_next, panel + c / WIDTH * panel_bytes, first, o->steps,
+                  blocks);
+}
+
+static void multiply(float *y, size_t y_stride, size_t cols, const uint8_t *panel, fast_form form,
+                     const uint16_t *a, size_t rows, size_t blocks, void *room)
+{
+    size_t parts = (blocks + MAX_STEPS - 1) / MAX_STEPS, step = (blocks + parts - 1) / parts;
+    tile_begin();
+    for (size_t at = 0; at < blocks; at += step) {
+        tile_operands o = {.a = a + at * TILE_VALUES, .a_next = blocks * TILE_VALUES};
+        o.steps = blocks - at < step ? blocks - at : step;
+        set_weights(&o, panel, form, cols, at, blocks, room);
+        tile_multiply(y, y_stride, rows, cols, &o, at > 0);
+    }
+    tile_end();
+}
+
+static void put_row(uint16_t *tile, const float *x, size_t blocks)
+{
+    for (size_t i = 0; i < 2 * blocks; i++, x += 16) {
+        words v = (words)with_plain_nan((floats)load_words(x));
+        v += 0x7fff + (v >> 16 & 1);
+        halves h = __builtin_convertvector(v >> 16, halves);
+        memcpy(tile + i / 2 * TILE_VALUES + i % 2 * 16, &h, sizeof h);
+    }
+}
+
+const fast_tiles fast_tiles_amx = {
+    .from_rows = 32,
+    .max_cols = MAX_COLS,
+    .room_bytes = (size_t)MAX_COLS * MAX_STEPS * TILE_DEPTH * sizeof(uint16_t),
+    .put_row = put_row,
+    .multiply = multiply,
+};
+#endif

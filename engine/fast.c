@@ -1,5 +1,6 @@
 #include "engine/fast.h"
 
+#include "common/cpu_cache.h"
 #include "engine/kernels.h"
 
 #include <stdlib.h>
@@ -10,7 +11,13 @@
 #define MANY_ROWS 8      /* from here on a task is */
 #define TASK_COLS 32     /* columns */
 #define TASKS_A_THREAD 4 /* at least, of tiles */
-#define NEAR_BYTES ((size_t)1 << 20) /* of rows: what the second cache holds beside weights */
+
+/* What is read again and again, weights by every row or rows by every task, may fill so much of the
+ * second cache. */
+static size_t near_bytes(void)
+{
+    return tacit_cpu_cache_l2() / 2;
+}
 
 static size_t whole(size_t n, size_t unit)
 {
@@ -180,7 +187,7 @@ static void multiply_task(void *ctx, size_t i, size_t thread)
 /* Columns of a task. Wide ones read the rows, where these fill no cache, less often. */
 static size_t tiled_cols(const fast_product *p, const fast_input *in, size_t threads)
 {
-    bool is_near = in->rows * in->n_in * sizeof *in->tiles <= NEAR_BYTES;
+    bool is_near = in->rows * in->n_in * sizeof *in->tiles <= near_bytes();
     size_t cols = TASK_COLS;
     while (!is_near && 2 * cols <= kernels()->fast->tiles->max_cols &&
            p->l->n_out / (2 * cols) >= TASKS_A_THREAD * threads)
@@ -192,8 +199,11 @@ static size_t cols_of_task(const fast_product *p, const fast_input *in, size_t t
 {
     if (in->tiled)
         return tiled_cols(p, in, threads);
+    bool many = in->rows >= MANY_ROWS;
     size_t width = kernels()->fast->width;
-    size_t panels = in->rows < MANY_ROWS ? TASK_BYTES / p->w->panel_bytes : TASK_COLS / width;
+    size_t panels = (many ? near_bytes() : TASK_BYTES) / p->w->panel_bytes;
+    if (many && panels > TASK_COLS / width)
+        panels = TASK_COLS / width;
     return width * (panels > 0 ? panels : 1);
 }
 

@@ -79,7 +79,7 @@ static void print_text(const tacit_evaluation *r)
     printf("accuracy    %.4f  (%zu of %zu answers)\n", share(r->score), r->score.correct,
            r->score.examples);
     for (size_t i = 0; i < r->n_kinds; i++)
-        printf("  %-10s%.4f  (%zu of %zu)\n", r->kind[i].name, share(r->kind[i].score),
+        printf("  %-16s%.4f  (%zu of %zu)\n", r->kind[i].name, share(r->kind[i].score),
                r->kind[i].score.correct, r->kind[i].score.examples);
     printf("loss        %.4f\nperplexity  %.4f\n", r->loss, r->perplexity);
     printf("records     %zu%s\n", r->records, r->skipped ? " (some were skipped, see above)" : "");

@@ -46,22 +46,22 @@ static void f16_decode(float *keys, float *values, const void *page, size_t dim)
     dequant_row(half, values, from + dim * KV_PAGE_ROWS, dim * KV_PAGE_ROWS);
 }
 
-/* A head's part of a page: scales of the channels, scales of the tokens, quanta of both. */
+/* A head's part of a page: scales and middles of the channels, scales of the tokens, quanta. */
 typedef struct int8_parts {
-    float *channel, *token;
+    float *channel, *middle, *token;
     int8_t *keys, *values;
 } int8_parts;
 
 static size_t int8_bytes(size_t dim)
 {
-    return (dim + KV_PAGE_ROWS) * sizeof(float) + 2 * dim * KV_PAGE_ROWS;
+    return (2 * dim + KV_PAGE_ROWS) * sizeof(float) + 2 * dim * KV_PAGE_ROWS;
 }
 
 static int8_parts int8_at(void *page, size_t dim)
 {
-    float *channel = page, *token = channel + dim;
+    float *channel = page, *middle = channel + dim, *token = middle + dim;
     int8_t *keys = (int8_t *)(token + KV_PAGE_ROWS);
-    return (int8_parts){channel, token, keys, keys + dim * KV_PAGE_ROWS};
+    return (int8_parts){channel, middle, token, keys, keys + dim * KV_PAGE_ROWS};
 }
 
 static float largest(const float *x, size_t n)
@@ -85,11 +85,27 @@ static float int8_row(int8_t *q, const float *x, size_t n)
     return scale;
 }
 
+/* A channel of the keys. Many stand far to one side of zero through a page, those above all that
+ * rotate slowly. */
+static float int8_channel(int8_t *q, float *middle, const float *x)
+{
+    float moved[KV_PAGE_ROWS], low = x[0], high = x[0];
+    for (size_t i = 1; i < KV_PAGE_ROWS; i++) {
+        low = fminf(low, x[i]);
+        high = fmaxf(high, x[i]);
+    }
+    *middle = low / 2 + high / 2;
+    for (size_t i = 0; i < KV_PAGE_ROWS; i++)
+        moved[i] = x[i] - *middle;
+    return int8_row(q, moved, KV_PAGE_ROWS);
+}
+
 static void int8_encode(void *page, const float *keys, const float *values, size_t dim)
 {
     int8_parts p = int8_at(page, dim);
     for (size_t i = 0; i < dim; i++)
-        p.channel[i] = int8_row(p.keys + i * KV_PAGE_ROWS, keys + i * KV_PAGE_ROWS, KV_PAGE_ROWS);
+        p.channel[i] =
+            int8_channel(p.keys + i * KV_PAGE_ROWS, &p.middle[i], keys + i * KV_PAGE_ROWS);
     for (size_t i = 0; i < KV_PAGE_ROWS; i++)
         p.token[i] = int8_row(p.values + i * dim, values + i * dim, dim);
 }
@@ -97,10 +113,14 @@ static void int8_encode(void *page, const float *keys, const float *values, size
 static void int8_decode(float *keys, float *values, const void *page, size_t dim)
 {
     const tacit_kernels *k = kernels();
-    const float *channel = page, *token = channel + dim;
+    const float *channel = page, *middle = channel + dim, *token = middle + dim;
     const int8_t *key = (const int8_t *)(token + KV_PAGE_ROWS), *value = key + dim * KV_PAGE_ROWS;
-    for (size_t i = 0; i < dim; i++)
-        k->widen(keys + i * KV_PAGE_ROWS, channel[i], key + i * KV_PAGE_ROWS, KV_PAGE_ROWS);
+    for (size_t i = 0; i < dim; i++) {
+        float *to = keys + i * KV_PAGE_ROWS;
+        k->widen(to, channel[i], key + i * KV_PAGE_ROWS, KV_PAGE_ROWS);
+        for (size_t j = 0; j < KV_PAGE_ROWS; j++)
+            to[j] += middle[i];
+    }
     for (size_t i = 0; i < KV_PAGE_ROWS; i++)
         k->widen(values + i * dim, token[i], value + i * dim, dim);
 }

@@ -94,15 +94,28 @@ static void run(world *w, size_t from, size_t to, size_t chunk, tacit_pool *pool
     free(scratch);
 }
 
-/* What INT8 keeps of `n` values that are `step` apart, by its definition. */
-static void round_int8(double *x, const float *from, size_t n, size_t step)
+/* What INT8 keeps of `n` values that are `step` apart, by its definition, `middle` being its zero.
+ */
+static void round_int8(double *x, const float *from, size_t n, size_t step, float middle)
 {
     float most = 0;
     for (size_t i = 0; i < n; i++)
-        most = fmaxf(most, fabsf(from[i * step]));
+        most = fmaxf(most, fabsf(from[i * step] - middle));
     double scale = (double)(most / 127);
-    for (size_t i = 0; i < n; i++)
-        x[i * step] = scale > 0 ? rint((double)from[i * step] / scale) * scale : 0;
+    for (size_t i = 0; i < n; i++) {
+        double moved = (double)(from[i * step] - middle);
+        x[i * step] = (double)middle + (scale > 0 ? rint(moved / scale) * scale : 0);
+    }
+}
+
+static float middle_of(const float *x, size_t n, size_t step)
+{
+    float low = x[0], high = x[0];
+    for (size_t i = 1; i < n; i++) {
+        low = fminf(low, x[i * step]);
+        high = fmaxf(high, x[i * step]);
+    }
+    return low / 2 + high / 2;
 }
 
 /* K and V of a layer as a row sees them that lies in another page: [MAX_ROWS, width] in double. */
@@ -119,10 +132,13 @@ static void keep(const world *w, size_t layer, double *k, double *v)
     if (w->cache.form->type != TACIT_KV_INT8)
         return;
     for (size_t row = 0; row + KV_PAGE_ROWS <= MAX_ROWS; row += KV_PAGE_ROWS)
-        for (size_t c = 0; c < width; c++)
-            round_int8(k + row * width + c, w->k[layer] + row * width + c, KV_PAGE_ROWS, width);
+        for (size_t c = 0; c < width; c++) {
+            const float *channel = w->k[layer] + row * width + c;
+            round_int8(k + row * width + c, channel, KV_PAGE_ROWS, width,
+                       middle_of(channel, KV_PAGE_ROWS, width));
+        }
     for (size_t at = 0; at < MAX_ROWS * width; at += DIM)
-        round_int8(v + at, w->v[layer] + at, DIM, 1);
+        round_int8(v + at, w->v[layer] + at, DIM, 1, 0);
 }
 
 /* Attention of one row and head by its definition; rows below `kept` are seen as they were kept. */
@@ -332,7 +348,7 @@ static void test_bytes(void **state)
     world w;
     make(&w, TACIT_KV_INT8, 128);
     size_t pages = (MAX_ROWS + KV_PAGE_ROWS - 1) / KV_PAGE_ROWS;
-    size_t page = 5 * (2 * DIM * KV_PAGE_ROWS + 4 * (DIM + KV_PAGE_ROWS)); /* of five heads */
+    size_t page = 5 * (2 * DIM * KV_PAGE_ROWS + 4 * (2 * DIM + KV_PAGE_ROWS)); /* of five heads */
     page += KV_PAGE_ROWS * sizeof(text_place);
     size_t floats = 5 * 2 * DIM * KV_PAGE_ROWS + 3 * 3 * 2 * DIM * KV_PAGE_ROWS;
     assert_int_equal(kv_cache_bytes(&w.m, TACIT_KV_INT8, MAX_ROWS, 128), pages * page + 4 * floats);

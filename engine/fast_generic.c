@@ -94,22 +94,10 @@ static void multiply(float *y, size_t y_stride, size_t cols, const uint8_t *pane
         }
 }
 
-#define DEFINE(FORM)                                                                               \
-    static void multiply_##FORM(float *y, size_t y_stride, size_t cols, const uint8_t *panel,      \
-                                const fast_rows *a, size_t rows)                                   \
-    {                                                                                              \
-        multiply(y, y_stride, cols, panel, a, rows, FORM);                                         \
-    }
-DEFINE(FAST_8)
-DEFINE(FAST_4)
-DEFINE(FAST_4M)
-DEFINE(FAST_5)
-DEFINE(FAST_5M)
-DEFINE(FAST_6)
+#include "engine/fast_multiply_forms.h"
 
 const fast_kernels fast_kernels_generic = {
     .width = WIDTH,
     .quantize = quantize,
-    .multiply = {multiply_FAST_8, multiply_FAST_4, multiply_FAST_4M, multiply_FAST_5,
-                 multiply_FAST_5M, multiply_FAST_6},
+    .multiply = MULTIPLY_FORMS,
 };

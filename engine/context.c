@@ -130,17 +130,9 @@ tacit_status tacit_context_bind(tacit_context *c, const tacit_adapter *adapter, 
 }
 
 /* What a context demands of rows beyond text_rows_check. */
-static tacit_status check_row(const tacit_context *c, const tacit_row *row, size_t i,
-                              const tacit_media *media, tacit_error *err)
+static tacit_status check_row(const tacit_row *row, size_t i, const tacit_media *media,
+                              tacit_error *err)
 {
-    for (size_t k = 0; k < OPS_ROPE_AXES; k++) {
-        int64_t position = (int64_t)row->position + (k > 0 ? row->shift[k - 1] : 0);
-        if (position >= (int64_t)c->model->text.context_length)
-            return tacit_fail(err, TACIT_BAD_INPUT,
-                              "row %zu: position %lld is beyond the model's context of %zu; "
-                              "shorten the input",
-                              i, (long long)position, c->model->text.context_length);
-    }
     if (row->modality != TACIT_MODALITY_TOKEN && !media[row->media].rows)
         return tacit_fail(err, TACIT_BAD_INPUT,
                           "row %zu: media %u has no rows yet; encode it first", i,
@@ -184,7 +176,7 @@ static tacit_status check_rows(const tacit_context *c, const tacit_row *row, siz
     const text_place *before = c->rows > 0 ? &c->cache.place[c->rows - 1] : NULL;
     tacit_status status = text_rows_check(&c->model->text, row, n, media, n_media, before, err);
     for (size_t i = 0; i < n && status == TACIT_OK; i++)
-        status = check_row(c, &row[i], i, media, err);
+        status = check_row(&row[i], i, media, err);
     return status == TACIT_OK ? check_groups(c, row, n, err) : status;
 }
 

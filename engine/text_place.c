@@ -70,22 +70,28 @@ static tacit_status check_token(const tacit_text_model *m, const tacit_row *row,
     return TACIT_OK;
 }
 
-/* The numbers beside the first one. */
-static tacit_status check_shifts(const tacit_text_model *m, const tacit_row *row, size_t i,
-                                 tacit_error *err)
+/* All numbers: what is beyond the context was never learned. */
+static tacit_status check_position(const tacit_text_model *m, const tacit_row *row, size_t i,
+                                   tacit_error *err)
 {
-    for (size_t k = 0; k + 1 < OPS_ROPE_AXES; k++) {
-        int64_t position = (int64_t)row->position + row->shift[k];
-        if (row->shift[k] != 0 && !m->rope[0].axis)
+    for (size_t k = 0; k < OPS_ROPE_AXES; k++) {
+        int32_t shift = k > 0 ? row->shift[k - 1] : 0;
+        int64_t position = (int64_t)row->position + shift;
+        if (shift != 0 && !m->rope[0].axis)
             return tacit_fail(err, TACIT_BAD_INPUT,
                               "row %zu: a position of several numbers; models of architecture %s "
                               "know one",
                               i, m->architecture);
-        if (position < 0 || position > UINT32_MAX)
+        if (position < 0)
             return tacit_fail(err, TACIT_BAD_INPUT,
                               "row %zu: position %" PRIu32 " and shift %" PRId32
                               ": expected a sum of at least 0",
-                              i, row->position, row->shift[k]);
+                              i, row->position, shift);
+        if (position >= (int64_t)m->context_length)
+            return tacit_fail(err, TACIT_BAD_INPUT,
+                              "row %zu: position %" PRId64 " is beyond the model's context of %zu; "
+                              "shorten the input",
+                              i, position, m->context_length);
     }
     return TACIT_OK;
 }
@@ -140,7 +146,7 @@ tacit_status text_rows_check(const tacit_text_model *m, const tacit_row *row, si
     uint32_t group = 0;
     for (size_t i = 0; i < n; i++) {
         TACIT_TRY(check_token(m, &row[i], i, media, n_media, err), done);
-        TACIT_TRY(check_shifts(m, &row[i], i, err), done);
+        TACIT_TRY(check_position(m, &row[i], i, err), done);
         TACIT_TRY(check_order(&row[i], i, before, err), done);
         TACIT_TRY(check_group(&row[i], i, group, err), done);
         group = row[i].group > group ? row[i].group : group;

@@ -34,7 +34,8 @@ text_span text_place_sees(const text_place *place, size_t row, size_t window);
 uint32_t text_place_next(const text_place *place);
 
 /* Refuses (TACIT_BAD_INPUT, naming the row) tokens outside the vocabulary, rows of media that are
- * not there, places that the model does not know or that do not ascend, and groups that are cut.
+ * not there, places that the model does not know, that are beyond its context or do not ascend, and
+ * groups that are cut.
  * `before` is the place of the row before the first, or NULL. Whether media have their encoder rows
  * yet is the caller's to check. */
 tacit_status text_rows_check(const tacit_text_model *m, const tacit_row *row, size_t n,

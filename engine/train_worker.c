@@ -5,7 +5,6 @@
 #include "engine/model_parts.h"
 #include "engine/ops.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -80,19 +79,6 @@ static tacit_status check_trained(const tacit_input *in, tacit_error *err)
     return TACIT_OK;
 }
 
-/* As inference has it (context.c): rotations beyond the context were never learned. */
-static tacit_status check_positions(const train_worker *w, const tacit_input *in, tacit_error *err)
-{
-    size_t most = w->setup->plan->model->context_length;
-    for (size_t i = 0; i < in->count; i++)
-        if (in->row[i].position >= most)
-            return tacit_fail(err, TACIT_BAD_INPUT,
-                              "row %zu: position %" PRIu32 " is beyond the model's context of %zu; "
-                              "shorten the example",
-                              i, in->row[i].position, most);
-    return TACIT_OK;
-}
-
 tacit_status train_worker_check(train_worker *w, const tacit_input *in, tacit_error *err)
 {
     if (in->count > w->setup->max_rows)
@@ -106,8 +92,6 @@ tacit_status train_worker_check(train_worker *w, const tacit_input *in, tacit_er
     }
     tacit_status status = text_rows_check(w->setup->plan->model, in->row, in->count, in->media,
                                           in->n_media, NULL, err);
-    if (status == TACIT_OK)
-        status = check_positions(w, in, err);
     return status == TACIT_OK ? check_trained(in, err) : status;
 }
 

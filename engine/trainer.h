@@ -39,8 +39,9 @@ tacit_status tacit_trainer_grads(tacit_trainer *t, const tacit_unit *units, size
                                  tacit_error *err) TACIT_MUST_CHECK;
 
 /* Refuses (TACIT_BAD_INPUT) an example that tacit_trainer_grads would refuse: too long, a position
- * beyond the model's context, a token or media row that does not exist, a trained row without one before it, values of a medium missing.
- * An example without trained tokens is no error: its loss and gradient are zero. */
+ * beyond the model's context, a token or media row that does not exist, a trained row without one
+ * before it, values of a medium missing. An example without trained tokens is no error: its loss
+ * and gradient are zero. */
 tacit_status tacit_trainer_check(tacit_trainer *t, const tacit_input *example,
                                  tacit_error *err) TACIT_MUST_CHECK;
 

@@ -108,6 +108,8 @@ tacit_status calibrate_sums_new(calibrate_sums **out, importance *to, const taci
 
 void calibrate_sums_free(calibrate_sums *s)
 {
+    if (!s)
+        return;
     free(s->first);
     free(s);
 }

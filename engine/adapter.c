@@ -150,8 +150,9 @@ static tacit_status find_linear(const gguf_file *file, const tacit_model *model,
         !text_has_linear(&model->text.layer[layer], which))
         return tacit_fail(err, TACIT_BAD_INPUT,
                           "%s: tensor %s adapts nothing of this model; expected "
-                          "blk.N.{attn_q,attn_k,attn_v,attn_output,ffn_gate,ffn_up,ffn_down}"
-                          ".weight.lora_{a,b} with N below %zu, of a linear that the layer has",
+                          "blk.N.{attn_q,attn_k,attn_v,attn_output,ffn_gate,ffn_up,ffn_down,"
+                          "shortconv.in_proj,shortconv.out_proj}.weight.lora_{a,b} with N below "
+                          "%zu, of a linear that the layer has",
                           gguf_name(file), t->name, model->text.n_layers);
     *linear = &model->text.layer[layer].linear[which];
     return TACIT_OK;

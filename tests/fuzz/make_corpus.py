@@ -138,7 +138,7 @@ def chat_corpus():
     bad = {"empty": b"", "llama2": b"{% for m in messages %}[INST] {{ m['content'] }} [/INST]{% endfor %}",
            "llama2_system": b"{{ bos_token }}{{ '[INST] <<SYS>>' }}{{ ' [/INST]' + eos_token }}",
            "thinking": b"<|im_start|><think><|im_end|>add_generation_prompt",
-           "long_system": b"add_generation_prompt<|im_start|>system\n" + b"x" * 1024 + b"<|im_end|>"}
+           "long_system": b"add_generation_prompt<|im_start|>system\n" + b"x" * 8192 + b"<|im_end|>"}
     return good, bad
 
 

@@ -1,4 +1,4 @@
-#include "common/options.h"
+#include "engine/cmd_session.h"
 #include "engine/commands.h"
 #include "engine/evaluate.h"
 
@@ -8,7 +8,7 @@
 #include <sys/resource.h>
 
 typedef struct eval_options {
-    const char *model, *adapter, *data, *form, *precision;
+    const char *model, *adapter, *data, *form, *precision, *chat_template;
     tacit_option_list mmproj;
     uint64_t threads, limit, max_tokens;
     bool json, strict, answers;
@@ -110,13 +110,14 @@ static tacit_status evaluate(eval_run *run, const eval_options *o, tacit_error *
     tacit_status status;
     TACIT_TRY(parse_choices(o, &how, err), done);
     TACIT_TRY(tacit_pool_new(&run->pool, (size_t)o->threads, err), done);
-    TACIT_TRY(
-        tacit_status_of_input(tacit_dataset_load(&run->dataset, o->data, o->strict, err), err),
-        done);
     TACIT_TRY(tacit_status_of_input(tacit_model_load(&run->model, o->model, o->mmproj.item,
                                                      o->mmproj.count, NULL, err),
                                     err),
               done);
+    TACIT_TRY(cmd_choose_chat(run->model, o->chat_template, err), done);
+    TACIT_TRY(
+        tacit_status_of_input(tacit_dataset_load(&run->dataset, o->data, o->strict, err), err),
+        done);
     if (o->adapter)
         TACIT_TRY(tacit_status_of_input(
                       tacit_adapter_load(&run->adapter, run->model, o->adapter, err), err),
@@ -141,6 +142,7 @@ tacit_status cmd_eval(int argc, char **argv, tacit_error *err)
          0},
         {"adapter", 0, TACIT_OPTION_TEXT, &o.adapter, false, "FILE", "LoRA adapter", 0, 0},
         {"data", 0, TACIT_OPTION_TEXT, &o.data, true, "D.jsonl", "dataset", 0, 0},
+        CMD_CHAT_ROW(&o.chat_template),
         {"threads", 't', TACIT_OPTION_U64, &o.threads, false, "N",
          "threads; 0: all that this process may use", 0, 1024},
         {"limit", 0, TACIT_OPTION_U64, &o.limit, false, "N", "records to read; 0: all", 0, 0},

@@ -3,7 +3,7 @@
 #include "common/clock.h"
 #include "common/digest.h"
 #include "common/log.h"
-#include "common/options.h"
+#include "engine/cmd_session.h"
 #include "engine/commands.h"
 #include "engine/dataset.h"
 #include "engine/example.h"
@@ -24,7 +24,7 @@
 
 typedef struct train_args {
     const char *text, *data, *eval, *trainable, *out, *targets, *optimizer, *types;
-    const char *form;
+    const char *form, *chat_template;
     tacit_option_list mmproj, out_mmproj;
     uint64_t epochs, batch, rank, seed, threads, max_rows;
     double alpha, learning_rate, momentum, weight_decay;
@@ -115,6 +115,7 @@ static tacit_status parse(train_args *a, int argc, char **argv, bool *help, taci
          "of a saved model's tensors: keep (default), q8_0 or f32", 0, 0},
         {"form", 0, TACIT_OPTION_TEXT, &a->form, false, "FORM",
          "how pictures are cut: " MEDIA_FORM_NAMES, 0, 0},
+        CMD_CHAT_ROW(&a->chat_template),
         {"max-rows", 0, TACIT_OPTION_U64, &a->max_rows, false, "N",
          "longest example; longer ones are left out (the context length)", 1, 1e6},
         {"seed", 0, TACIT_OPTION_U64, &a->seed, false, "S", "of order and adapter (0)", 0, 0},
@@ -359,6 +360,7 @@ static tacit_status open_model(training *t, tacit_error *err)
         tacit_status_of_input(
             tacit_model_load(&t->model, a->text, a->mmproj.item, a->mmproj.count, NULL, err), err),
         out);
+    TACIT_TRY(cmd_choose_chat(t->model, a->chat_template, err), out);
     TACIT_TRY(tacit_row_cache_new(&t->cache, t->model, ROW_CACHE_BYTES, NULL, t->pool, err), out);
     TACIT_TRY(load_examples(t, a->data, &t->data, err), out);
     if (a->eval)

@@ -210,17 +210,13 @@ static tacit_status push_media(example_builder *b, size_t index)
     return lay_out_media(b, e, content->text);
 }
 
-/* A BOS that the template prints is the one that the tokenizer asks for. */
+/* A BOS that the template prints is the one that the tokenizer asks for. That there is one was
+ * checked with the template (tacit_chat_check_tokens). */
 static tacit_status push_mark(example_builder *b, const tacit_piece *piece)
 {
     bool bos = piece->kind == TACIT_PIECE_BOS;
     int32_t id = bos ? tacit_tokenizer_bos_token(b->model->tokenizer)
                      : tacit_tokenizer_eos(b->model->tokenizer);
-    if (id < 0)
-        return tacit_fail(b->err, TACIT_BAD_INPUT,
-                          "the chat template asks for the vocabulary's %s, and the file names "
-                          "none: key 'tokenizer.ggml.%s_token_id'",
-                          bos ? "BOS" : "EOS", bos ? "bos" : "eos");
     return bos && repeats_bos(b, id) ? TACIT_OK : push_token(b, id, piece->trained);
 }
 
@@ -250,8 +246,6 @@ static tacit_status build(tacit_input *out, const tacit_model *model, const taci
                           size_t n, bool generate, const tacit_example_options *options,
                           tacit_error *err)
 {
-    tacit_chat chat;
-    bool chosen = model->chat.form.name != NULL;
     tacit_pieces pieces = {0};
     tacit_status status;
     example_builder b = {.model = model, .messages = messages, .n_messages = n, .in = out};
@@ -262,11 +256,8 @@ static tacit_status build(tacit_input *out, const tacit_model *model, const taci
     if (b.options.max_rows == 0)
         b.options.max_rows = model->text.context_length;
     *out = (tacit_input){0};
-    if (!chosen)
-        TACIT_TRY(tacit_chat_recognise(&chat, tacit_tokenizer_chat_template(model->tokenizer), err),
-                  done);
-    TACIT_TRY(tacit_chat_render(chosen ? &model->chat : &chat, messages, n, generate, &pieces, err),
-              done);
+    TACIT_TRY(tacit_model_check_chat(model, err), done);
+    TACIT_TRY(tacit_chat_render(&model->chat, messages, n, generate, &pieces, err), done);
     status = push_pieces(&b, &pieces);
 done:
     tacit_pieces_free(&pieces);

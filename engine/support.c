@@ -66,6 +66,18 @@ static tacit_status check_tokenizer(const gguf_file *file, tacit_error *err)
     return status;
 }
 
+/* A tokenizer that does not load is a gap of its own. */
+static tacit_status check_chat_tokens(const tacit_chat *chat, const gguf_file *file,
+                                      tacit_error *err)
+{
+    tacit_tokenizer *t;
+    tacit_status status = TACIT_OK;
+    if (tacit_tokenizer_load(&t, file, NULL) == TACIT_OK)
+        status = tacit_chat_check_tokens(chat, t, err);
+    tacit_tokenizer_free(t);
+    return status;
+}
+
 static tacit_status check_chat(const gguf_file *file, tacit_error *err)
 {
     gguf_string text = {NULL, 0};
@@ -79,7 +91,7 @@ static tacit_status check_chat(const gguf_file *file, tacit_error *err)
     tacit_status status =
         text.data && !copy ? TACIT_NO_MEMORY : tacit_chat_recognise(&chat, copy, err);
     free(copy);
-    return status;
+    return status == TACIT_OK ? check_chat_tokens(&chat, file, err) : status;
 }
 
 static const struct check {

@@ -38,6 +38,21 @@ expect 3 'no record could be evaluated' eval "${model[@]}" --data "$dir/half.jso
 expect 3 'half.jsonl:1.*damaged JPEG' eval "${model[@]}" --data "$dir/half.jsonl" --strict
 expect 3 'give its file with --mmproj' eval -m "$dir/text.gguf" --data "$dir/good.jsonl" --strict
 
+# A chat template that is not supported is a fault of the model: said once and before data are read. The one
+# that is chosen instead gives the numbers of the file's own.
+unknown_template "$dir/text.gguf" "$dir/odd.gguf"
+expect 3 "chat template, which begins with '<.im_start.>.*', is not one of those supported .*; choose one with --chat-template$" \
+    eval -m "$dir/odd.gguf" --data "$dir/nowhere.jsonl"
+[ "$("$tacit" eval -m "$dir/odd.gguf" --data "$dir/good.jsonl" 2>&1 | wc -l)" = 1 ] || fail "the template is named more than once"
+model[1]=$dir/odd.gguf
+same=$(loss --chat-template smolvlm)
+model[1]=$dir/text.gguf
+[ -n "$same" ] && [ "$same" = "$(loss)" ] || fail "a chosen template gives another loss than the file's own"
+expect 2 "chat template 'gpt': expected one of smolvlm, " eval "${model[@]}" --data "$dir/good.jsonl" --chat-template gpt
+# Tokens that the vocabulary does not have are not spelled by letters.
+expect 3 "template .chatml. is made of the token '<.im_end.>', which the vocabulary does not have; choose one with --chat-template: smolvlm, " \
+    eval "${model[@]}" --data "$dir/nowhere.jsonl" --chat-template chatml
+
 # Files that are no models, or the wrong way round.
 head -c 2000 "$dir/mmproj.gguf" >"$dir/cut.gguf"
 expect 3 'cut.gguf' eval -m "$dir/text.gguf" --mmproj "$dir/cut.gguf" --data "$dir/good.jsonl"

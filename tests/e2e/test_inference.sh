@@ -73,6 +73,21 @@ expect 0 'prefill [0-9.]+ tokens/s, decode [0-9.]+ tokens/s, 2 threads' \
 expect 0 '"prefill_tokens_per_s":[0-9.]+,"decode_tokens_per_s":[0-9.]+,"prefill_tokens_per_cpu_s":[0-9.]+,"decode_tokens_per_cpu_s":[0-9.]+.*"peak_rss_bytes":[0-9]+' \
     bench -m "$text" -p 20 -n 4 -r 1 --exact --json
 
+# Conversations need a template whose tokens the vocabulary has; raw prompts need none.
+unknown_template "$text" "$dir/odd.gguf"
+expect 3 'is not one of those supported .*; choose one with --chat-template$' run -m "$dir/odd.gguf" -p x -n 1
+expect 3 'choose one with --chat-template$' logits -m "$dir/odd.gguf" -p x --chat
+expect 0 . run -m "$dir/odd.gguf" -p x -n 1 --raw
+expect 0 . run -m "$dir/odd.gguf" -p x -n 1 --chat-template smolvlm
+expect 0 . bench -m "$dir/odd.gguf" -p 8 -n 1 -r 1
+expect 0 "^  chat template: .*is not one of those supported .smolvlm, " inspect "$dir/odd.gguf"
+expect 3 "template .llama3. is made of the token '<.start_header_id.>', which the vocabulary does not have" \
+    run -m "$TACIT_SOURCE/tests/nano/nano.gguf" -p x --chat-template llama3
+LC_ALL=C sed '0,/<end_of_utterance>/s//<end_of_utterancx>/' "$text" >"$dir/lacking.gguf"
+lacking="the chat template .smolvlm. is made of the token '<end_of_utterance>', which the vocabulary does not have"
+expect 3 "$lacking; choose one with" run -m "$dir/lacking.gguf" -p x
+expect 0 "^  chat template: $lacking" inspect "$dir/lacking.gguf"
+
 # What goes wrong says what, with the design's exit codes.
 head -c 20000 "$text" >"$dir/torn.gguf"
 expect 3 'nowhere.gguf' run -m "$dir/nowhere.gguf" -p x

@@ -62,6 +62,12 @@ expect 0 'quantize.imatrix.file +string +"w.gguf"' "$tacit" inspect "$work/weigh
 expect 3 'expected an importance matrix' "$tacit" quantize "$text" "$work/no.gguf" --type q4_0 --imatrix "$text"
 expect 3 'names none of its tensors' "$tacit" quantize "$work/mmproj.gguf" "$work/no.gguf" --type q4_0 \
     --imatrix "$work/w.gguf"
+unknown_template "$work/f32.gguf" "$work/odd.gguf"
+expect 3 'is not one of those supported .*; choose one with --chat-template$' \
+    "$tacit" calibrate -m "$work/odd.gguf" --data "$work/none.jsonl" -o "$work/no.gguf"
+expect 0 '"records":3,' "$tacit" calibrate -m "$work/odd.gguf" --chat-template smolvlm --data "$work/d.jsonl" \
+    -o "$work/w2.gguf" --json
+cmp "$work/w.gguf" "$work/w2.gguf" || fail "a chosen template gives another matrix than the file's own"
 expect 3 'd.jsonl:4' "$tacit" calibrate -m "$text" --data "$work/d.jsonl" -o "$work/no.gguf" --strict
 
 # What is refused, and that nothing is left behind.

@@ -72,6 +72,14 @@ losses "${seeing[@]}" --trainable all --epochs 8 --batch 2 --learning-rate 0.003
 expect 0 'epoch 1: loss' -m "$dir/all.gguf" --mmproj "$dir/all-mm.gguf" --data "$dir/pictures.jsonl" \
     --trainable ffa --out "$dir/f.gguf" --eval "$dir/pictures.jsonl"
 
+# A chat template that is not supported: said before data are read, and another can be chosen.
+unknown_template "$dir/text.gguf" "$dir/odd.gguf"
+expect 3 'is not one of those supported .*; choose one with --chat-template$' -m "$dir/odd.gguf" \
+    --data "$dir/absent.jsonl" --trainable lora --out "$dir/x"
+expect 0 'epoch 1: loss' -m "$dir/odd.gguf" --chat-template smolvlm --data "$dir/text.jsonl" --trainable lora --out "$dir/x"
+expect 3 "made of the token '<.im_end.>'" "${model[@]}" --chat-template chatml --data "$dir/absent.jsonl" \
+    --trainable lora --out "$dir/x"
+
 expect 0 'usage: tacit train' --help
 expect 2 'trainable' "${model[@]}" --data "$dir/text.jsonl" --out "$dir/x"
 expect 2 'expected lora, ffa, projector or all' "${lora[@]}" --trainable prompt --out "$dir/x"

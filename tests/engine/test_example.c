@@ -219,16 +219,42 @@ static void test_no_bos_to_print(void **state)
 {
     tiny_model *t = *state;
     tacit_error err;
-    tacit_input in;
-    tacit_record r = parse("{\"id\":\"a\",\"messages\":[{\"role\":\"user\",\"content\":\"x\"},"
-                           "{\"role\":\"assistant\",\"content\":\"y\"}]}");
-    const tacit_chat before = t->model->chat;
-    assert_int_equal(tacit_model_choose_chat(t->model, "mistral-v1", &err), TACIT_OK);
-    assert_int_equal(tacit_example_build(&in, t->model, &r, NULL, &err), TACIT_BAD_INPUT);
+    assert_int_equal(tacit_model_choose_chat(t->model, "mistral-v1", &err), TACIT_BAD_INPUT);
     assert_string_equal(err.message,
                         "the chat template asks for the vocabulary's BOS, and the file "
                         "names none: key 'tokenizer.ggml.bos_token_id'");
+    assert_int_equal(tacit_model_choose_chat(t->model, "chatml", &err), TACIT_BAD_INPUT);
+    assert_string_equal(err.message, "the chat template (chatml) is made of the token "
+                                     "'<|im_end|>', which the vocabulary does not have");
+    assert_string_equal(t->model->chat.form.name, "smolvlm"); /* as before */
+}
+
+/* A model without a template that can be used: no record is built, and it can be asked before. */
+static void test_no_chat_template(void **state)
+{
+    tiny_model *t = *state;
+    tacit_error err;
+    tacit_input in;
+    tacit_record r = parse("{\"id\":\"a\",\"messages\":[{\"role\":\"user\",\"content\":\"x\"},"
+                           "{\"role\":\"assistant\",\"content\":\"y\"}]}");
+    const tacit_tokenizer *own = t->model->tokenizer;
+    const tacit_chat before = t->model->chat;
+    gguf_file *file;
+    tacit_tokenizer *other;
+    assert_int_equal(tacit_model_check_chat(t->model, &err), TACIT_OK);
+    assert_int_equal(
+        gguf_open(&file, TACIT_SOURCE_DIR "/tests/golden/tokenizer/small_gpt2.gguf", &err),
+        TACIT_OK);
+    assert_int_equal(tacit_tokenizer_load(&other, file, &err), TACIT_OK);
+    t->model->tokenizer = other;
+    t->model->chat = (tacit_chat){0};
+    assert_int_equal(tacit_model_check_chat(t->model, &err), TACIT_NOT_FOUND);
+    assert_int_equal(tacit_example_build(&in, t->model, &r, NULL, &err), TACIT_NOT_FOUND);
+    assert_null(in.row);
+    t->model->tokenizer = (tacit_tokenizer *)(uintptr_t)own;
     t->model->chat = before;
+    tacit_tokenizer_free(other);
+    gguf_close(file);
     tacit_record_free(&r);
 }
 
@@ -400,6 +426,7 @@ int main(void)
         cmocka_unit_test(test_user_text_stays_text),
         cmocka_unit_test(test_one_bos),
         cmocka_unit_test(test_no_bos_to_print),
+        cmocka_unit_test(test_no_chat_template),
         cmocka_unit_test(test_forms_of_pictures),
         cmocka_unit_test(test_tiles),
         cmocka_unit_test(test_pixels),

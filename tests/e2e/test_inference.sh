@@ -73,6 +73,15 @@ expect 0 'prefill [0-9.]+ tokens/s, decode [0-9.]+ tokens/s, 2 threads' \
 expect 0 '"prefill_tokens_per_s":[0-9.]+,"decode_tokens_per_s":[0-9.]+,"prefill_tokens_per_cpu_s":[0-9.]+,"decode_tokens_per_cpu_s":[0-9.]+.*"peak_rss_bytes":[0-9]+' \
     bench -m "$text" -p 20 -n 4 -r 1 --exact --json
 
+# Why an answer ends: nano says what it has to, the tiny model never stops. A full context is told.
+expect 0 '"finish_reason":"stop"' run -m "$TACIT_SOURCE/tests/nano/nano.gguf" -p "What is the speed?" --json
+expect 0 '"finish_reason":"length"' run -m "$text" -p x --raw -n 5 -c 8 --json
+expect 0 'context of 8 rows is full, which ended the answer; --context takes up to 512' run -m "$text" -p x --raw -n 500 -c 8
+expect 0 'context of 512 rows, all that the model has, is full' run -m "$text" -p x --raw -n 600
+"$tacit" run -m "$text" -p x --raw -n 500 -c 8 --json 2>/dev/null >"$dir/full"
+grep -qE '"tokens":\[([0-9]+,){7}[0-9]+\],"finish_reason":"context"' "$dir/full" || fail "not 8 tokens in 8 rows: $(cat "$dir/full")"
+"$tacit" run -m "$text" -p x --raw -n 8 -c 8 2>&1 | grep full && fail "a full context is told of an answer that was to end there"
+
 # Conversations need a template whose tokens the vocabulary has; raw prompts need none.
 unknown_template "$text" "$dir/odd.gguf"
 expect 3 'is not one of those supported .*; choose one with --chat-template$' run -m "$dir/odd.gguf" -p x -n 1

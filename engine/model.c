@@ -113,7 +113,13 @@ static tacit_status load_encoder(tacit_model *m, const char *path, tacit_error *
 {
     gguf_file *file;
     tacit_status status = gguf_open(&file, path, err);
-    return status == TACIT_OK ? model_add_encoder(m, file, err) : status;
+    if (status != TACIT_OK)
+        return status;
+    status = gguf_check_whole(file, err);
+    if (status == TACIT_OK)
+        return model_add_encoder(m, file, err);
+    gguf_close(file);
+    return status;
 }
 
 struct model_digest {
@@ -186,6 +192,7 @@ tacit_status tacit_model_load(tacit_model **out, const char *text, const char *c
     m->packing = fast_packing_new();
     tacit_status status;
     TACIT_TRY(gguf_open(&m->text_file, text, err), failed);
+    TACIT_TRY(gguf_check_whole(m->text_file, err), failed);
     TACIT_TRY(text_model_load(&m->text, m->text_file, err), failed);
     TACIT_TRY(tacit_tokenizer_load(&m->tokenizer, m->text_file, err), failed);
     if (read_chat(&m->chat, m->tokenizer, NULL) != TACIT_OK)

@@ -74,6 +74,7 @@ GGUF_BAD = {
     "alignment_0": container([key("general.alignment", U32, u32(0))], [ONE], FLOATS),
     "truncated": container([NAME], [ONE], FLOATS[:-1]),
     "offset": container([NAME], [tensor("one", [8, 4], 0, 2**63)], FLOATS),
+    "unknown_type": container([NAME], [tensor("new", [16, 2], 40, 0), tensor("far", [2**40, 2**23], 2**31, 0)], FLOATS),
 }
 
 

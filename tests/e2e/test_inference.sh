@@ -105,7 +105,13 @@ expect 3 "'clip' is not supported.*--mmproj" run -m "$mmproj" -p x
 expect 3 'text.gguf' run -m "$text" --mmproj "$text" -p x
 expect 3 'picture|image' run -m "$text" -p x --image "$dir/picture.png"
 expect 3 'absent.png' run -m "$text" --mmproj "$mmproj" -p x --image "$dir/absent.png"
-expect 3 'shorten|rows' logits -m "$text" -p "$(head -c 60000 /dev/zero | tr '\0' a)"
+# What is too long says how long it is, whose limit it meets, and what can be done.
+long=$(head -c 60000 /dev/zero | tr '\0' a)
+expect 3 'an input of 60000 rows: the context holds 512, which is all that the model has' logits -m "$text" -p "$long"
+expect 3 'a conversation of 600[0-9][0-9] rows: the model.s context holds 512; shorten it' run -m "$text" -p "$long"
+expect 3 'an input of 2[0-9] rows: the context holds 8, the model.s up to 512; .* enlarge the context' run -m "$text" -p x -c 8
+expect 3 'part.gguf: one of 2 parts; join them' run -m "$dir/part.gguf" -p x
+expect 3 'part.gguf: one of 2 parts; join them' logits -m "$text" --mmproj "$dir/part.gguf" -p x
 expect 2 '--form llava: expected hf, hf-frame' run -m "$text" --mmproj "$mmproj" --image "$dir/picture.png" -p x --form llava
 expect 2 '--raw' run -m "$text" --mmproj "$mmproj" --raw --image "$dir/picture.png" -p x
 expect 2 'temp' run -m "$text" -p x --temp -1

@@ -365,7 +365,42 @@ static void test_refusals(void **state)
         assert_int_equal(tacit_example_build(&in, t->model, &r, &how, &err), TACIT_BAD_INPUT);
         assert_null(in.media);
     }
-    assert_non_null(strstr(err.message, "rows"));
+    how.max_rows = 0; /* the model's */
+    assert_int_equal(tacit_example_build(&in, t->model, &r, &how, &err), TACIT_OK);
+    size_t rows = in.count;
+    char expected[256];
+    snprintf(expected, sizeof expected,
+             "a conversation of %zu rows: at most 29 are taken here, the model's context holds "
+             "512; shorten it or raise the limit",
+             rows);
+    tacit_input_free(&in);
+    how.max_rows = 29;
+    assert_int_equal(tacit_example_build(&in, t->model, &r, &how, &err), TACIT_BAD_INPUT);
+    assert_string_equal(err.message, expected);
+    how.max_rows = rows;
+    assert_int_equal(tacit_example_build(&in, t->model, &r, &how, &err), TACIT_OK);
+    tacit_input_free(&in);
+    tacit_record_free(&r);
+}
+
+/* The model's own limit cannot be raised. Beyond it rows are counted, not kept. */
+static void test_longer_than_the_context(void **state)
+{
+    const tiny_model *t = *state;
+    static char line[4096];
+    tacit_error err = {0};
+    tacit_input in;
+    int head = snprintf(line, sizeof line,
+                        "{\"id\":\"a\",\"messages\":[{\"role\":\"user\",\"content\":\"");
+    memset(line + head, 'a', 600);
+    snprintf(line + head + 600, sizeof line - (size_t)head - 600,
+             "\"},{\"role\":\"assistant\",\"content\":\"7\"}]}");
+    tacit_record r = parse(line);
+    assert_int_equal(tacit_example_build(&in, t->model, &r, NULL, &err), TACIT_BAD_INPUT);
+    /* <|im_start|>, "User: ", 600, the end and a line, "Assistant:", " 7", the end and a line */
+    assert_string_equal(err.message, "a conversation of 623 rows: the model's context holds 512; "
+                                     "shorten it");
+    assert_null(in.row);
     tacit_record_free(&r);
 }
 
@@ -431,6 +466,7 @@ int main(void)
         cmocka_unit_test(test_tiles),
         cmocka_unit_test(test_pixels),
         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_longer_than_the_context),
         cmocka_unit_test(test_picture_without_a_tower),
         cmocka_unit_test(test_files),
     };

@@ -84,6 +84,15 @@ expect 0 'usage: tacit train' --help
 expect 2 'trainable' "${model[@]}" --data "$dir/text.jsonl" --out "$dir/x"
 expect 2 'expected lora, ffa, projector or all' "${lora[@]}" --trainable prompt --out "$dir/x"
 expect 2 'unknown target' "${lora[@]}" --trainable lora --targets attn_z --out "$dir/x"
+# What a set has no use for is not taken silently.
+for given in "targets attn_q" "rank 4" "alpha 2"; do
+    # shellcheck disable=SC2086
+    expect 2 "^tacit: --${given% *} is of an adapter: --trainable lora or ffa, not all$" "${model[@]}" \
+        --data "$dir/text.jsonl" --trainable all --out "$dir/x" --$given
+done
+expect 2 '--types is of a saved model' "${lora[@]}" --trainable lora --types f32 --out "$dir/x"
+expect 2 '--momentum is of --optimizer sgd' "${lora[@]}" --trainable lora --momentum 0.5 --out "$dir/x"
+expect 0 'epoch 12' "${lora[@]}" --trainable lora --optimizer sgd --momentum 0.5 --out "$dir/x"
 expect 2 'expected adamw' "${lora[@]}" --trainable lora --optimizer lion --out "$dir/x"
 expect 2 '--form llava: expected hf, hf-frame' "${lora[@]}" --trainable lora --form llava --out "$dir/x"
 expect 2 'no projector' "${lora[@]}" --trainable projector --out "$dir/x"

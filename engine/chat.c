@@ -386,18 +386,11 @@ done:
     return status;
 }
 
-/* Whether something other than white space is before content i of a message, or behind it. */
-static bool says_beside(const tacit_message *m, size_t i, bool behind)
+/* A medium, or a text that is not white space alone. */
+static bool says_something(const tacit_content *c)
 {
-    size_t from = behind ? i + 1 : 0, to = behind ? m->n_content : i;
-    for (size_t k = from; k < to; k++) {
-        const tacit_content *c = &m->content[k];
-        if (c->kind != TACIT_CONTENT_TEXT)
-            return true;
-        if (strip_ends((span){c->text, strlen(c->text)}, true, true).size > 0)
-            return true;
-    }
-    return false;
+    return c->kind != TACIT_CONTENT_TEXT ||
+           strip_ends((span){c->text, strlen(c->text)}, true, true).size > 0;
 }
 
 /* The contents in their order. A template sees one text, media and all, so white space goes at its
@@ -407,6 +400,11 @@ static tacit_status put_in_order(rendering *r, const tacit_message *m)
     const chat_form *f = &r->chat->form;
     tacit_status status = TACIT_OK;
     bool trained = m->role == TACIT_ROLE_ASSISTANT, stripped = strips(f, m);
+    size_t first = 0, last = m->n_content; /* that say something; `last` is behind it */
+    while (stripped && first < last && !says_something(&m->content[first]))
+        first++;
+    while (stripped && last > first && !says_something(&m->content[last - 1]))
+        last--;
     for (size_t i = 0; i < m->n_content && status == TACIT_OK; i++) {
         const tacit_content *c = &m->content[i];
         if (c->kind != TACIT_CONTENT_TEXT) {
@@ -415,8 +413,7 @@ static tacit_status put_in_order(rendering *r, const tacit_message *m)
         }
         span s = {c->text, strlen(c->text)};
         if (stripped)
-            s = strip_ends(s, f->strips_turns || !says_beside(m, i, false),
-                           f->strips_turns || !says_beside(m, i, true));
+            s = strip_ends(s, f->strips_turns || i <= first, f->strips_turns || i + 1 >= last);
         status = put_text(r->out, s.text, s.size, trained);
     }
     return status;

@@ -134,3 +134,9 @@ int32_t tacit_sampler_next(tacit_sampler *s, const float *logits)
     }
     return s->candidate[n - 1].id;
 }
+
+const char *tacit_finish_name(tacit_finish why)
+{
+    static const char *const names[TACIT_FINISHES] = {"stop", "length", "context"};
+    return names[why];
+}

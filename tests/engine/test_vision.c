@@ -679,8 +679,14 @@ static void test_wrong_kinds_are_refused(void **state)
     tacit_error err = {0};
     gguf_writer *w = gguf_writer_new();
     gguf_put_string(w, "clip.projector_type", "ldpv2", 5);
-    expect_refusal(load_changed(w, &err), &err, "'ldpv2': supported are 'idefics3', 'mlp'",
-                   "projector");
+    expect_refusal(load_changed(w, &err), &err,
+                   "clip.projector_type is 'ldpv2': supported are 'idefics3', 'mlp'", "projector");
+    /* Newer converters write the key of the modality, alone or beside a word for all of them. */
+    w = gguf_writer_new();
+    gguf_put_string(w, "clip.vision.projector_type", "ldpv2", 5);
+    expect_refusal(load_changed(w, &err), &err,
+                   "clip.vision.projector_type is 'ldpv2': supported are 'idefics3', 'mlp'",
+                   "projector of the modality");
     w = gguf_writer_new();
     gguf_put_string(w, "clip.projector_type", "mlp", 3);
     expect_refusal(load_changed(w, &err), &err, "mm.0.weight is missing", "no mlp");

@@ -123,7 +123,7 @@ out:
     return status;
 }
 
-/* Dequantized values, all finite. */
+/* Values that were read must be finite. */
 static tacit_status refuse_not_finite(const gguf_file *file, const gguf_tensor *t, const float *out,
                                       tacit_error *err)
 {
@@ -163,8 +163,7 @@ static tacit_status check_shape(const gguf_file *file, const gguf_tensor *t, cha
     uint64_t found = half == 'a' ? t->ne[0] : t->ne[1];
     uint64_t rank = half == 'a' ? t->ne[1] : t->ne[0];
     if (!t->traits)
-        return tacit_fail(err, TACIT_BAD_INPUT, "%s: tensor %s has type %u, which is not known",
-                          gguf_name(file), t->name, t->type);
+        return tacit_type_refuse(gguf_name(file), t->name, t->type, err);
     if (t->n_dims != 2 || found != expected || rank < 1 || rank > LAYOUT_MAX_RANK)
         return tacit_fail(err, TACIT_BAD_INPUT,
                           "%s: tensor %s is [%llu, %llu]; expected %s with a rank of 1 to %d and "

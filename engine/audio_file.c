@@ -46,10 +46,12 @@ static tacit_status judge_numbers(const sound *s, size_t max_samples, tacit_erro
     if (s->channels < 1 || s->channels > AUDIO_FILE_MAX_CHANNELS)
         return tacit_fail(err, TACIT_BAD_INPUT, "%s: %u channels: expected 1 to %u", s->name,
                           s->channels, AUDIO_FILE_MAX_CHANNELS);
-    if (seconds > most)
+    if (seconds > most) /* in samples too: seconds may look the same */
         return tacit_fail(err, TACIT_BAD_INPUT,
-                          "%s: %.2f s of sound: at most %.2f s are taken; cut the clip", s->name,
-                          seconds, most);
+                          "%s: %.2f s of sound, %llu samples: at most %.2f s, %.0f samples, are "
+                          "taken; cut the clip",
+                          s->name, seconds, (unsigned long long)s->frames, most,
+                          floor(most * s->rate));
     if (s->frames > AUDIO_FILE_MAX_SAMPLES / s->channels)
         return too_many(s, s->frames, err);
     return TACIT_OK;

@@ -97,21 +97,30 @@ static int32_t most_likely(const float *logits, size_t n)
     return (int32_t)best;
 }
 
-/* Decodes until an end token; the rows decoded are forgotten again. */
-static tacit_status decode_answer(evaluator *e, tacit_buffer *answer)
+/* Decodes until an end token; the rows decoded are forgotten again. The last token may stand where
+ * the context has no row for it. */
+static tacit_status decode_answer(evaluator *e, tacit_buffer *answer, tacit_finish *why)
 {
     const tacit_tokenizer *tokenizer = tacit_model_tokenizer(e->model);
     size_t vocab = tacit_model_vocab(e->model), rows = tacit_context_rows(e->context);
     size_t room = tacit_model_context_length(e->model) - rows;
-    size_t most = e->options.max_tokens < room ? e->options.max_tokens : room;
     tacit_status status = TACIT_OK;
     double start = tacit_clock_seconds();
-    for (size_t i = 0; i < most && status == TACIT_OK; i++) {
+    *why = TACIT_FINISH_LENGTH;
+    for (size_t i = 0; i < e->options.max_tokens && status == TACIT_OK; i++) {
         int32_t token = most_likely(tacit_context_logits(e->context), vocab);
         e->out->decoded_tokens++;
-        if (tacit_tokenizer_is_end(tokenizer, token))
+        if (tacit_tokenizer_is_end(tokenizer, token)) {
+            *why = TACIT_FINISH_STOP;
             break;
+        }
         status = tacit_detokenize(tokenizer, token, false, answer, e->err);
+        if (i + 1 == e->options.max_tokens)
+            break;
+        if (i == room) {
+            *why = TACIT_FINISH_CONTEXT;
+            break;
+        }
         if (status == TACIT_OK)
             status = tacit_context_feed_token(e->context, token, e->err);
     }
@@ -234,11 +243,13 @@ static tacit_status evaluate_turn(evaluator *e, const tacit_record *record, size
 {
     tacit_input in = {0};
     tacit_buffer reference = {.cap = MAX_ANSWER}, answer = {.cap = MAX_ANSWER};
+    tacit_finish why;
     tacit_status status;
     TACIT_TRY(build_prompt(e, record, turn, &in), done);
     TACIT_TRY(reference_answer(&record->message[turn], &reference, e->err), done);
     TACIT_TRY(feed_prompt(e, &in), done);
-    TACIT_TRY(decode_answer(e, &answer), done);
+    TACIT_TRY(decode_answer(e, &answer, &why), done);
+    e->out->finished[why]++;
     status = tacit_buffer_append(&answer, "", 1);
     if (status == TACIT_OK)
         count_answer(e, record, (char *)reference.data, (char *)answer.data);

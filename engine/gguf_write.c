@@ -237,7 +237,7 @@ static void describe(gguf_writer *w, gguf_tensor *t, const char *name, uint32_t 
     snprintf(what, sizeof what, "tensor '%s'", name);
     if (failed(w) ||
         gguf_check_name(what, name, strlen(name), GGUF_MAX_NAME, &w->failure) != TACIT_OK ||
-        gguf_measure(t, what, &w->failure) != TACIT_OK)
+        gguf_measure(t, what, false, &w->failure) != TACIT_OK)
         return;
     if (has_tensor(w, name))
         tacit_fail(&w->failure, TACIT_USAGE, "%s is put twice", what);

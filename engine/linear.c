@@ -24,14 +24,8 @@ tacit_status linear_init(tacit_linear *l, const gguf_tensor *weight, const float
                           "]%s; the file does not fit its own keys",
                           weight->name, n_in, n_out, weight->ne[0], weight->ne[1],
                           weight->n_dims > 2 ? " and more" : "");
-    if (!weight->traits) {
-        const char *name = tacit_type_ggml_name(weight->type);
-        char types[160];
-        return tacit_fail(err, TACIT_BAD_INPUT,
-                          "tensor %s: type %s (%" PRIu32 ") cannot be computed; expected %s",
-                          weight->name, name ? name : "unknown", weight->type,
-                          tacit_type_list(types, sizeof types));
-    }
+    if (!weight->traits)
+        return tacit_type_refuse(NULL, weight->name, weight->type, err);
     *l = (tacit_linear){.weight = weight->data,
                         .type = weight->traits,
                         .row_bytes = weight->row_bytes,

@@ -65,9 +65,7 @@ tacit_status mmproj_find_tensor(const gguf_file *file, const char *name,
                           g->ne[2], g->ne[3]);
     if (g->traits)
         return TACIT_OK;
-    const char *type = tacit_type_ggml_name(g->type);
-    return tacit_fail(err, TACIT_BAD_INPUT, "%s: tensor %s: type %s cannot be computed",
-                      gguf_name(file), name, type ? type : "of an unknown number");
+    return tacit_type_refuse(gguf_name(file), name, g->type, err);
 }
 
 tacit_status mmproj_get_extent(const gguf_file *file, const char *name, int axis, uint64_t max,

@@ -144,16 +144,14 @@ static tacit_status plan_tensor(quantize_plan *p, const char *kind, quantize_ten
 
 static tacit_status check_kind(const gguf_file *file, const char *kind, tacit_error *err)
 {
-    uint64_t parts;
+    tacit_status status = gguf_check_whole(file, err);
+    if (status != TACIT_OK)
+        return status;
     if (strcmp(kind, "adapter") == 0)
         return tacit_fail(err, TACIT_BAD_INPUT,
                           "%s: an adapter, which stays as it is: it is small and trained against "
                           "its base; quantize the base instead",
                           gguf_name(file));
-    if (gguf_get_u64(file, "split.count", 0, UINT64_MAX, &parts, NULL) == TACIT_OK && parts > 1)
-        return tacit_fail(err, TACIT_BAD_INPUT,
-                          "%s: one of %llu parts; join them into one file with gguf-split --merge",
-                          gguf_name(file), (unsigned long long)parts);
     if (strcmp(kind, "other") == 0)
         return tacit_fail(err, TACIT_BAD_INPUT,
                           "%s: expected a text model (with a tokenizer) or an mmproj (architecture "
@@ -183,6 +181,11 @@ static tacit_status check_weights(const quantize_plan *p, tacit_error *err)
 {
     if (p->unweighted == 0 || p->weighted > 0)
         return TACIT_OK;
+    if (strcmp(support_kind(p->file), "text") != 0)
+        return tacit_fail(err, TACIT_BAD_INPUT,
+                          "%s: an importance matrix is of the linears of a text model, this is an "
+                          "encoder; leave it out here",
+                          gguf_name(p->file));
     return tacit_fail(err, TACIT_BAD_INPUT,
                       "%s: the importance matrix names none of its tensors; it is another model's",
                       gguf_name(p->file));

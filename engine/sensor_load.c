@@ -227,11 +227,8 @@ static tacit_status take(sensor_loader *l, sensor_part part, const char *name, s
                           ", %" PRIu64 ", %" PRIu64 "]",
                           gguf_name(l->file), name, cols, rows, t->ne[0], t->ne[1], t->ne[2],
                           t->ne[3]);
-    if (!t->traits) {
-        const char *type = tacit_type_ggml_name(t->type);
-        return tacit_fail(l->err, TACIT_BAD_INPUT, "%s: tensor %s: type %s cannot be computed",
-                          gguf_name(l->file), name, type ? type : "of an unknown number");
-    }
+    if (!t->traits)
+        return tacit_type_refuse(gguf_name(l->file), name, t->type, l->err);
     l->s->tensor[part] =
         (sensor_tensor){t->name, t, rows, cols, part == SENSOR_FC || part == SENSOR_FC_BIAS};
     return TACIT_OK;

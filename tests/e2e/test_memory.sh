@@ -31,22 +31,23 @@ model=(-m "$work/shape.gguf" -t 1)
 for i in 1 2 3; do
     echo "{\"id\":\"$i\",\"messages\":[{\"role\":\"user\",\"content\":\"What is $i?\"},{\"role\":\"assistant\",\"content\":\"$i\"}]}"
 done >"$work/data.jsonl"
-train=("$tacit" train "${model[@]}" --data "$work/data.jsonl" --rank 4 --targets "attn_q,attn_v")
+train=("$tacit" train "${model[@]}" --data "$work/data.jsonl")
+adapter=(--rank 4 --targets "attn_q,attn_v")
 
 # Training: every tensor does not fit, an adapter does.
 expect 1 "training needs $size \(values $size, gradients $size, optimizer $size, working memory for 256 rows $size, what is kept beside $size\), $size are available: .*LoRA adapter of rank 8 on attn_q and others would fit" \
     within 250000 "${train[@]}" --trainable all --out "$work/all.gguf"
 [ ! -e "$work/all.gguf" ] || fail "a refused training left a model"
-expect 0 'epoch 1: loss' within 250000 "${train[@]}" --trainable ffa --out "$work/ffa.gguf"
+expect 0 'epoch 1: loss' within 250000 "${train[@]}" --trainable ffa "${adapter[@]}" --out "$work/ffa.gguf"
 [ -s "$work/ffa.gguf" ] || fail "no adapter"
 
 # A longer example than fits, and how long they may be.
 long=$(printf 'word %.0s' {1..1200})
 echo "{\"id\":\"long\",\"messages\":[{\"role\":\"user\",\"content\":\"$long\"},{\"role\":\"assistant\",\"content\":\"1\"}]}" >>"$work/data.jsonl"
 expect 1 "working memory for 6[0-9]{3} rows $size.* are available: examples of at most [0-9]+ rows.* would fit" \
-    within 250000 "${train[@]}" --trainable lora --out "$work/lora.gguf"
-rows=$({ within 250000 "${train[@]}" --trainable lora --out "$work/lora.gguf" 2>&1 || true; } | sed -n 's/.*of at most \([0-9]*\) rows.*/\1/p')
-expect 0 'epoch 1: loss' within 250000 "${train[@]}" --trainable lora --out "$work/lora.gguf" --max-rows "$rows"
+    within 250000 "${train[@]}" --trainable lora "${adapter[@]}" --out "$work/lora.gguf"
+rows=$({ within 250000 "${train[@]}" --trainable lora "${adapter[@]}" --out "$work/lora.gguf" 2>&1 || true; } | sed -n 's/.*of at most \([0-9]*\) rows.*/\1/p')
+expect 0 'epoch 1: loss' within 250000 "${train[@]}" --trainable lora "${adapter[@]}" --out "$work/lora.gguf" --max-rows "$rows"
 
 # Quantizing: the largest tensor decides, and nothing is left.
 expect 1 "the largest tensor, token_embd.weight as f32, needs $size, $size are available; nothing was written" \

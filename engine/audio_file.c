@@ -1,6 +1,7 @@
 #include "engine/audio_file.h"
 
 #include "common/bytes.h"
+#include "common/memory_limit.h"
 #include "common/secret.h"
 #include "engine/audio.h"
 
@@ -9,6 +10,7 @@
 #include <sndfile.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -259,9 +261,14 @@ static tacit_status reserve(decoding *d, size_t n)
         return TACIT_OK;
     size_t capacity = 2 * d->capacity + BLOCK;
     capacity = capacity < d->max_samples ? capacity : d->max_samples;
-    float *larger = malloc(capacity * sizeof *larger);
-    if (!larger)
-        return no_memory(d);
+    char what[320];
+    void *memory;
+    snprintf(what, sizeof what, "%.256s: room for %zu samples of sound", d->sound->name, capacity);
+    tacit_status status =
+        tacit_memory_alloc(&memory, capacity, sizeof(float), what, "cut the clip", d->err);
+    if (status != TACIT_OK)
+        return status;
+    float *larger = memory;
     if (d->count)
         memcpy(larger, d->out, d->count * sizeof *larger);
     tacit_wipe_free(d->out);

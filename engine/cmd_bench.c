@@ -2,11 +2,11 @@
  * memory. Beside figures by the clock stand those by the processor time of all threads, which other
  * programs on the machine disturb less. */
 #include "common/clock.h"
+#include "common/memory_limit.h"
 #include "engine/cmd_session.h"
 #include "engine/commands.h"
 #include "engine/kernels.h"
 
-#include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -83,10 +83,14 @@ static tacit_status prepare_read(bench *b, tacit_error *err)
 {
     if (b->read_mib == 0)
         return TACIT_OK;
+    static const char what[] = "what is read for comparison", advice[] = "read less";
     size_t bytes = (size_t)b->read_mib * MIB, large = 2 * MIB;
+    tacit_status status = tacit_memory_judge(bytes, what, advice, err);
+    if (status != TACIT_OK)
+        return status;
     b->plain = aligned_alloc(large, (bytes + large - 1) / large * large);
     if (!b->plain)
-        return tacit_fail(err, TACIT_NO_MEMORY, "no memory to read %" PRIu64 " MiB", b->read_mib);
+        return tacit_memory_fail(bytes, what, advice, err);
     /* As the weights have it. */
     (void)madvise(b->plain, bytes, MADV_HUGEPAGE);
     memset(b->plain, 1, bytes);

@@ -3,6 +3,7 @@
 #include "common/clock.h"
 #include "common/digest.h"
 #include "common/log.h"
+#include "common/memory_limit.h"
 #include "engine/cmd_session.h"
 #include "engine/commands.h"
 #include "engine/dataset.h"
@@ -35,6 +36,7 @@ typedef struct train_args {
 typedef struct example_set {
     tacit_input *input;
     size_t count, skipped, rows, longest;
+    tacit_memory_tally taken;
 } example_set;
 
 typedef struct training {
@@ -227,6 +229,23 @@ static tacit_status check_outputs(const training *t, tacit_error *err)
 
 /* ---- data ---- */
 
+/* All examples of all epochs are held; each is small, and their number is the data's. */
+static tacit_status count_memory(const training *t, example_set *set, const tacit_input *in,
+                                 tacit_error *err)
+{
+    char what[64];
+    size_t width = tacit_model_embedding(t->model);
+    uint64_t bytes = in->count * sizeof *in->row + in->n_media * sizeof *in->media;
+    for (size_t i = 0; i < in->n_media; i++) {
+        const tacit_media *m = &in->media[i];
+        uint64_t values = (uint64_t)m->dim[0] * m->dim[1] * m->dim[2];
+        bytes += (m->rows ? m->n_rows * width : 0) * sizeof *m->rows;
+        bytes += (m->values ? values : 0) * sizeof *m->values;
+    }
+    snprintf(what, sizeof what, "the next of %zu examples", set->count);
+    return tacit_memory_tally_add(&set->taken, bytes, what, "give fewer, or smaller media", err);
+}
+
 static tacit_status add_example(training *t, example_set *set, const tacit_dataset *d, size_t i,
                                 tacit_error *err)
 {
@@ -238,6 +257,8 @@ static tacit_status add_example(training *t, example_set *set, const tacit_datas
     status = tacit_example_build(in, t->model, &d->record[i], &options, err);
     if (status == TACIT_OK && (is_adapter(t) || in->n_media == 0))
         status = tacit_row_cache_fill(t->cache, in, err);
+    if (status == TACIT_OK)
+        status = count_memory(t, set, in, err);
     if (status != TACIT_OK) {
         tacit_input_free(in);
         *in = (tacit_input){0};
@@ -393,6 +414,8 @@ static tacit_status open_model(training *t, tacit_error *err)
     TACIT_TRY(load_examples(t, a->data, &t->data, err), out);
     if (a->eval)
         TACIT_TRY(load_examples(t, a->eval, &t->eval, err), out);
+    tacit_row_cache_free(t->cache); /* the examples have their rows */
+    t->cache = NULL;
 out:
     return status;
 }
@@ -424,6 +447,9 @@ static tacit_status open_trainer(training *t, tacit_error *err)
         return tacit_fail(err, TACIT_NO_MEMORY, "no memory for %zu examples", t->data.count);
     for (size_t k = 0; k < t->data.count; k++)
         t->order[k] = &t->data.input[k];
+    const tacit_training whole = {
+        .spec = &t->spec, .optimizer = &spec, .max_rows = rows, .saves = true};
+    TACIT_TRY(tacit_training_check(t->model, &whole, t->pool, err), out);
     TACIT_TRY(tacit_trainer_new(&t->trainer, t->model, &t->spec, rows, t->pool, err), out);
     TACIT_TRY(
         tacit_optimizer_init(&t->optimizer, &spec, tacit_trainer_layout(t->trainer)->values, err),

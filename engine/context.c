@@ -39,8 +39,10 @@ static tacit_status check_spec(tacit_context *c, const tacit_context_spec *spec,
         return tacit_fail(err, TACIT_USAGE, "a context of %zu rows: the model has at most %zu",
                           c->spec.max_rows, most);
     size_t asked = spec ? spec->max_rows : 0;
+    uint64_t mapped;
+    (void)context_plan_weights(&c->model->text, c->spec.precision, &mapped);
     return context_plan_check(c->model, &c->spec, asked > 0 ? asked : 1, c->pool,
-                              tacit_memory_available(), err);
+                              tacit_memory_available_beside(mapped), err);
 }
 
 static tacit_status pack_weights(tacit_context *c, tacit_error *err)

@@ -1,4 +1,5 @@
 #include "common/file.h"
+#include "common/memory_limit.h"
 #include "engine/gguf_private.h"
 
 #include <stdio.h>
@@ -525,6 +526,20 @@ const gguf_tensor *gguf_tensor_find(const gguf_file *file, const char *name)
     const gguf_tensor **found = bsearch(&at, file->tensors_by_name, file->n_tensors,
                                         sizeof *file->tensors_by_name, compare_tensors);
     return found ? *found : NULL;
+}
+
+tacit_status gguf_tensor_values(const gguf_tensor *t, float **out, tacit_error *err)
+{
+    char what[GGUF_MAX_NAME + 32];
+    void *memory;
+    size_t n = (size_t)t->ne[0];
+    snprintf(what, sizeof what, "tensor %s as fp32", t->name);
+    tacit_status status = tacit_memory_alloc(&memory, (size_t)t->rows, n * sizeof **out, what,
+                                             "use a smaller model", err);
+    *out = memory;
+    for (uint64_t row = 0; row < t->rows && status == TACIT_OK; row++)
+        t->traits->to_f32(*out + row * n, t->data + row * t->row_bytes, n);
+    return status;
 }
 
 size_t gguf_key_count(const gguf_file *file)

@@ -163,7 +163,7 @@ tacit_status kv_cache_reserve(kv_cache *c, size_t rows, tacit_error *err)
         if (!c->page[i])
             c->page[i] = calloc(c->page_bytes, 1);
         if (!c->page[i])
-            status = tacit_fail(err, TACIT_NO_MEMORY, "no memory for %s; %s", what, advice);
+            status = tacit_memory_fail(bytes, what, advice, err);
     }
     return status;
 }

@@ -1,5 +1,6 @@
 #include "engine/linear.h"
 
+#include "common/memory_limit.h"
 #include "engine/dequant.h"
 #include "engine/matrix.h"
 #include "engine/matrix_block.h"
@@ -104,6 +105,13 @@ static float *make_panels(const float *w, size_t row, size_t col, size_t k, size
             panel[i * LINEAR_PANEL] = w[i * row + j * col];
     }
     return panels;
+}
+
+tacit_status linear_cache_judge(size_t values, tacit_error *err)
+{
+    return tacit_memory_judge((uint64_t)values * 3 * sizeof(float),
+                              "the fp32 copies of a small model's weights", "use a smaller model",
+                              err);
 }
 
 tacit_status linear_cache(tacit_linear *l)

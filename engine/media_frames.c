@@ -132,13 +132,10 @@ done:
 static tacit_status make_plain(tacit_image *out, uint32_t width, uint32_t height,
                                const uint8_t colour[3], tacit_error *err)
 {
-    size_t n = (size_t)width * height;
-    *out = (tacit_image){width, height, malloc(n * 3)};
-    if (!out->rgb)
-        return tacit_fail(err, TACIT_NO_MEMORY, "no memory for %u x %u pixels", width, height);
-    for (size_t i = 0; i < n; i++)
+    tacit_status status = image_blank(out, width, height, "padding", err);
+    for (size_t i = 0; status == TACIT_OK && i < (size_t)width * height; i++)
         memcpy(out->rgb + 3 * i, colour, 3);
-    return TACIT_OK;
+    return status;
 }
 
 /* Rows [from, from + n) of `in` to row `y`, column `x` of `to`. */

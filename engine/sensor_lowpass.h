@@ -31,7 +31,7 @@ typedef struct sensor_lowpass {
 
 /* Of a column of `series`, which may be freed afterwards. TACIT_NO_MEMORY. */
 tacit_status sensor_lowpass_init(sensor_lowpass *l, const sensor_series *series, size_t column,
-                                 double rate, double max_gap) TACIT_MUST_CHECK;
+                                 double rate, double max_gap, tacit_error *err) TACIT_MUST_CHECK;
 void sensor_lowpass_fini(sensor_lowpass *l);
 
 /* The mean around time t, which never falls from call to call; false where nothing is filtered. */

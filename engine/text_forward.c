@@ -1,5 +1,6 @@
 #include "engine/text_forward.h"
 
+#include "common/memory_limit.h"
 #include "engine/ops.h"
 #include "engine/text_mixer.h"
 
@@ -80,8 +81,8 @@ tacit_status text_forward_init(text_forward *f, const tacit_text_model *m, tacit
     f->memory = malloc(floats * sizeof *f->memory);
     if (!f->memory || (packed && !fast_input_init(&f->fast, values, threads))) {
         text_forward_fini(f);
-        return tacit_fail(err, TACIT_NO_MEMORY, "no memory to compute %zu rows at a time",
-                          max_rows);
+        return tacit_memory_fail(floats * sizeof(float), "computing rows together",
+                                 "ask for a smaller chunk", err);
     }
     place(f, max_rank);
     return TACIT_OK;

@@ -136,11 +136,10 @@ tacit_status text_own_vector(text_loader *t, const char *name, size_t rows, size
                           gguf_name(t->file), name, n, rows, tensor->ne[0], tensor->rows);
     if (!tensor->traits)
         return tacit_type_refuse(gguf_name(t->file), name, tensor->type, t->err);
-    float *values = malloc(rows * n * sizeof *values);
-    if (!values)
-        return tacit_fail(t->err, TACIT_NO_MEMORY, "no memory for tensor %s", name);
-    for (size_t i = 0; i < rows; i++)
-        tensor->traits->to_f32(values + i * n, tensor->data + i * tensor->row_bytes, n);
+    float *values;
+    tacit_status status = gguf_tensor_values(tensor, &values, t->err);
+    if (status != TACIT_OK)
+        return status;
     t->m->owned[t->m->n_owned++] = values;
     *out = values;
     return TACIT_OK;

@@ -421,9 +421,7 @@ static tacit_status check_attention(vision_loader *t)
 
 static tacit_status make_plain(vision_loader *t, size_t i)
 {
-    const vision_tensor *tensor = &t->v->tensor[i];
-    return mmproj_plain_values(tensor->data, tensor->rows * tensor->cols, &t->v->plain[i],
-                               &t->v->owned[i], t->err);
+    return mmproj_plain_values(t->v->tensor[i].data, &t->v->plain[i], &t->v->owned[i], t->err);
 }
 
 static tacit_status make_linear(vision_loader *t, size_t i, bool cache)
@@ -445,6 +443,8 @@ static tacit_status prepare(vision_loader *t)
     tacit_status status = TACIT_OK;
     for (size_t i = 0; i < v->count; i++)
         values += v->tensor[i].rows * v->tensor[i].cols;
+    if (values <= CACHE_VALUES)
+        status = linear_cache_judge(values, t->err);
     for (size_t i = 0; i < v->count && status == TACIT_OK; i++)
         status = v->product[i] ? make_linear(t, i, values <= CACHE_VALUES) : make_plain(t, i);
     return status;

@@ -147,16 +147,16 @@ def print_row(row):
     print("; ".join(parts).replace(":;", ":"), flush=True)
 
 
-def compare_tower(options, tower, text, picture, threads):
+def compare_tower(options, tower, text, pictures, threads):
     """Best milliseconds of ours, and median ratios to each peer's within a round."""
     peers, script = {}, os.path.abspath(__file__)
     if "llama.cpp" in options.peers:
         peers["llama.cpp"] = lambda: bench_tower.llama_cpp(run, script, text, tower, threads)
     if "ik_llama.cpp" in options.peers:
-        peers["ik_llama.cpp"] = lambda: bench_tower.ik_llama_cpp(run, options.ik, text, tower, picture, threads)
+        peers["ik_llama.cpp"] = lambda: bench_tower.ik_llama_cpp(run, options.ik, text, tower, pictures, threads)
     ours, theirs = [], {name: [] for name in peers}
     for _ in range(options.rounds):
-        ours.append(bench_tower.tacit(run, os.path.join(options.bin, "tacit"), text, tower, picture, threads))
+        ours.append(bench_tower.tacit(run, os.path.join(options.bin, "tacit"), text, tower, pictures, threads))
         for name, encode in peers.items():
             theirs[name].append(encode())
     row = {"tower": os.path.basename(tower), "threads": threads,
@@ -193,9 +193,9 @@ def main():
     peers = options.peers = peers_of(options)
     for shape in options.shapes.split(","):
         if shape == "tower":
-            towers, text, picture = bench_tower.files(options)
+            towers, text, pictures = bench_tower.files(options)
             for tower, threads in itertools.product(towers.values(), map(int, options.threads.split(","))):
-                row = compare_tower(options, tower, text, picture, threads)
+                row = compare_tower(options, tower, text, pictures, threads)
                 print(json.dumps(row), flush=True) if options.json else print_tower(row)
             continue
         for kind in options.types.split(","):

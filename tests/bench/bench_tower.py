@@ -15,24 +15,24 @@ import time
 import zlib
 
 SIDE = 512
-FRAMES = 3  # pictures of one run; the best counts
+FRAMES = 4  # pictures of one run: Tacit's mean counts, of the peers the best
 SLICE = re.compile(r"slice encoded in (\d+) ms")
 
 
-def pixels():
+def pixels(seed):
     """Noise, the same in every run."""
-    state, out = 1, bytearray()
+    state, out = seed, bytearray()
     for _ in range(SIDE * SIDE * 3):
         state = (state * 1103515245 + 12345) & 0x7FFFFFFF
         out.append(state >> 16 & 255)
     return bytes(out)
 
 
-def write_picture(path):
+def write_picture(path, seed):
     def chunk(kind, data):
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
-    plane, width = pixels(), SIDE * 3
+    plane, width = pixels(seed), SIDE * 3
     lines = b"".join(b"\0" + plane[at:at + width] for at in range(0, len(plane), width))
     with open(path, "wb") as f:
         f.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", SIDE, SIDE, 8, 2, 0, 0, 0)) +
@@ -40,30 +40,32 @@ def write_picture(path):
 
 
 def files(options):
-    """{type of the tower: its file}, the text model, the picture."""
-    text, picture = (os.path.join(options.dir, name) for name in ("smollm2-135m-q8_0.gguf", "noise-512.png"))
+    """{type of the tower: its file}, the text model, pictures that differ (equal ones are encoded once)."""
+    text = os.path.join(options.dir, "smollm2-135m-q8_0.gguf")
+    pictures = [os.path.join(options.dir, f"noise-512-{i}.png") for i in range(FRAMES)]
     if not os.path.exists(text):
         subprocess.run([os.path.join(options.bin, "write_shape"), "smollm2-135m", text, "--type", "q8_0"], check=True)
-    write_picture(picture)
+    for seed, picture in enumerate(pictures, 1):
+        write_picture(picture, seed)
     towers = {kind: os.path.join(options.dir, f"siglip-b16-512-{kind}.gguf") for kind in ("q8_0", "f16")}
     for kind, path in towers.items():
         if not os.path.exists(path):
             subprocess.run([os.path.join(options.bin, "bench_vision"), "write", kind, path], check=True)
-    return towers, text, picture
+    return towers, text, pictures
 
 
-def tacit(run, program, text, tower, picture, threads):
-    answer = json.loads(run([program, "bench", "-m", text, "--mmproj", tower, "--image", picture, "--form", "mtmd",
-                             "-t", str(threads), "-p", "1", "-n", "1", "-r", str(FRAMES + 1), "-c", "512",
-                             "--json"], threads)[0])
+def tacit(run, program, text, tower, pictures, threads):
+    images = [part for picture in pictures for part in ("--image", picture)]
+    answer = json.loads(run([program, "bench", "-m", text, "--mmproj", tower, *images, "--form", "mtmd", "-t",
+                             str(threads), "-p", "1", "-n", "1", "-r", "2", "-c", "512", "--json"], threads)[0])
     return [answer[key] / answer["frames"] for key in ("encode_seconds", "encode_cpu_seconds")]
 
 
-def ik_llama_cpp(run, build, text, tower, picture, threads):
+def ik_llama_cpp(run, build, text, tower, pictures, threads):
     best = None
-    for _ in range(FRAMES):
+    for picture in pictures:
         out = run([os.path.join(build, "bin", "llama-mtmd-cli"), "-m", text, "--mmproj", tower, "--image", picture,
-                   "-p", "a", "-n", "1", "-c", "2048", "-t", str(threads)], threads, both=True)[0]
+                   "-p", "a", "-n", "1", "-c", "2048", "-t", str(threads), "--log-disable"], threads, both=True)[0]
         times = [float(ms) / 1e3 for ms in SLICE.findall(out.decode("utf-8", "replace"))]
         if not times:
             sys.exit("ik_llama.cpp told no time of a slice")
@@ -89,7 +91,7 @@ def llama_cpp_child(text, tower, threads):
     context = mtmd.mtmd_init_from_file(tower.encode(), model, options)
     if not context:
         sys.exit(f"llama.cpp cannot load {tower}")
-    plane = (ctypes.c_uint8 * (SIDE * SIDE * 3)).from_buffer_copy(pixels())
+    plane = (ctypes.c_uint8 * (SIDE * SIDE * 3)).from_buffer_copy(pixels(1))
     bitmap = mtmd.mtmd_bitmap_init(SIDE, SIDE, plane)
     raw = mtmd.mtmd_default_marker()
     prompt = mtmd.mtmd_input_text(text=raw, text_len=len(raw), add_special=False, parse_special=True)

@@ -520,7 +520,7 @@ static tacit_status check_system(const rendering *r)
     if (f->says_the_date && !given)
         return tacit_fail(r->err, TACIT_BAD_INPUT,
                           "no system message: this model's chat template (%s) says today's date "
-                          "there, so that answers would depend on the day; begin with one",
+                          "there, so that answers would depend on the day; give one",
                           f->name);
     if (given && is_in_users_turn(f) && r->system_at == r->n)
         return tacit_fail(r->err, TACIT_BAD_INPUT,

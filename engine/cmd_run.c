@@ -183,9 +183,10 @@ tacit_status cmd_run(int argc, char **argv, tacit_error *err)
     tacit_status status = tacit_options_parse(&usage, table, argc, argv, NULL, NULL, &help, err);
     if (status != TACIT_OK || help)
         return status;
-    if (r.raw && cmd_session_media(&r.options) > 0)
+    if (r.raw && (cmd_session_media(&r.options) > 0 || r.options.system))
         return tacit_fail(err, TACIT_USAGE,
-                          "--image, --audio and --sensor need the chat template; drop --raw");
+                          "--system, --image, --audio and --sensor need the chat template; drop "
+                          "--raw");
     status = run_all(&r, err);
     tacit_buffer_free(&r.text);
     tacit_tokens_free(&r.answer);

@@ -112,7 +112,10 @@ tacit_status cmd_session_chat(const cmd_session *s, const cmd_session_options *o
                               const char *prompt, tacit_input *out, tacit_error *err)
 {
     tacit_content content[MEDIA_LISTS * TACIT_OPTION_LIST_MAX + 1];
-    tacit_message message = user_turn(content, o, prompt);
+    tacit_content said = {TACIT_CONTENT_TEXT, (char *)(uintptr_t)o->system};
+    const tacit_message turn[] = {{.role = TACIT_ROLE_SYSTEM, .content = &said, .n_content = 1},
+                                  user_turn(content, o, prompt)};
+    const size_t first = o->system ? 0 : 1;
     tacit_example_options how = {0};
     tacit_row_cache *cache = NULL;
     tacit_status status = media_form_choose(&how.form, o->form, err);
@@ -120,8 +123,8 @@ tacit_status cmd_session_chat(const cmd_session *s, const cmd_session_options *o
         status = cmd_choose_chat(s->model, NULL, err);
     if (status != TACIT_OK)
         return status;
-    status =
-        tacit_status_of_input(tacit_example_prompt(out, s->model, &message, 1, &how, err), err);
+    status = tacit_status_of_input(
+        tacit_example_prompt(out, s->model, turn + first, 2 - first, &how, err), err);
     if (status != TACIT_OK || out->n_media == 0)
         return status;
     TACIT_TRY(tacit_row_cache_new(&cache, s->model, ROW_CACHE_BYTES, NULL, s->pool, err), done);

@@ -8,7 +8,7 @@
 #include "engine/media_layout.h"
 
 typedef struct cmd_session_options {
-    const char *model, *adapter, *chat_template;
+    const char *model, *adapter, *chat_template, *system;
     tacit_option_list mmproj, image, audio, sensor;
     const char *kv, *form;
     uint64_t threads, context;
@@ -50,6 +50,15 @@ typedef struct cmd_session_options {
         {"audio", 0, TACIT_OPTION_LIST, &(o)->audio, false, "FILE", "WAV or FLAC (may repeat)",    \
          0,       0},                                                                              \
         {"sensor", 0, TACIT_OPTION_LIST, &(o)->sensor, false, "FILE", "CSV (may repeat)", 0, 0},   \
+        {"system",                                                                                 \
+         0,                                                                                        \
+         TACIT_OPTION_TEXT,                                                                        \
+         &(o)->system,                                                                             \
+         false,                                                                                    \
+         "TEXT",                                                                                   \
+         "a system turn before the user's",                                                        \
+         0,                                                                                        \
+         0},                                                                                       \
     {                                                                                              \
         "form", 0, TACIT_OPTION_TEXT, &(o)->form, false, "FORM",                                   \
             "how pictures are cut: " MEDIA_FORM_NAMES, 0, 0                                        \
@@ -80,8 +89,9 @@ tacit_status cmd_session_open(cmd_session *s, const cmd_session_options *o, size
                               tacit_error *err) TACIT_MUST_CHECK;
 void cmd_session_close(cmd_session *s);
 
-/* The conversation of one user turn by the model's chat template, with encoded media: pictures,
- * then sound, then sensors, then the text. tacit_input_free it. */
+/* The conversation of one user turn, behind a system turn where --system is given, by the model's
+ * chat template, with encoded media: pictures, then sound, then sensors, then the text.
+ * tacit_input_free it. */
 tacit_status cmd_session_chat(const cmd_session *s, const cmd_session_options *o,
                               const char *prompt, tacit_input *out,
                               tacit_error *err) TACIT_MUST_CHECK;

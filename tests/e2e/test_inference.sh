@@ -97,6 +97,12 @@ lacking="the chat template .smolvlm. is made of the token '<end_of_utterance>', 
 expect 3 "$lacking; choose one with" run -m "$dir/lacking.gguf" -p x
 expect 0 "^  chat template: $lacking" inspect "$dir/lacking.gguf"
 
+# A system turn stands where the template has it.
+spelled=$(printf '<|im_start|>System: s<end_of_utterance>\nUser: x<end_of_utterance>\nAssistant:')
+tokens() { "$tacit" logits -m "$text" --top 1 --json "$@" | sed 's/"logits".*//'; }
+same "$(tokens --system s -p x)" "$(tokens --special -p "$spelled")" "the tokens with a system turn"
+expect 2 '--system, --image' run -m "$text" --raw --system s -p x
+
 # What goes wrong says what, with the design's exit codes.
 head -c 20000 "$text" >"$dir/torn.gguf"
 expect 3 'nowhere.gguf' run -m "$dir/nowhere.gguf" -p x

@@ -185,7 +185,7 @@ check_nano_peer() {
         "$root/tests/nano/mmproj-nano.gguf"
 }
 check_processor() { "$venv/bin/python" "$here/check_processor.py" "$TACIT_BIN"; }
-check_projector() { "$torch_python" "$here/check_projector.py" "$TACIT_BIN/tacit" "$work/projector"; }
+check_projector() { "$venv/bin/python" "$here/check_projector.py" "$TACIT_BIN/tacit" "$work/projector"; }
 check_multimodal() {
     make_models_venv
     "$venv/bin/python" "$here/check_multimodal.py" "$TACIT_BIN/tacit" "$work/multimodal" "$models_venv/bin/python"
@@ -202,9 +202,9 @@ prepare() {
     : >"$work/install.log"
     for name in "${checks[@]}"; do
         case $name in
-        tiles | projector) ;;
-        processor | audio | vocabularies | chat | multimodal) needs+="venv " ;;
         gradients | fleet) needs+="venv model " ;;
+        tiles) ;;
+        projector | processor | audio | vocabularies | chat | multimodal) needs+="venv " ;;
         shapes | nano_peer) needs+="venv peer " ;;
         *) needs+="venv model peer " ;;
         esac

@@ -120,13 +120,15 @@ static void report_plan(const checked_plan *p)
                        m->kind == TACIT_MECHANISM_TREE_GAUSSIAN ? " with tree noise" : "");
 }
 
-static tacit_status check_shapes(client *c, const checked_plan *plan, tacit_error *err)
+static tacit_status check_training(client *c, const checked_plan *plan, tacit_error *err)
 {
     tacit_model *model;
     tacit_status status = client_load_model(c, &model, err);
     if (status != TACIT_OK)
         return status;
     status = plan_check_layout(plan, model, NULL, err);
+    if (status == TACIT_OK)
+        status = plan_check_memory(plan, model, c->config.threads, err);
     tacit_model_free(model);
     return status;
 }
@@ -150,7 +152,7 @@ static tacit_status accept_plan(agent *a, const client_checkin *in, tacit_error 
     report_plan(&plan);
     if (a->setup->json)
         agent_event_plan(&plan);
-    TACIT_TRY(check_shapes(c, &plan, err), done);
+    TACIT_TRY(check_training(c, &plan, err), done);
     TACIT_TRY(adapter_fetch_parent(c, a->session, in, plan.plan, err), done);
     TACIT_TRY(receipts_sync(c, a->session, err), done);
     TACIT_TRY(reservation_make(c, &plan, in->offer.plan, in->offer.schedule, false, &round, err),

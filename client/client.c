@@ -317,12 +317,32 @@ static tacit_status fingerprint_model(const client *c, uint8_t out[TACIT_DIGEST_
     return TACIT_OK;
 }
 
+/* Without a chat template no record becomes an example: budget would be spent on nothing. */
+static tacit_status check_chat(const client *c, const tacit_model *m, tacit_error *err)
+{
+    tacit_error why;
+    tacit_status status = tacit_model_check_chat(m, &why);
+    if (status == TACIT_OK || status == TACIT_NO_MEMORY)
+        return status == TACIT_OK ? status : tacit_fail(err, status, "%s", why.message);
+    return tacit_fail(err, TACIT_BAD_INPUT,
+                      "%s: %s; devices take the template of the model's file, so that all of a "
+                      "federation have the same: name a file with one of those in client.yaml",
+                      c->config.model_text, why.message);
+}
+
 static tacit_status load_with(const client *c, const uint8_t *known, tacit_model **out,
                               tacit_error *err)
 {
-    return tacit_model_load(out, c->config.model_text,
-                            (const char *const *)c->config.model_mmproj.item,
-                            c->config.model_mmproj.count, known, err);
+    tacit_status status = tacit_model_load(out, c->config.model_text,
+                                           (const char *const *)c->config.model_mmproj.item,
+                                           c->config.model_mmproj.count, known, err);
+    if (status == TACIT_OK)
+        status = check_chat(c, *out, err);
+    if (status != TACIT_OK) {
+        tacit_model_free(*out);
+        *out = NULL;
+    }
+    return status;
 }
 
 tacit_status client_load_model(client *c, tacit_model **out, tacit_error *err)

@@ -269,6 +269,7 @@ static tacit_status reserve_new(local_work *w, tacit_error *err)
     TACIT_TRY(plan_open(&w->plan, (tacit_span){plan.data, plan.size},
                         (tacit_span){schedule.data, schedule.size}, err),
               done);
+    TACIT_TRY(plan_check_memory(&w->plan, w->model, c->config.threads, err), done);
     TACIT_TRY(make_canaries(w, err), done); /* before anything is spent */
     TACIT_TRY(reservation_make(c, &w->plan, (tacit_span){plan.data, plan.size},
                                (tacit_span){schedule.data, schedule.size}, true, &w->round, err),

@@ -2,6 +2,7 @@
 
 #include "client/training_checkpoint.h"
 #include "common/killpoint.h"
+#include "common/memory_limit.h"
 #include "common/secret.h"
 #include "engine/adapter.h"
 #include "privacy/release.h"
@@ -12,6 +13,7 @@
 #include <string.h>
 
 enum { UNITS_AT_ONCE = 16 };
+#define FEWER "a plan of fewer values needs less"
 
 typedef struct training {
     const training_job *job;
@@ -230,7 +232,8 @@ static tacit_status load_parent(training *t)
     t->parent = malloc(found * sizeof *t->parent);
     t->mean = malloc(found * sizeof *t->mean);
     if (!t->parent || !t->mean)
-        return tacit_fail(t->err, TACIT_NO_MEMORY, "training: no memory for %zu values", found);
+        return tacit_memory_fail(2 * found * sizeof *t->parent, "where the training starts", FEWER,
+                                 t->err);
     memcpy(t->parent, values, found * sizeof *t->parent);
     return TACIT_OK;
 }
@@ -315,6 +318,11 @@ static tacit_status begin(training *t)
         rows = job->max_rows;
     t->steps = job->local_steps ? job->local_steps : job->mechanism->steps;
     t->take_unit = job->local_steps ? keep_gradient : add_gradient;
+    const tacit_training whole = {.spec = job->spec,
+                                  .optimizer = job->optimizer,
+                                  .max_rows = rows,
+                                  .beside = LOCAL_TRAINING_VALUE_BYTES};
+    TACIT_TRY(tacit_training_check(job->model, &whole, job->pool, t->err), done);
     TACIT_TRY(tacit_trainer_new(&t->trainer, job->model, job->spec, rows, job->pool, t->err), done);
     TACIT_TRY(load_parent(t), done);
     TACIT_TRY(tacit_optimizer_init(&t->optimizer, job->optimizer, job->values, t->err), done);
@@ -380,7 +388,7 @@ static tacit_status release_whole(training *t, training_result *out)
     double scale = tacit_release_scale(job->mechanism);
     out->release = malloc(job->values * sizeof *out->release);
     if (!out->release)
-        return tacit_fail(t->err, TACIT_NO_MEMORY, "training: no memory for the release");
+        return tacit_memory_fail(job->values * sizeof *out->release, "the release", FEWER, t->err);
     for (size_t i = 0; i < job->values; i++)
         delta[i] = values[i] - t->parent[i];
     tacit_status status = tacit_release_make(out->release, delta, job->values, job->mechanism,
@@ -399,7 +407,8 @@ static tacit_status take_result(training *t, training_result *out)
         return status;
     out->trained = malloc(t->job->values * sizeof *out->trained);
     if (!out->trained)
-        return tacit_fail(t->err, TACIT_NO_MEMORY, "training: no memory for the result");
+        return tacit_memory_fail(t->job->values * sizeof *out->trained, "the result", FEWER,
+                                 t->err);
     memcpy(out->trained, tacit_trainer_values(t->trainer), t->job->values * sizeof *out->trained);
     out->parent = t->parent;
     t->parent = NULL;

@@ -66,6 +66,11 @@ typedef struct training_result {
                        * as they leave; `trained` is then parent + release and nothing more exact */
 } training_result;
 
+/* What a training takes beside the trainer and its optimizer, in bytes for every value: where it
+ * started and the mean (4 each), the sum and a unit on the grid (8 and 4), a node of tree noise
+ * (8), the checkpoint that is written (12). */
+#define LOCAL_TRAINING_VALUE_BYTES 40
+
 /* TACIT_REFUSED for a test seed of which the reserve does not say so. TACIT_AGAIN when `stop`
  * became true: call again to continue, with as many canaries (TACIT_USAGE otherwise; their coins
  * and scores come from the checkpoint). A checkpoint that is torn or of another size counts as

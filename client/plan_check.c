@@ -1,11 +1,13 @@
 #include "client/plan_check.h"
 
+#include "client/local_training.h"
 #include "common/message.h"
 #include "common/text.h"
 #include "engine/plan_spec.h"
 #include "privacy/entry.h"
 
 #include <inttypes.h>
+#include <malloc.h>
 #include <string.h>
 
 void checked_plan_free(checked_plan *p)
@@ -189,4 +191,30 @@ tacit_status plan_check_layout(const checked_plan *plan, const tacit_model *mode
         memcpy(layout_hash, layout.hash, TACIT_DIGEST_BYTES);
     tacit_layout_free(&layout);
     return status;
+}
+
+tacit_training plan_training(const checked_plan *plan, const tacit_model *model)
+{
+    size_t context = tacit_model_context_length(model), rows = plan->plan->max_tokens;
+    return (tacit_training){.spec = &plan->spec,
+                            .optimizer = &plan->optimizer,
+                            .max_rows = rows < context ? rows : context,
+                            .beside = LOCAL_TRAINING_VALUE_BYTES};
+}
+
+tacit_status plan_check_memory(const checked_plan *plan, const tacit_model *model, uint64_t threads,
+                               tacit_error *err)
+{
+    tacit_pool *pool;
+    const tacit_training training = plan_training(plan, model);
+    tacit_status status = tacit_pool_new(&pool, threads, err);
+    if (status != TACIT_OK)
+        return status;
+    malloc_trim(0); /* what an earlier training left behind follows from its data */
+    status = tacit_training_check(model, &training, pool, err);
+    tacit_pool_free(pool);
+    if (status != TACIT_NO_MEMORY)
+        return status;
+    err->status = TACIT_REFUSED;
+    return tacit_fail_context(err, "plan does not fit into this device's memory");
 }

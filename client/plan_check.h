@@ -3,7 +3,7 @@
 #define TACIT_CLIENT_PLAN_CHECK_H
 
 #include "engine/adapter.h"
-#include "engine/optimizer.h"
+#include "engine/trainer.h"
 #include "privacy/mechanism.h"
 #include "privacy/merkle.h"
 #include "privacy/note.h"
@@ -49,7 +49,8 @@ typedef struct checked_plan {
  *                    early to hide how long training took, or too late; more values than
  *                    PLAN_VALUES_MAX, each of which costs a device some forty bytes of memory
  *   TACIT_AGAIN      the policy's witness has cosigned no checkpoint that covers the plan yet
- * The budget is the account's business, the shapes are plan_check_layout's. */
+ * The budget is the account's business, the shapes are plan_check_layout's, memory is
+ * plan_check_memory's. */
 tacit_status plan_check(checked_plan *out, const plan_offer *offer, const plan_terms *terms,
                         tacit_error *err) TACIT_MUST_CHECK;
 
@@ -62,6 +63,15 @@ tacit_status plan_open(checked_plan *out, tacit_span plan, tacit_span schedule,
  * `layout_hash` (may be NULL) receives the layout's. */
 tacit_status plan_check_layout(const checked_plan *plan, const tacit_model *model,
                                uint8_t *layout_hash, tacit_error *err) TACIT_MUST_CHECK;
+
+/* TACIT_REFUSED when the plan's training does not fit into the memory that this device has now:
+ * what is reserved stays spent, so that must be known before. Says what would fit. Nothing about
+ * the data enters: examples count as max_tokens long, and every encoder of the model as used. */
+tacit_status plan_check_memory(const checked_plan *plan, const tacit_model *model, uint64_t threads,
+                               tacit_error *err) TACIT_MUST_CHECK;
+
+/* What the check takes: of max_tokens and the model's context length the smaller. */
+tacit_training plan_training(const checked_plan *plan, const tacit_model *model);
 
 void checked_plan_free(checked_plan *p);
 

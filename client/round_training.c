@@ -7,6 +7,7 @@
 #include "common/file.h"
 #include "common/killpoint.h"
 #include "common/log.h"
+#include "common/memory_limit.h"
 
 #include <sodium.h>
 #include <stdlib.h>
@@ -58,20 +59,39 @@ static tacit_status name_files(training_files *f, const client *c, const round_s
     return status;
 }
 
+/* Of examples that are kept between steps, and as much of encoder rows: a quarter of what the
+ * training leaves. Keeping fewer costs time and changes no result. */
+static tacit_status example_memory(size_t *out, const tacit_model *model,
+                                   const tacit_training *training, tacit_pool *pool,
+                                   tacit_error *err)
+{
+    tacit_training_plan p;
+    tacit_status status = tacit_training_plan_of(&p, model, training, pool, err);
+    if (status != TACIT_OK)
+        return status;
+    uint64_t there = tacit_memory_available_beside(p.weights);
+    uint64_t left = there > p.total ? (there - p.total) / 4 : 0;
+    *out = left < EXAMPLE_MEMORY ? (size_t)left : EXAMPLE_MEMORY;
+    return TACIT_OK;
+}
+
 static tacit_status open_snapshot(client_snapshot **out, const training_files *f,
                                   const checked_plan *plan, const tacit_model *model,
                                   tacit_pool *pool, local_log *log, tacit_error *err)
 {
+    const tacit_training training = plan_training(plan, model);
+    size_t memory;
+    tacit_status status = example_memory(&memory, model, &training, pool, err);
+    if (status != TACIT_OK)
+        return status;
     snapshot_setup setup = {.path = f->snapshot,
                             .media_folder = f->folder,
                             .model = model,
                             .pool = pool,
                             .unit = plan->mechanism.unit,
-                            .max_rows = plan->plan->max_tokens,
-                            .memory = EXAMPLE_MEMORY,
+                            .max_rows = training.max_rows,
+                            .memory = memory,
                             .log = log};
-    if (setup.max_rows > tacit_model_context_length(model))
-        setup.max_rows = tacit_model_context_length(model);
     return snapshot_open(out, &setup, err);
 }
 

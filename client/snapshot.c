@@ -2,6 +2,7 @@
 
 #include "common/bytes.h"
 #include "common/file.h"
+#include "common/memory_limit.h"
 #include "common/secret.h"
 #include "engine/dataset.h"
 #include "engine/example.h"
@@ -36,7 +37,8 @@ struct client_snapshot {
     size_t *order; /* memory of the units */
     tacit_row_cache *rows;
     size_t kept_bytes;
-    size_t held; /* sets of examples that callers have */
+    size_t held;              /* sets of examples that callers have */
+    tacit_memory_tally taken; /* by records */
 };
 
 /* --- taking the copy --- */
@@ -107,9 +109,15 @@ static tacit_status add_line(client_snapshot *s, const char *line, size_t size, 
     }
     snapshot_record *r = &s->record[s->count];
     *r = (snapshot_record){0};
+    /* Its texts, and as much for what is around them. */
     tacit_status status =
-        size > LINE_BYTES ? tacit_fail(&why, TACIT_BAD_INPUT, "longer than %d bytes", LINE_BYTES)
-                          : tacit_record_parse(&r->record, line, size, s->setup.media_folder, &why);
+        tacit_memory_tally_add(&s->taken, sizeof *r + 2 * size, "the next records of the data",
+                               "keep fewer, or less long ones", err);
+    if (status != TACIT_OK)
+        return status;
+    status = size > LINE_BYTES
+                 ? tacit_fail(&why, TACIT_BAD_INPUT, "longer than %d bytes", LINE_BYTES)
+                 : tacit_record_parse(&r->record, line, size, s->setup.media_folder, &why);
     if (status == TACIT_NO_MEMORY) /* of this machine now, not a bad line for ever */
         return tacit_fail(err, status, "line %zu: %s", number, why.message);
     if (status != TACIT_OK) {
@@ -243,6 +251,12 @@ static tacit_status make_units(client_snapshot *s, tacit_error *err)
     return TACIT_OK;
 }
 
+static tacit_status new_rows(const client_snapshot *s, tacit_row_cache **out, tacit_error *err)
+{
+    size_t bytes = s->setup.memory < ROW_BYTES ? s->setup.memory : ROW_BYTES;
+    return tacit_row_cache_new(out, s->setup.model, bytes, s->setup.row_file, s->setup.pool, err);
+}
+
 tacit_status snapshot_open(client_snapshot **out, const snapshot_setup *setup, tacit_error *err)
 {
     tacit_status status;
@@ -253,9 +267,7 @@ tacit_status snapshot_open(client_snapshot **out, const snapshot_setup *setup, t
     s->setup = *setup;
     TACIT_TRY(read_lines(s, err), fail);
     TACIT_TRY(make_units(s, err), fail);
-    TACIT_TRY(
-        tacit_row_cache_new(&s->rows, setup->model, ROW_BYTES, setup->row_file, setup->pool, err),
-        fail);
+    TACIT_TRY(new_rows(s, &s->rows, err), fail);
     local_log_add(setup->log, "snapshot: %zu records in %zu units", s->count, s->n_units);
     *out = s;
     return TACIT_OK;
@@ -320,8 +332,7 @@ static void forget(client_snapshot *s)
         s->record[i].kept = false;
     }
     s->kept_bytes = 0;
-    if (tacit_row_cache_new(&fresh, s->setup.model, ROW_BYTES, s->setup.row_file, s->setup.pool,
-                            NULL) != TACIT_OK)
+    if (new_rows(s, &fresh, NULL) != TACIT_OK)
         return;
     tacit_row_cache_free(s->rows);
     s->rows = fresh;

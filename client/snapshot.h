@@ -26,7 +26,7 @@ typedef struct snapshot_setup {
     tacit_pool *pool;         /* of the encoder; may be NULL */
     tacit_privacy_unit unit;
     size_t max_rows;      /* a longer example is unusable */
-    size_t memory;        /* most bytes of prepared examples kept between steps */
+    size_t memory;        /* most bytes of prepared examples kept between steps, and of rows */
     const char *row_file; /* encoder rows are kept there too; NULL: in memory alone */
     local_log *log;
 } snapshot_setup;

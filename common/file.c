@@ -1,6 +1,7 @@
 #include "common/file.h"
 
 #include "common/map_guard.h"
+#include "common/memory_limit.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -97,10 +98,11 @@ tacit_status tacit_file_read(const char *path, size_t cap, uint8_t **data, size_
         return tacit_fail(err, TACIT_BAD_INPUT, "%s: expected at most %zu bytes, found %zu", path,
                           cap, length);
     }
-    uint8_t *bytes = malloc(length + 1);
-    if (!bytes) {
+    void *bytes;
+    status = tacit_memory_alloc(&bytes, 1, length + 1, path, "give a smaller file", err);
+    if (status != TACIT_OK) {
         close(fd);
-        return tacit_fail(err, TACIT_NO_MEMORY, "%s: no memory for %zu bytes", path, length);
+        return status;
     }
     status = read_all(fd, bytes, length, size);
     if (status != TACIT_OK) {
@@ -110,8 +112,8 @@ tacit_status tacit_file_read(const char *path, size_t cap, uint8_t **data, size_
         return status;
     }
     close(fd);
-    bytes[*size] = 0;
     *data = bytes;
+    (*data)[*size] = 0;
     return TACIT_OK;
 }
 

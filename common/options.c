@@ -6,7 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Every command has these. */
 static const tacit_option help_row = {.name = "help", .kind = TACIT_OPTION_FLAG};
+static const tacit_option version_row = {.name = "version", .kind = TACIT_OPTION_FLAG};
 
 static void print_help(const tacit_usage *usage, const tacit_option *table)
 {
@@ -20,7 +22,14 @@ static void print_help(const tacit_usage *usage, const tacit_option *table)
             snprintf(left + n, sizeof left - (size_t)n, " %s", row->value ? row->value : "VALUE");
         printf("%-34s %s%s\n", left, row->help, row->required ? " (required)" : "");
     }
-    printf("      --help                       this text\n");
+    printf("      --help                       this text\n"
+           "      --version                    the program's version\n");
+}
+
+/* Of a program, or of a command, which has its program's. */
+static void print_version(const char *name)
+{
+    printf("%.*s %s\n", (int)strcspn(name, " "), name, TACIT_VERSION);
 }
 
 static const tacit_option *find_long(const tacit_option *table, const char *name, size_t length)
@@ -28,6 +37,8 @@ static const tacit_option *find_long(const tacit_option *table, const char *name
     for (const tacit_option *row = table; row->name; row++)
         if (strlen(row->name) == length && memcmp(row->name, name, length) == 0)
             return row;
+    if (length == 7 && memcmp(name, "version", 7) == 0)
+        return &version_row;
     return length == 4 && memcmp(name, "help", 4) == 0 ? &help_row : NULL;
 }
 
@@ -123,8 +134,11 @@ tacit_status tacit_options_parse(const tacit_usage *usage, const tacit_option *t
         tacit_status status = match_option(usage, table, argument, &row, &value, err);
         if (status != TACIT_OK)
             return status;
-        if (row == &help_row) {
-            print_help(usage, table);
+        if (row == &help_row || row == &version_row) {
+            if (row == &help_row)
+                print_help(usage, table);
+            else
+                print_version(usage->program);
             *help = true;
             return TACIT_OK;
         }
@@ -182,6 +196,10 @@ static bool in_group(const char *name, const char *word)
 static int answer_group(const char *program, const tacit_command *table, int argc, char **argv)
 {
     bool help = argc > 2 && strcmp(argv[2], "--help") == 0;
+    if (argc > 2 && strcmp(argv[2], "--version") == 0) {
+        print_version(program);
+        return 0;
+    }
     if (argc > 2 && !help) {
         fprintf(stderr, "%s: unknown command '%s %s'; see '%s %s --help'\n", program, argv[1],
                 argv[2], program, argv[1]);
@@ -213,7 +231,7 @@ int tacit_commands_main(const char *program, const char *summary, const tacit_co
         return argc < 2 ? tacit_exit_code(TACIT_USAGE) : 0;
     }
     if (strcmp(argv[1], "--version") == 0) {
-        printf("%s %s\n", program, TACIT_VERSION);
+        print_version(program);
         return 0;
     }
     const tacit_command *row = find_command(table, argc, argv, &words);

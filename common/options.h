@@ -1,5 +1,6 @@
-/* Command lines from tables: subcommands, long options, --help and --version come from the same
- * rows. Long options only, plus one-letter forms where a row gives one; "--name value" and
+/* Command lines from tables: subcommands, long options, --help and --version (of a program and of
+ * each command) come from the same rows. Long options only, plus one-letter forms where a row gives
+ * one; "--name value" and
  * "--name=value"; positional arguments are counted. */
 #ifndef TACIT_COMMON_OPTIONS_H
 #define TACIT_COMMON_OPTIONS_H
@@ -46,7 +47,7 @@ typedef struct tacit_usage {
 
 /* Parses argv[1..argc). `positional` receives at most max_positionals pointers and *n their count
  * (both may be NULL without positionals). Returns TACIT_OK, TACIT_USAGE with the reason in `err`,
- * or sets *help when --help was found (the text is on stdout then). */
+ * or sets *help when --help or --version was found (what was asked for is on stdout then). */
 tacit_status tacit_options_parse(const tacit_usage *usage, const tacit_option *table, int argc,
                                  char **argv, const char **positional, size_t *n, bool *help,
                                  tacit_error *err) TACIT_MUST_CHECK;

@@ -123,12 +123,10 @@ out:
     return status;
 }
 
-/* Dequantized values, all finite. */
-static tacit_status read_finite(const gguf_file *file, const gguf_tensor *t, float *out,
-                                tacit_error *err)
+/* Values that were read must be finite. */
+static tacit_status refuse_not_finite(const gguf_file *file, const gguf_tensor *t, const float *out,
+                                      tacit_error *err)
 {
-    for (uint64_t r = 0; r < t->rows; r++)
-        t->traits->to_f32(out + r * t->ne[0], t->data + r * t->row_bytes, t->ne[0]);
     for (uint64_t i = 0; i < t->rows * t->ne[0]; i++)
         if (!isfinite(out[i]))
             return tacit_fail(err, TACIT_BAD_INPUT,
@@ -165,8 +163,7 @@ static tacit_status check_shape(const gguf_file *file, const gguf_tensor *t, cha
     uint64_t found = half == 'a' ? t->ne[0] : t->ne[1];
     uint64_t rank = half == 'a' ? t->ne[1] : t->ne[0];
     if (!t->traits)
-        return tacit_fail(err, TACIT_BAD_INPUT, "%s: tensor %s has type %u, which is not known",
-                          gguf_name(file), t->name, t->type);
+        return tacit_type_refuse(gguf_name(file), t->name, t->type, err);
     if (t->n_dims != 2 || found != expected || rank < 1 || rank > LAYOUT_MAX_RANK)
         return tacit_fail(err, TACIT_BAD_INPUT,
                           "%s: tensor %s is [%llu, %llu]; expected %s with a rank of 1 to %d and "
@@ -203,19 +200,20 @@ static tacit_status read_half(tacit_adapter *a, const gguf_file *file, const tac
         return status;
     size_t rank = (size_t)(half == 'a' ? t->ne[1] : t->ne[0]);
     adapter_pair *p = pair_for(a, base, linear);
-    float *values = malloc((size_t)(t->rows * t->ne[0]) * sizeof *values);
-    if (!p || !values) {
-        free(values);
+    if (!p)
         return tacit_fail(err, TACIT_NO_MEMORY, "%s: no memory for tensor %s", gguf_name(file),
                           t->name);
-    }
+    float *values;
+    status = gguf_tensor_values(t, &values, err);
+    if (status != TACIT_OK)
+        return status;
     *(half == 'a' ? &p->a : &p->b) = values;
     if (p->rank && p->rank != rank)
         return tacit_fail(err, TACIT_BAD_INPUT,
                           "%s: tensor %s has rank %zu, its other half rank %zu", gguf_name(file),
                           t->name, rank, p->rank);
     p->rank = rank;
-    return read_finite(file, t, values, err);
+    return refuse_not_finite(file, t, values, err);
 }
 
 static tacit_status read_alpha(const gguf_file *file, double *alpha, tacit_error *err)

@@ -1,5 +1,6 @@
 #include "engine/adapter.h"
 
+#include "common/memory_limit.h"
 #include "common/text.h"
 #include "engine/adapter_parts.h"
 #include "engine/layout.h"
@@ -89,7 +90,8 @@ tacit_status tacit_adapter_save(const char *path, const tacit_model *model,
                                 const tacit_adapter_info *info, tacit_error *err)
 {
     tacit_layout layout = {0};
-    float *first = NULL, *frozen_a = NULL;
+    void *first = NULL;
+    float *frozen_a = NULL;
     gguf_writer *w = NULL;
     tacit_status status = refuse_other_kinds(spec, err);
     if (status != TACIT_OK)
@@ -98,12 +100,10 @@ tacit_status tacit_adapter_save(const char *path, const tacit_model *model,
         memcmp(info->base_digest, tacit_model_base_digest(model), TACIT_DIGEST_BYTES) != 0)
         return tacit_fail(err, TACIT_INTEGRITY, "%s: the adapter belongs to another base", path);
     TACIT_TRY(tacit_layout_make(&layout, model, spec, err), out);
-    first = malloc(layout.values * sizeof *first);
+    TACIT_TRY(tacit_memory_alloc(&first, layout.values, sizeof *values, "writing an adapter",
+                                 "nothing was written; write it where that much is", err),
+              out);
     w = gguf_writer_new();
-    if (!first || !w) {
-        status = tacit_fail(err, TACIT_NO_MEMORY, "%s: no memory", path);
-        goto out;
-    }
     TACIT_TRY(train_values_lora(first, &frozen_a, model, &layout, spec, err), out);
     put_keys(w, model, spec, info, &layout);
     TACIT_TRY(put_pairs(w, model, spec, &layout, values, frozen_a, err), out);

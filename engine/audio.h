@@ -94,6 +94,8 @@ typedef struct audio_pass audio_pass;
 tacit_status audio_pass_new(audio_pass **out, const tacit_audio *a, size_t max_clips, bool train,
                             tacit_pool *pool, tacit_error *err) TACIT_MUST_CHECK;
 void audio_pass_free(audio_pass *p);
+/* What it takes. */
+uint64_t audio_pass_bytes(const tacit_audio *a, size_t max_clips, bool train, tacit_pool *pool);
 
 /* rows[i][audio_rows(clip i), out_width] of n clips. `weights` has audio_tensor_count entries:
  * fp32 values that stand for tensor i, or NULL for the file's; the array itself may be NULL. n is

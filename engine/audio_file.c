@@ -1,6 +1,7 @@
 #include "engine/audio_file.h"
 
 #include "common/bytes.h"
+#include "common/memory_limit.h"
 #include "common/secret.h"
 #include "engine/audio.h"
 
@@ -9,6 +10,7 @@
 #include <sndfile.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,10 +46,12 @@ static tacit_status judge_numbers(const sound *s, size_t max_samples, tacit_erro
     if (s->channels < 1 || s->channels > AUDIO_FILE_MAX_CHANNELS)
         return tacit_fail(err, TACIT_BAD_INPUT, "%s: %u channels: expected 1 to %u", s->name,
                           s->channels, AUDIO_FILE_MAX_CHANNELS);
-    if (seconds > most)
+    if (seconds > most) /* in samples too: seconds may look the same */
         return tacit_fail(err, TACIT_BAD_INPUT,
-                          "%s: %.2f s of sound: at most %.2f s are taken; cut the clip", s->name,
-                          seconds, most);
+                          "%s: %.2f s of sound, %llu samples: at most %.2f s, %.0f samples, are "
+                          "taken; cut the clip",
+                          s->name, seconds, (unsigned long long)s->frames, most,
+                          floor(most * s->rate));
     if (s->frames > AUDIO_FILE_MAX_SAMPLES / s->channels)
         return too_many(s, s->frames, err);
     return TACIT_OK;
@@ -257,9 +261,14 @@ static tacit_status reserve(decoding *d, size_t n)
         return TACIT_OK;
     size_t capacity = 2 * d->capacity + BLOCK;
     capacity = capacity < d->max_samples ? capacity : d->max_samples;
-    float *larger = malloc(capacity * sizeof *larger);
-    if (!larger)
-        return no_memory(d);
+    char what[320];
+    void *memory;
+    snprintf(what, sizeof what, "%.256s: room for %zu samples of sound", d->sound->name, capacity);
+    tacit_status status =
+        tacit_memory_alloc(&memory, capacity, sizeof(float), what, "cut the clip", d->err);
+    if (status != TACIT_OK)
+        return status;
+    float *larger = memory;
     if (d->count)
         memcpy(larger, d->out, d->count * sizeof *larger);
     tacit_wipe_free(d->out);

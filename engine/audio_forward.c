@@ -10,9 +10,9 @@
 #include <string.h>
 
 #define KEEP_BYTES ((size_t)32 << 20)
-#define JUDGED_BYTES ((size_t)16 << 20) /* less is not asked for */
 #define MAX_CLIPS ((size_t)65536)
 #define PIECE_ROWS ((size_t)32) /* rows of an element-wise task */
+#define SMALLER "take a smaller encoder or fewer threads"
 
 const float *audio_values(const audio_pass *p, size_t i)
 {
@@ -143,24 +143,41 @@ static tacit_status allocate_arena(audio_pass *p, tacit_error *err)
     size_t bytes;
     plan(p, &a);
     if (!tacit_mul_size(a.used, sizeof(float), &bytes))
-        return no_memory(err);
-    tacit_status status = TACIT_OK;
-    if (bytes > JUDGED_BYTES)
-        status = tacit_memory_require(bytes, "encoding sound",
-                                      "take a smaller encoder or fewer threads", err);
+        bytes = SIZE_MAX;
+    tacit_status status = tacit_memory_judge(bytes, "encoding sound", SMALLER, err);
     if (status != TACIT_OK)
         return status;
     p->arena = aligned_alloc(64, (bytes + 63) / 64 * 64);
     if (!p->arena)
-        return no_memory(err);
+        return tacit_memory_fail(bytes, "encoding sound", SMALLER, err);
     a = (tower_planner){.base = p->arena};
     plan(p, &a);
     return TACIT_OK;
 }
 
+static size_t block_count(const audio_pass *p)
+{
+    return p->keep_all ? p->slots * p->a->shape.layers : 1;
+}
+
+uint64_t audio_pass_bytes(const tacit_audio *a, size_t max_clips, bool train, tacit_pool *pool)
+{
+    audio_pass p = {.a = a, .pool = pool, .max_clips = max_clips, .train = train};
+    tower_planner planner = {0};
+    choose_slots(&p);
+    p.slot = calloc(p.slots, sizeof *p.slot);
+    p.block = calloc(block_count(&p), sizeof *p.block);
+    bool planned = p.slot && p.block;
+    if (planned)
+        plan(&p, &planner);
+    free(p.slot);
+    free(p.block);
+    return planned ? planner.used * (uint64_t)sizeof(float) : UINT64_MAX;
+}
+
 static tacit_status allocate(audio_pass *p, tacit_error *err)
 {
-    size_t blocks = p->keep_all ? p->slots * p->a->shape.layers : 1;
+    size_t blocks = block_count(p);
     p->clips = calloc(p->max_clips, sizeof *p->clips);
     p->weight = calloc(p->a->count, sizeof *p->weight);
     p->slot = calloc(p->slots, sizeof *p->slot);

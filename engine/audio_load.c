@@ -280,9 +280,7 @@ static tacit_status check_attention(audio_loader *t)
 
 static tacit_status make_plain(audio_loader *t, size_t i)
 {
-    const audio_tensor *tensor = &t->a->tensor[i];
-    return mmproj_plain_values(tensor->data, tensor->rows * tensor->cols, &t->a->plain[i],
-                               &t->a->owned[i], t->err);
+    return mmproj_plain_values(t->a->tensor[i].data, &t->a->plain[i], &t->a->owned[i], t->err);
 }
 
 static tacit_status make_linear(audio_loader *t, size_t i, bool cache)
@@ -303,6 +301,8 @@ static tacit_status prepare(audio_loader *t)
     tacit_status status = TACIT_OK;
     for (size_t i = 0; i < a->count; i++)
         values += a->tensor[i].rows * a->tensor[i].cols;
+    if (values <= CACHE_VALUES)
+        status = linear_cache_judge(values, t->err);
     for (size_t i = 0; i < a->count && status == TACIT_OK; i++)
         status = is_linear(a, i) ? make_linear(t, i, values <= CACHE_VALUES) : make_plain(t, i);
     return status;

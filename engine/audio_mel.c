@@ -6,10 +6,12 @@
 #include "engine/audio_mel.h"
 
 #include "common/bytes.h"
+#include "common/memory_limit.h"
 #include "common/secret.h"
 #include "engine/audio.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -216,16 +218,21 @@ static void squash(float *x, size_t n)
 tacit_status audio_mel(float **frames, const float *samples, size_t count, size_t multiple,
                        size_t n_mel, tacit_error *err)
 {
-    size_t n = audio_mel_frames(count, multiple), values, bytes;
+    size_t n = audio_mel_frames(count, multiple);
+    char what[64];
+    void *values;
     front_end *f = front_end_new(n_mel);
     *frames = NULL;
-    if (f && tacit_mul_size(n, n_mel, &values) && tacit_mul_size(values, sizeof(float), &bytes))
-        *frames = malloc(bytes);
-    if (*frames) {
+    if (!f)
+        return tacit_fail(err, TACIT_NO_MEMORY, "no memory for the tables of log-mel frames");
+    snprintf(what, sizeof what, "%zu frames of %zu mel bins", n, n_mel);
+    tacit_status status =
+        tacit_memory_alloc(&values, n, n_mel * sizeof **frames, what, "cut the clip", err);
+    *frames = values;
+    if (status == TACIT_OK) {
         all_frames(f, *frames, n, samples, count);
-        squash(*frames, values);
+        squash(*frames, n * n_mel);
     }
     front_end_free(f);
-    return *frames ? TACIT_OK
-                   : tacit_fail(err, TACIT_NO_MEMORY, "no memory for %zu frames of sound", n);
+    return status;
 }

@@ -11,8 +11,8 @@ tacit_status tacit_chat_recognise(tacit_chat *out, const char *chat_template, ta
     *out = (tacit_chat){0};
     if (!chat_template)
         return tacit_fail(err, TACIT_NOT_FOUND,
-                          "the model has no chat template, key 'tokenizer.chat_template': choose "
-                          "one with --chat-template (%s)",
+                          "the model has no chat template, key 'tokenizer.chat_template'; those "
+                          "supported are %s",
                           chat_form_names());
     tacit_status status = chat_form_recognise(&out->form, out->says, chat_template, err);
     if (status == TACIT_OK && out->form.says)
@@ -26,6 +26,61 @@ tacit_status tacit_chat_choose(tacit_chat *out, const char *name, tacit_error *e
     tacit_status status = chat_form_choose(&out->form, name, err);
     if (status == TACIT_OK && out->form.says)
         memcpy(out->says, out->form.says, strlen(out->form.says) + 1);
+    return status;
+}
+
+/* ---- the vocabulary ---------------------------------------------------------------------- */
+
+enum { MARK_CONTROL = 1, MARK_CONTROL_END, MARK_BOS, MARK_EOS };
+static const char marks[] = {MARK_CONTROL, MARK_CONTROL_END, MARK_BOS, MARK_EOS, 0};
+
+static tacit_status check_control(const chat_form *f, const char *text, size_t size,
+                                  const tacit_tokenizer *t, tacit_error *err)
+{
+    tacit_tokens tokens = {0};
+    tacit_status status = tacit_tokenize(t, text, size, true, &tokens, err);
+    size_t count = tokens.count;
+    tacit_tokens_free(&tokens);
+    if (status != TACIT_OK || count == 1)
+        return status;
+    return tacit_fail(err, TACIT_BAD_INPUT,
+                      "the chat template (%s) is made of the token '%.*s', which the vocabulary "
+                      "does not have",
+                      f->name, (int)size, text);
+}
+
+static tacit_status check_mark(bool bos, const tacit_tokenizer *t, tacit_error *err)
+{
+    if ((bos ? tacit_tokenizer_bos_token(t) : tacit_tokenizer_eos(t)) >= 0)
+        return TACIT_OK;
+    return tacit_fail(err, TACIT_BAD_INPUT,
+                      "the chat template asks for the vocabulary's %s, and the file names none: "
+                      "key 'tokenizer.ggml.%s_token_id'",
+                      bos ? "BOS" : "EOS", bos ? "bos" : "eos");
+}
+
+static tacit_status check_text(const chat_form *f, const char *text, const tacit_tokenizer *t,
+                               tacit_error *err)
+{
+    tacit_status status = TACIT_OK;
+    while (*(text += strcspn(text, marks)) && status == TACIT_OK) {
+        char mark = *text++;
+        size_t n = strcspn(text, marks);
+        if (mark == MARK_CONTROL)
+            status = check_control(f, text, n, t, err);
+        else if (mark != MARK_CONTROL_END)
+            status = check_mark(mark == MARK_BOS, t, err);
+    }
+    return status;
+}
+
+tacit_status tacit_chat_check_tokens(const tacit_chat *chat, const tacit_tokenizer *t,
+                                     tacit_error *err)
+{
+    const char *text;
+    tacit_status status = TACIT_OK;
+    for (size_t i = 0; status == TACIT_OK && (text = chat_form_text(&chat->form, i)); i++)
+        status = check_text(&chat->form, text, t, err);
     return status;
 }
 
@@ -68,12 +123,9 @@ static tacit_status put_text(tacit_pieces *p, const char *text, size_t size, boo
     return append(last, text, size);
 }
 
-enum { MARK_CONTROL = 1, MARK_CONTROL_END, MARK_BOS, MARK_EOS };
-
 /* The text of a form: marks become pieces of their own. */
 static tacit_status put_form(tacit_pieces *p, const char *text, bool trained)
 {
-    static const char marks[] = {MARK_CONTROL, MARK_CONTROL_END, MARK_BOS, MARK_EOS, 0};
     tacit_status status = TACIT_OK;
     while (text && *text && status == TACIT_OK) {
         size_t n = strcspn(text, marks);
@@ -188,7 +240,8 @@ typedef struct rendering {
     const tacit_message *message;
     size_t n;             /* messages */
     size_t system_at;     /* the user's turn that the system's text goes into; n: none */
-    size_t last_question; /* Qwen3: answers before it come without their reasoning */
+    size_t last_question; /* Qwen 3: answers before it come without their reasoning; n: none */
+    size_t last_answer;   /* n: none */
     size_t n_media;       /* so far */
     tacit_pieces *out;
     tacit_error *err;
@@ -196,33 +249,102 @@ typedef struct rendering {
 
 static const char think_end[] = "</think>";
 
-/* Qwen3's answer: reasoning and content apart, as its template splits them. */
-static tacit_status put_thinking(rendering *r, size_t index, const char *text)
+typedef struct answer {
+    span thought, content;
+    bool divided; /* "</think>" stands in it */
+} answer;
+
+/* Reasoning and content apart, as the templates split them. */
+static answer split_answer(span text)
 {
-    const char *first = strstr(text, think_end), *last = first, *next;
-    span content = {text, strlen(text)}, thought = {"", 0};
-    tacit_status status = TACIT_OK;
-    while (last && (next = strstr(last + 1, think_end)))
+    answer a = {{"", 0}, text, false};
+    const char *first = memmem(text.text, text.size, think_end, sizeof think_end - 1), *next;
+    const char *end = text.text + text.size, *last = first;
+    if (!first)
+        return a;
+    while ((next = memmem(last + 1, (size_t)(end - last) - 1, think_end, sizeof think_end - 1)))
         last = next;
-    if (first) {
-        content.text = last + sizeof think_end - 1;
-        content.size = strlen(content.text);
-        content = skip_newlines(content);
-        thought = (span){text, (size_t)(first - text)};
-        for (const char *open; (open = memmem(thought.text, thought.size, "<think>", 7));)
-            thought = (span){open + 7, (size_t)(thought.text + thought.size - open - 7)};
-        thought = strip_newlines(thought);
-    }
-    bool shown = index > r->last_question && (index + 1 == r->n || thought.size > 0);
-    if (shown) {
-        TACIT_TRY(put_form(r->out, CHAT_CONTROL("<think>") "\n", true), done);
-        TACIT_TRY(put_text(r->out, thought.text, thought.size, true), done);
-        TACIT_TRY(put_form(r->out, "\n" CHAT_CONTROL("</think>") "\n\n", true), done);
-        content = skip_newlines(content);
-    }
-    status = put_text(r->out, content.text, content.size, true);
+    a.divided = true;
+    a.content.text = last + sizeof think_end - 1;
+    a.content.size = (size_t)(end - a.content.text);
+    a.thought = (span){text.text, (size_t)(first - text.text)};
+    for (const char *open; (open = memmem(a.thought.text, a.thought.size, "<think>", 7));)
+        a.thought = (span){open + 7, (size_t)(first - open) - 7};
+    return a;
+}
+
+static tacit_status put_span(rendering *r, span s)
+{
+    return put_text(r->out, s.text, s.size, true);
+}
+
+static tacit_status put_thought(rendering *r, span thought)
+{
+    tacit_status status;
+    TACIT_TRY(put_form(r->out, CHAT_CONTROL("<think>") "\n", true), done);
+    TACIT_TRY(put_span(r, thought), done);
+    status = put_form(r->out, "\n" CHAT_CONTROL("</think>") "\n\n", true);
 done:
     return status;
+}
+
+static tacit_status put_qwen3(rendering *r, size_t index, span text)
+{
+    answer a = split_answer(text);
+    tacit_status status = TACIT_OK;
+    a.thought = strip_newlines(a.thought);
+    if (a.divided)
+        a.content = skip_newlines(a.content);
+    if (index > r->last_question && (index + 1 == r->n || a.thought.size > 0)) {
+        status = put_thought(r, a.thought);
+        a.content = skip_newlines(a.content);
+    }
+    return status == TACIT_OK ? put_span(r, a.content) : status;
+}
+
+static tacit_status put_qwen35(rendering *r, size_t index, span text)
+{
+    answer a = split_answer(strip_ends(text, true, true));
+    tacit_status status = TACIT_OK;
+    if (a.divided)
+        a.content = skip_newlines(a.content);
+    if (index > r->last_question)
+        status = put_thought(r, strip_ends(a.thought, true, true));
+    return status == TACIT_OK ? put_span(r, a.content) : status;
+}
+
+/* An answer of texts alone, with what the template makes of its reasoning. */
+static tacit_status put_answer(rendering *r, size_t index, span text)
+{
+    answer a = split_answer(text);
+    switch (r->chat->form.thinking) {
+    case CHAT_THINKING_QWEN3:
+        return put_qwen3(r, index, text);
+    case CHAT_THINKING_QWEN35:
+        return put_qwen35(r, index, text);
+    case CHAT_THINKING_LAST:
+        return put_span(r, index + 1 == r->n ? text : skip_newlines(a.content));
+    case CHAT_THINKING_NEVER:
+        return put_span(r, skip_newlines(a.content));
+    case CHAT_THINKING_LAST_ANSWER:
+        return put_span(
+            r, index == r->last_answer || !a.divided ? text : strip_ends(a.content, true, true));
+    case CHAT_THINKING_SAID:
+        break;
+    }
+    return put_span(r, text);
+}
+
+static tacit_status put_stripped(rendering *r, span s, bool trained)
+{
+    s = strip_ends(s, true, true);
+    return put_text(r->out, s.text, s.size, trained);
+}
+
+static bool strips(const chat_form *f, const tacit_message *m)
+{
+    return f->strips || (f->strips_answers && m->role == TACIT_ROLE_ASSISTANT) ||
+           (f->strips_turns && m->role != TACIT_ROLE_SYSTEM);
 }
 
 /* A message of texts alone whose text the template changes. */
@@ -232,12 +354,11 @@ static tacit_status put_changed(rendering *r, size_t index)
     bool trained = m->role == TACIT_ROLE_ASSISTANT;
     tacit_buffer text = {0};
     tacit_status status = join_texts(m, &text);
-    if (status == TACIT_OK && r->chat->form.thinks) {
-        status = put_thinking(r, index, (const char *)text.data);
-    } else if (status == TACIT_OK) {
-        span s = strip_ends((span){(const char *)text.data, text.size - 1}, true, true);
-        status = put_text(r->out, s.text, s.size, trained);
-    }
+    span s = {(const char *)text.data, text.size ? text.size - 1 : 0};
+    if (status == TACIT_OK && trained && r->chat->form.thinking != CHAT_THINKING_SAID)
+        status = put_answer(r, index, s);
+    else if (status == TACIT_OK)
+        status = put_stripped(r, s, trained);
     tacit_wipe_free(text.data);
     return status;
 }
@@ -265,17 +386,27 @@ done:
     return status;
 }
 
-static tacit_status put_contents(rendering *r, size_t index)
+/* Whether something other than white space is before content i of a message, or behind it. */
+static bool says_beside(const tacit_message *m, size_t i, bool behind)
 {
-    const tacit_message *m = &r->message[index];
+    size_t from = behind ? i + 1 : 0, to = behind ? m->n_content : i;
+    for (size_t k = from; k < to; k++) {
+        const tacit_content *c = &m->content[k];
+        if (c->kind != TACIT_CONTENT_TEXT)
+            return true;
+        if (strip_ends((span){c->text, strlen(c->text)}, true, true).size > 0)
+            return true;
+    }
+    return false;
+}
+
+/* The contents in their order. A template sees one text, media and all, so white space goes at its
+ * ends; Gemma's sees each content. */
+static tacit_status put_in_order(rendering *r, const tacit_message *m)
+{
     const chat_form *f = &r->chat->form;
     tacit_status status = TACIT_OK;
-    bool trained = m->role == TACIT_ROLE_ASSISTANT;
-    bool changed = f->strips || (trained && (f->strips_answers || f->thinks));
-    if (f->media_first)
-        return put_media_first(r, m);
-    if (changed && !has_media(m))
-        return put_changed(r, index);
+    bool trained = m->role == TACIT_ROLE_ASSISTANT, stripped = strips(f, m);
     for (size_t i = 0; i < m->n_content && status == TACIT_OK; i++) {
         const tacit_content *c = &m->content[i];
         if (c->kind != TACIT_CONTENT_TEXT) {
@@ -283,11 +414,24 @@ static tacit_status put_contents(rendering *r, size_t index)
             continue;
         }
         span s = {c->text, strlen(c->text)};
-        if (changed && !f->thinks)
-            s = strip_ends(s, i == 0, i + 1 == m->n_content);
+        if (stripped)
+            s = strip_ends(s, f->strips_turns || !says_beside(m, i, false),
+                           f->strips_turns || !says_beside(m, i, true));
         status = put_text(r->out, s.text, s.size, trained);
     }
     return status;
+}
+
+static tacit_status put_contents(rendering *r, size_t index)
+{
+    const tacit_message *m = &r->message[index];
+    const chat_form *f = &r->chat->form;
+    bool reasons = m->role == TACIT_ROLE_ASSISTANT && f->thinking != CHAT_THINKING_SAID;
+    if (f->media_first)
+        return put_media_first(r, m);
+    if ((strips(f, m) || reasons) && !has_media(m))
+        return put_changed(r, index);
+    return put_in_order(r, m);
 }
 
 static const chat_turn *turn_of(const chat_form *f, tacit_role role)
@@ -368,25 +512,38 @@ static bool is_in_users_turn(const chat_form *f)
     return f->where_system == CHAT_SYSTEM_FIRST_USER || f->where_system == CHAT_SYSTEM_LAST_USER;
 }
 
+/* What the template demands of a system turn. */
+static tacit_status check_system(const rendering *r)
+{
+    const chat_form *f = &r->chat->form;
+    bool given = r->n > 0 && r->message[0].role == TACIT_ROLE_SYSTEM;
+    if (f->says_the_date && !given)
+        return tacit_fail(r->err, TACIT_BAD_INPUT,
+                          "no system message: this model's chat template (%s) says today's date "
+                          "there, so that answers would depend on the day; give one",
+                          f->name);
+    if (given && is_in_users_turn(f) && r->system_at == r->n)
+        return tacit_fail(r->err, TACIT_BAD_INPUT,
+                          "a system message alone: this model's chat template (%s) puts its text "
+                          "into a user's turn; add one",
+                          f->name);
+    if (given && (is_in_users_turn(f) || f->system_is_text) && has_media(&r->message[0]))
+        return tacit_fail(r->err, TACIT_BAD_INPUT,
+                          "the system message has media: this model's chat template (%s) takes "
+                          "text alone there; move them to a user's turn",
+                          f->name);
+    return TACIT_OK;
+}
+
 /* Refuses orders of turns that the template refuses or has no place for. */
 static tacit_status check_order(const rendering *r)
 {
     const chat_form *f = &r->chat->form;
     size_t first = r->n > 0 && r->message[0].role == TACIT_ROLE_SYSTEM;
-    if (first && is_in_users_turn(f) && r->system_at == r->n)
-        return tacit_fail(r->err, TACIT_BAD_INPUT,
-                          "a system message alone: this model's chat template (%s) puts its text "
-                          "into a user's turn; add one",
-                          f->name);
-    if (first && is_in_users_turn(f) && has_media(&r->message[0]))
-        return tacit_fail(r->err, TACIT_BAD_INPUT,
-                          "the system message has media: this model's chat template (%s) puts its "
-                          "text into a user's turn; move them there",
-                          f->name);
     for (size_t i = first; i < r->n; i++) {
         tacit_role role = r->message[i].role,
                    due = (i - first) % 2 ? TACIT_ROLE_ASSISTANT : TACIT_ROLE_USER;
-        if (is_in_users_turn(f) && role == TACIT_ROLE_SYSTEM)
+        if ((is_in_users_turn(f) || f->system_is_first) && role == TACIT_ROLE_SYSTEM)
             return tacit_fail(r->err, TACIT_BAD_INPUT,
                               "message %zu of %zu is a system message: this model's chat template "
                               "(%s) takes one only at the start",
@@ -397,6 +554,10 @@ static tacit_status check_order(const rendering *r)
                               "and assistant in turn after an optional system message",
                               i + 1, r->n, f->name);
     }
+    if (f->needs_question && r->last_question == r->n)
+        return tacit_fail(r->err, TACIT_BAD_INPUT,
+                          "no user message: this model's chat template (%s) expects a question",
+                          f->name);
     return TACIT_OK;
 }
 
@@ -415,30 +576,33 @@ static void find_system_turn(rendering *r)
     }
 }
 
-static bool surrounds(const char *text, const char *start, const char *end)
+static bool surrounds(span text, const char *start, const char *end)
 {
-    size_t n = strlen(text), s = strlen(start), e = strlen(end);
-    return n >= s && n >= e && memcmp(text, start, s) == 0 && memcmp(text + n - e, end, e) == 0;
+    size_t n = text.size, s = strlen(start), e = strlen(end);
+    return n >= s && n >= e && memcmp(text.text, start, s) == 0 &&
+           memcmp(text.text + n - e, end, e) == 0;
 }
 
-/* The last user's turn that is no answer of a tool. */
-static tacit_status find_last_question(rendering *r)
+/* The last user's turn that is no answer of a tool, and the last answer. */
+static tacit_status find_last_turns(rendering *r)
 {
-    r->last_question = r->n ? r->n - 1 : 0;
+    r->last_question = r->last_answer = r->n;
     for (size_t i = r->n; i-- > 0;) {
         tacit_buffer text = {0};
-        if (r->message[i].role != TACIT_ROLE_USER)
+        if (r->message[i].role == TACIT_ROLE_ASSISTANT && r->last_answer == r->n)
+            r->last_answer = i;
+        if (r->message[i].role != TACIT_ROLE_USER || r->last_question < r->n)
             continue;
         tacit_status status = join_texts(&r->message[i], &text);
-        bool tool = status == TACIT_OK &&
-                    surrounds((const char *)text.data, "<tool_response>", "</tool_response>");
+        span s = {(const char *)text.data, text.size ? text.size - 1 : 0};
+        if (r->chat->form.strips)
+            s = strip_ends(s, true, true);
+        bool tool = status == TACIT_OK && surrounds(s, "<tool_response>", "</tool_response>");
         tacit_wipe_free(text.data);
         if (status != TACIT_OK)
-            return status;
-        if (!tool) {
+            return tacit_fail(r->err, status, "no memory for a message");
+        if (!tool)
             r->last_question = i;
-            break;
-        }
     }
     return TACIT_OK;
 }
@@ -449,14 +613,16 @@ tacit_status tacit_chat_render(const tacit_chat *chat, const tacit_message *mess
     rendering r = {.chat = chat, .message = messages, .n = n, .out = out, .err = err};
     *out = (tacit_pieces){0};
     find_system_turn(&r);
-    tacit_status status = check_order(&r);
+    tacit_status status = find_last_turns(&r);
+    if (status == TACIT_OK)
+        status = check_system(&r);
+    if (status == TACIT_OK)
+        status = check_order(&r);
     if (status != TACIT_OK)
         return status;
-    if (chat->form.thinks)
-        TACIT_TRY(find_last_question(&r), done);
-    status = render(&r, add_generation_prompt);
-done:
-    if (status != TACIT_OK)
-        return tacit_fail(err, status, "no memory for a conversation of %zu messages", n);
+    if (r.last_question == n) /* as the templates count */
+        r.last_question = n ? n - 1 : 0;
+    if (render(&r, add_generation_prompt) != TACIT_OK)
+        return tacit_fail(err, TACIT_NO_MEMORY, "no memory for a conversation of %zu messages", n);
     return TACIT_OK;
 }

@@ -1,6 +1,6 @@
 /* Conversations as a model's chat template spells them. The family is recognised from the file's
- * own tokenizer.chat_template (chat_forms.c has the table: ChatML, Qwen 3, SmolVLM, LLaVA, Llama 3,
- * Mistral, Vicuna), or chosen by name.
+ * own tokenizer.chat_template (chat_forms.c has the table: ChatML, Qwen 3, QwQ, LFM2.5, SmolVLM,
+ * LLaVA, Llama 3, Mistral, Gemma, Vicuna), or chosen by name.
  *
  * A conversation becomes pieces. CONTROL pieces are tokenized with special = true; TEXT pieces,
  * which hold all that people wrote, with special = false, so nobody's text turns into a control
@@ -11,15 +11,18 @@
  * What cannot be kept apart: Vicuna's "USER:" and the "[INST]" of Mistral before v3 are ordinary
  * text to the model, so a person who types them looks like the template. Where templates differ
  * from what is printed here: Mistral's of v3 and later leave the system's text out of a
- * conversation that ends with an answer, here it stays with the last user; their v0.1 and v0.2
- * refuse a system turn, here it goes to the first user as in their successors. The date that
- * Llama 3.1 prints is its template's default, 26 Jul 2024, also where the template would ask the
- * clock. */
+ * conversation that ends with an answer, here it stays with the last user; their v0.1 and v0.2, and
+ * Gemma's before 3, refuse a system turn, here it goes to the first user as in their successors.
+ * The date that Llama 3.1 prints is its template's default, 26 Jul 2024, also where the template
+ * would ask the clock; Mistral's since Small 3 have no such default, so a conversation without a
+ * system turn, where they would print the date, is refused. Gemma's strip each text of a turn that
+ * they are given as a list: here that is done in turns with media, the texts of others are one. */
 #ifndef TACIT_ENGINE_CHAT_H
 #define TACIT_ENGINE_CHAT_H
 
 #include "engine/chat_forms.h"
 #include "engine/dataset.h"
+#include "engine/tokenizer.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -30,12 +33,18 @@ typedef struct tacit_chat {
 } tacit_chat;
 
 /* Recognises a template (tacit_tokenizer_chat_template). NULL is TACIT_NOT_FOUND, an unknown one
- * TACIT_BAD_INPUT; both errors list the names that can be chosen. */
+ * TACIT_BAD_INPUT; both errors list the names of the forms. */
 tacit_status tacit_chat_recognise(tacit_chat *out, const char *chat_template,
                                   tacit_error *err) TACIT_MUST_CHECK;
 /* By name; TACIT_USAGE lists the names. */
 tacit_status tacit_chat_choose(tacit_chat *out, const char *name,
                                tacit_error *err) TACIT_MUST_CHECK;
+
+/* Whether the vocabulary has what the form is made of: each control token as one token, BOS and EOS
+ * where they are printed. TACIT_BAD_INPUT names the first that is missing: spelled letter by letter
+ * it would mean nothing to the model. */
+tacit_status tacit_chat_check_tokens(const tacit_chat *chat, const tacit_tokenizer *t,
+                                     tacit_error *err) TACIT_MUST_CHECK;
 
 typedef enum tacit_piece_kind {
     TACIT_PIECE_CONTROL,

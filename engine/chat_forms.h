@@ -20,6 +20,16 @@ typedef struct chat_turn {
     const char *before, *lead, *end, *after;
 } chat_turn;
 
+/* What becomes of reasoning, "<think>...</think>" before what an answer says. */
+typedef enum chat_thinking {
+    CHAT_THINKING_SAID,        /* part of what is said */
+    CHAT_THINKING_QWEN3,       /* after the last question alone, and only what there is to show */
+    CHAT_THINKING_QWEN35,      /* after the last question, also where it is empty */
+    CHAT_THINKING_LAST,        /* of the last message alone (QwQ) */
+    CHAT_THINKING_NEVER,       /* QwQ as first published */
+    CHAT_THINKING_LAST_ANSWER, /* of the last answer alone (LFM2.5) */
+} chat_thinking;
+
 typedef enum chat_system {
     CHAT_SYSTEM_TURN,       /* a turn of its own */
     CHAT_SYSTEM_ALWAYS,     /* the same, printed also when nothing was said in it */
@@ -40,12 +50,22 @@ typedef struct chat_form {
     bool no_lead_before_media; /* SmolVLM: "User:<image>" but "User: Hi" */
     bool strips;               /* white space around contents, as Python's str.strip */
     bool strips_answers;       /* only around the assistant's */
+    bool strips_turns;         /* around the user's and the assistant's; beside media each text's */
     bool alternates;           /* user and assistant must take turns */
-    bool thinks;               /* Qwen3: the reasoning of earlier answers is left out */
     bool opens_when_empty;     /* the opening stands also before no turns */
+    bool system_is_first;      /* a system turn elsewhere is refused */
+    bool system_is_text;       /* media in it are refused */
+    bool needs_question;       /* conversations that nobody asks anything in are refused */
+    bool says_the_date;        /* where no system text is given: then one must be */
+    chat_thinking thinking;
 } chat_form;
 
-enum { CHAT_SAYS_MAX = 1024 };
+enum { CHAT_SAYS_MAX = 8192 };
+
+/* The texts of a form one by one, NULL after the last; `i` counts from 0. */
+const char *chat_form_text(const chat_form *form, size_t i);
+/* The reasoning's marks, as a text of a form; "" where the form does not print them. */
+const char *chat_form_thinking_marks(const chat_form *form);
 
 /* The form that the text of a template (tokenizer.chat_template) belongs to. `says` is empty and
  * receives what the template itself spells as the system's text, if it does: that goes before

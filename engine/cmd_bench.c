@@ -1,12 +1,12 @@
-/* `tacit bench`: tokens per second of prefill and decode, and memory. Beside the rates by the clock
- * stand those by the processor time of all threads, which other programs on the machine disturb
- * less. */
+/* `tacit bench`: tokens per second of prefill and decode, milliseconds of encoding media, and
+ * memory. Beside figures by the clock stand those by the processor time of all threads, which other
+ * programs on the machine disturb less. */
 #include "common/clock.h"
+#include "common/memory_limit.h"
 #include "engine/cmd_session.h"
 #include "engine/commands.h"
 #include "engine/kernels.h"
 
-#include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +25,8 @@ typedef struct bench {
     cmd_session session;
     tacit_row *row;
     uint64_t *plain; /* [read_mib MiB] for the plain read */
-    phase loading, prefill, decoding, reading;
+    phase loading, prefill, decoding, reading, encoding;
+    size_t frames;   /* that are encoded: tiles of pictures, clips, windows */
     size_t peak_rss; /* before the plain read takes memory */
 } bench;
 
@@ -82,13 +83,35 @@ static tacit_status prepare_read(bench *b, tacit_error *err)
 {
     if (b->read_mib == 0)
         return TACIT_OK;
+    static const char what[] = "what is read for comparison", advice[] = "read less";
     size_t bytes = (size_t)b->read_mib * MIB, large = 2 * MIB;
+    tacit_status status = tacit_memory_judge(bytes, what, advice, err);
+    if (status != TACIT_OK)
+        return status;
     b->plain = aligned_alloc(large, (bytes + large - 1) / large * large);
     if (!b->plain)
-        return tacit_fail(err, TACIT_NO_MEMORY, "no memory to read %" PRIu64 " MiB", b->read_mib);
+        return tacit_memory_fail(bytes, what, advice, err);
     /* As the weights have it. */
     (void)madvise(b->plain, bytes, MADV_HUGEPAGE);
     memset(b->plain, 1, bytes);
+    return TACIT_OK;
+}
+
+/* Media as `run` takes them: read, cut, encoded. */
+static tacit_status measure_media(bench *b, tacit_error *err)
+{
+    tacit_input in;
+    if (cmd_session_media(&b->options) == 0)
+        return TACIT_OK;
+    phase start = now();
+    tacit_status status = cmd_session_chat(&b->session, &b->options, "", &in, err);
+    if (status != TACIT_OK)
+        return status;
+    keep_best(&b->encoding, start, now());
+    b->frames = 0;
+    for (size_t i = 0; i < in.n_media; i++)
+        b->frames += in.media[i].modality == TACIT_MODALITY_IMAGE ? in.media[i].dim[0] / 3 : 1;
+    tacit_input_free(&in);
     return TACIT_OK;
 }
 
@@ -104,7 +127,7 @@ static tacit_status measure(bench *b, tacit_error *err)
     keep_best(&b->prefill, start, middle);
     keep_best(&b->decoding, middle, now());
     measure_read(b);
-    return status;
+    return status == TACIT_OK ? measure_media(b, err) : status;
 }
 
 static tacit_status print(const bench *b, tacit_error *err)
@@ -121,17 +144,21 @@ static tacit_status print(const bench *b, tacit_error *err)
                prefill, decode, threads, kernels()->name, b->options.exact ? "exact" : "fast",
                b->loading.clock, b->loading.processor, (double)b->peak_rss / 1048576, prefill_cpu,
                decode_cpu);
+        if (b->frames > 0)
+            printf("encoding %.1f ms, of processors %.1f ms, %zu frames\n", 1e3 * b->encoding.clock,
+                   1e3 * b->encoding.processor, b->frames);
         return TACIT_OK;
     }
     json_t *object = json_pack(
-        "{s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:s, s:s, s:f, s:f, s:I, s:f, s:f}",
+        "{s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:s, s:s, s:f, s:f, s:I, s:f, s:f, s:I, s:f, s:f}",
         "prefill_tokens_per_s", prefill, "decode_tokens_per_s", decode, "prefill_tokens_per_cpu_s",
         prefill_cpu, "decode_tokens_per_cpu_s", decode_cpu, "prompt_tokens", (json_int_t)b->prompt,
         "decode_tokens", (json_int_t)b->decode, "threads", (json_int_t)threads, "kernels",
         kernels()->name, "precision", b->options.exact ? "exact" : "fast", "load_seconds",
         b->loading.clock, "load_cpu_seconds", b->loading.processor, "peak_rss_bytes",
         (json_int_t)b->peak_rss, "read_seconds", b->reading.clock, "read_cpu_seconds",
-        b->reading.processor);
+        b->reading.processor, "frames", (json_int_t)b->frames, "encode_seconds", b->encoding.clock,
+        "encode_cpu_seconds", b->encoding.processor);
     int failed = !object || json_dumpf(object, stdout, JSON_COMPACT) != 0;
     json_decref(object);
     printf("\n");
@@ -168,6 +195,7 @@ tacit_status cmd_bench(int argc, char **argv, tacit_error *err)
     bool help;
     const tacit_option table[] = {
         CMD_SESSION_ROWS(&b.options),
+        CMD_SESSION_MEDIA_ROWS(&b.options),
         {"prompt", 'p', TACIT_OPTION_U64, &b.prompt, false, "N", "tokens of the prefill (128)", 1,
          1e6},
         {"decode", 'n', TACIT_OPTION_U64, &b.decode, false, "N", "tokens of the decode (32)", 1,
@@ -178,7 +206,8 @@ tacit_status cmd_bench(int argc, char **argv, tacit_error *err)
         {"json", 0, TACIT_OPTION_FLAG, &b.json, false, NULL, "one JSON object", 0, 0},
         {.name = NULL},
     };
-    const tacit_usage usage = {"tacit bench", NULL, 0, 0, "measures tokens per second and memory"};
+    const tacit_usage usage = {"tacit bench", NULL, 0, 0,
+                               "measures tokens per second, memory, encoding of media"};
     tacit_status status = tacit_options_parse(&usage, table, argc, argv, NULL, NULL, &help, err);
     if (status != TACIT_OK || help)
         return status;

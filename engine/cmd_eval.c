@@ -1,4 +1,5 @@
-#include "common/options.h"
+#include "common/log.h"
+#include "engine/cmd_session.h"
 #include "engine/commands.h"
 #include "engine/evaluate.h"
 
@@ -8,7 +9,7 @@
 #include <sys/resource.h>
 
 typedef struct eval_options {
-    const char *model, *adapter, *data, *form, *precision;
+    const char *model, *adapter, *data, *form, *precision, *chat_template;
     tacit_option_list mmproj;
     uint64_t threads, limit, max_tokens;
     bool json, strict, answers;
@@ -58,6 +59,15 @@ static json_t *kinds_json(const tacit_evaluation *r)
     return kinds;
 }
 
+static json_t *finished_json(const tacit_evaluation *r)
+{
+    json_t *reasons = json_object();
+    for (size_t i = 0; i < TACIT_FINISHES; i++)
+        json_object_set_new(reasons, tacit_finish_name((tacit_finish)i),
+                            json_integer((json_int_t)r->finished[i]));
+    return reasons;
+}
+
 static tacit_status print_json(const tacit_evaluation *r, tacit_error *err)
 {
     json_t *object =
@@ -67,6 +77,8 @@ static tacit_status print_json(const tacit_evaluation *r, tacit_error *err)
                   decode_rate(r), "peak_rss_bytes", (json_int_t)peak_rss_bytes());
     if (object && r->n_kinds > 0)
         json_object_set_new(object, "by_kind", kinds_json(r));
+    if (object)
+        json_object_set_new(object, "finish_reasons", finished_json(r));
     int failed = !object || json_dumpf(object, stdout, JSON_COMPACT | JSON_REAL_PRECISION(10)) != 0;
     json_decref(object);
     printf("\n");
@@ -82,6 +94,9 @@ static void print_text(const tacit_evaluation *r)
         printf("  %-16s%.4f  (%zu of %zu)\n", r->kind[i].name, share(r->kind[i].score),
                r->kind[i].score.correct, r->kind[i].score.examples);
     printf("loss        %.4f\nperplexity  %.4f\n", r->loss, r->perplexity);
+    printf("ended       %zu by themselves, %zu by --tokens, %zu by a full context\n",
+           r->finished[TACIT_FINISH_STOP], r->finished[TACIT_FINISH_LENGTH],
+           r->finished[TACIT_FINISH_CONTEXT]);
     printf("records     %zu%s\n", r->records, r->skipped ? " (some were skipped, see above)" : "");
     printf("decode      %.1f tokens/s\npeak RSS    %.1f MiB\n", decode_rate(r),
            (double)peak_rss_bytes() / 1048576);
@@ -110,19 +125,24 @@ static tacit_status evaluate(eval_run *run, const eval_options *o, tacit_error *
     tacit_status status;
     TACIT_TRY(parse_choices(o, &how, err), done);
     TACIT_TRY(tacit_pool_new(&run->pool, (size_t)o->threads, err), done);
-    TACIT_TRY(
-        tacit_status_of_input(tacit_dataset_load(&run->dataset, o->data, o->strict, err), err),
-        done);
     TACIT_TRY(tacit_status_of_input(tacit_model_load(&run->model, o->model, o->mmproj.item,
                                                      o->mmproj.count, NULL, err),
                                     err),
               done);
+    TACIT_TRY(cmd_choose_chat(run->model, o->chat_template, err), done);
+    TACIT_TRY(
+        tacit_status_of_input(tacit_dataset_load(&run->dataset, o->data, o->strict, err), err),
+        done);
     if (o->adapter)
         TACIT_TRY(tacit_status_of_input(
                       tacit_adapter_load(&run->adapter, run->model, o->adapter, err), err),
                   done);
     how.adapter = run->adapter;
     TACIT_TRY(tacit_evaluate(&run->result, run->model, &run->dataset, &how, run->pool, err), done);
+    if (run->result.finished[TACIT_FINISH_CONTEXT] > 0)
+        tacit_log_warn("%zu answers were ended by the model's context of %zu rows, which was full",
+                       run->result.finished[TACIT_FINISH_CONTEXT],
+                       tacit_model_context_length(run->model));
     if (o->json)
         status = print_json(&run->result, err);
     else
@@ -141,6 +161,7 @@ tacit_status cmd_eval(int argc, char **argv, tacit_error *err)
          0},
         {"adapter", 0, TACIT_OPTION_TEXT, &o.adapter, false, "FILE", "LoRA adapter", 0, 0},
         {"data", 0, TACIT_OPTION_TEXT, &o.data, true, "D.jsonl", "dataset", 0, 0},
+        CMD_CHAT_ROW(&o.chat_template),
         {"threads", 't', TACIT_OPTION_U64, &o.threads, false, "N",
          "threads; 0: all that this process may use", 0, 1024},
         {"limit", 0, TACIT_OPTION_U64, &o.limit, false, "N", "records to read; 0: all", 0, 0},

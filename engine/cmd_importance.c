@@ -1,5 +1,5 @@
-#include "common/options.h"
 #include "engine/calibrate.h"
+#include "engine/cmd_session.h"
 #include "engine/commands.h"
 #include "engine/kernels.h"
 
@@ -8,7 +8,7 @@
 #include <string.h>
 
 typedef struct calibrate_command {
-    const char *model, *data, *out, *form;
+    const char *model, *data, *out, *form, *chat_template;
     tacit_option_list mmproj;
     uint64_t threads, limit;
     bool json, strict;
@@ -60,12 +60,13 @@ static tacit_status calibrate(calibrate_state *s, const calibrate_command *c, ta
     TACIT_TRY(kernels_check(err), done);
     TACIT_TRY(parse_choices(c, &how, err), done);
     TACIT_TRY(tacit_pool_new(&s->pool, (size_t)c->threads, err), done);
-    TACIT_TRY(tacit_status_of_input(tacit_dataset_load(&s->dataset, c->data, c->strict, err), err),
-              done);
     TACIT_TRY(
         tacit_status_of_input(
             tacit_model_load(&s->model, c->model, c->mmproj.item, c->mmproj.count, NULL, err), err),
         done);
+    TACIT_TRY(cmd_choose_chat(s->model, c->chat_template, err), done);
+    TACIT_TRY(tacit_status_of_input(tacit_dataset_load(&s->dataset, c->data, c->strict, err), err),
+              done);
     TACIT_TRY(calibrate_run(&s->sums, &s->result, s->model, &s->dataset, &how, s->pool, err), done);
     s->sums.dataset = strdup(base_name(c->data));
     TACIT_TRY(importance_save(&s->sums, c->out, err), done);
@@ -86,6 +87,7 @@ tacit_status cmd_calibrate(int argc, char **argv, tacit_error *err)
         {"data", 0, TACIT_OPTION_TEXT, &c.data, true, "D.jsonl",
          "dataset: public data like what the model will see", 0, 0},
         {"out", 'o', TACIT_OPTION_TEXT, &c.out, true, "FILE", "the importance matrix", 0, 0},
+        CMD_CHAT_ROW(&c.chat_template),
         {"threads", 't', TACIT_OPTION_U64, &c.threads, false, "N",
          "threads; 0: all that this process may use", 0, 1024},
         {"limit", 0, TACIT_OPTION_U64, &c.limit, false, "N", "records to read; 0: all", 0, 0},

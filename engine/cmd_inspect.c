@@ -105,30 +105,35 @@ static json_t *json_tensors(const gguf_file *file)
     json_t *tensors = json_array();
     for (size_t i = 0; i < gguf_tensor_count(file); i++) {
         const gguf_tensor *t = gguf_tensor_at(file, i);
+        char type[TACIT_TYPE_TEXT];
         json_t *shape = json_array();
         for (uint32_t d = 0; d < t->n_dims; d++)
             json_array_append_new(shape, json_integer((json_int_t)t->ne[d]));
         json_array_append_new(tensors, json_pack("{s:s,s:s,s:o,s:I}", "name", t->name, "type",
-                                                 tacit_type_ggml_name(t->type), "shape", shape,
+                                                 tacit_type_text(type, t->type), "shape", shape,
                                                  "bytes", (json_int_t)t->bytes));
     }
     return tensors;
 }
 
+/* By type, in the order of their numbers; those of numbers beyond the table are one row. */
 static json_t *json_types(const gguf_file *file)
 {
     json_int_t tensors[TYPE_NUMBERS] = {0}, bytes[TYPE_NUMBERS] = {0};
     for (size_t i = 0; i < gguf_tensor_count(file); i++) {
         const gguf_tensor *t = gguf_tensor_at(file, i);
-        tensors[t->type % TYPE_NUMBERS]++; /* every known type is below */
-        bytes[t->type % TYPE_NUMBERS] += (json_int_t)t->bytes;
+        size_t row = t->type < TYPE_NUMBERS - 1 ? t->type : TYPE_NUMBERS - 1;
+        tensors[row]++;
+        bytes[row] += (json_int_t)t->bytes;
     }
     json_t *types = json_array();
-    for (uint32_t type = 0; type < TYPE_NUMBERS; type++)
+    for (uint32_t type = 0; type < TYPE_NUMBERS; type++) {
+        char text[TACIT_TYPE_TEXT];
+        const char *name = type < TYPE_NUMBERS - 1 ? tacit_type_text(text, type) : "higher numbers";
         if (tensors[type])
-            json_array_append_new(types,
-                                  json_pack("{s:s,s:I,s:I}", "type", tacit_type_ggml_name(type),
-                                            "tensors", tensors[type], "bytes", bytes[type]));
+            json_array_append_new(types, json_pack("{s:s,s:I,s:I}", "type", name, "tensors",
+                                                   tensors[type], "bytes", bytes[type]));
+    }
     return types;
 }
 
@@ -171,12 +176,23 @@ static json_t *optional_text(const gguf_file *file, const char *key)
     return gguf_get_string(file, key, &text, NULL) == TACIT_OK ? json_text(text) : json_null();
 }
 
+/* What a tensor of unknown size claims to hold is held against no file: sums end at the largest
+ * number that JSON takes here. */
+static json_int_t add_values(json_int_t sum, const gguf_tensor *t)
+{
+    uint64_t values;
+    json_int_t more;
+    bool fits = !__builtin_mul_overflow(t->ne[0], t->rows, &values) && values <= INT64_MAX &&
+                !__builtin_add_overflow(sum, (json_int_t)values, &more);
+    return fits ? more : INT64_MAX;
+}
+
 static json_t *describe(const gguf_file *file, const support_gaps *gaps)
 {
     json_int_t parameters = 0, bytes = 0;
     for (size_t i = 0; i < gguf_tensor_count(file); i++) {
         const gguf_tensor *t = gguf_tensor_at(file, i);
-        parameters += (json_int_t)(t->ne[0] * t->rows);
+        parameters = add_values(parameters, t);
         bytes += (json_int_t)t->bytes;
     }
     return json_pack(
@@ -334,7 +350,7 @@ static tacit_status describe_gguf_file(json_t **out, const char *path, tacit_err
     gguf_file *file = NULL;
     support_gaps gaps = {0};
     tacit_status status;
-    TACIT_TRY(gguf_open(&file, path, err), done);
+    TACIT_TRY(gguf_open_to_list(&file, path, err), done);
     TACIT_TRY(support_find_gaps(&gaps, file, err), done);
     *out = describe(file, &gaps);
 done:

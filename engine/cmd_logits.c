@@ -124,7 +124,7 @@ tacit_status cmd_logits(int argc, char **argv, tacit_error *err)
     tacit_status status = tacit_options_parse(&usage, table, argc, argv, NULL, NULL, &help, err);
     if (status != TACIT_OK || help)
         return status;
-    r.chat |= cmd_session_media(&r.options) > 0;
+    r.chat |= cmd_session_media(&r.options) > 0 || r.options.system;
     status = run_all(&r, err);
     json_decref(r.positions);
     free(r.best);

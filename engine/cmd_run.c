@@ -1,5 +1,6 @@
 /* `tacit run`: answers a prompt. */
 #include "common/clock.h"
+#include "common/log.h"
 #include "engine/cmd_session.h"
 #include "engine/commands.h"
 #include "engine/sample.h"
@@ -21,6 +22,7 @@ typedef struct run {
     tacit_buffer text;
     text_stream stream;
     double prefill_seconds, decode_seconds;
+    tacit_finish finish;
 } run;
 
 /* Shows what is new since `from`, at once: people watch it grow. */
@@ -58,6 +60,22 @@ static tacit_status prefill(run *r, tacit_error *err)
     return status;
 }
 
+/* An answer that the context cuts looks like one that ended: it has to be said. */
+static void report_full(const run *r)
+{
+    size_t rows = tacit_context_max_rows(r->session.context);
+    size_t most = tacit_model_context_length(r->session.model);
+    fflush(stdout);
+    if (r->finish == TACIT_FINISH_CONTEXT && rows < most)
+        tacit_log_warn("the context of %zu rows is full, which ended the answer; --context takes "
+                       "up to %zu",
+                       rows, most);
+    else if (r->finish == TACIT_FINISH_CONTEXT)
+        tacit_log_warn("the context of %zu rows, all that the model has, is full, which ended the "
+                       "answer",
+                       rows);
+}
+
 /* Until an end token, --tokens, or the end of the context. */
 static tacit_status generate(run *r, tacit_error *err)
 {
@@ -70,9 +88,11 @@ static tacit_status generate(run *r, tacit_error *err)
         int32_t token = tacit_sampler_next(&r->sampler, tacit_context_logits(c));
         if (token < 0)
             return tacit_fail(err, TACIT_FAILED, "the model's logits are not numbers");
+        r->finish = TACIT_FINISH_STOP;
         if (tacit_tokenizer_is_end(tokenizer, token))
             break;
         TACIT_TRY(add_token(r, token, err), done);
+        r->finish = i + 1 == r->n ? TACIT_FINISH_LENGTH : TACIT_FINISH_CONTEXT;
         if (i + 1 == r->n || i == room)
             break;
         TACIT_TRY(tacit_context_feed_token(c, token, err), done);
@@ -82,6 +102,9 @@ static tacit_status generate(run *r, tacit_error *err)
     TACIT_TRY(text_stream_end(&r->stream, &r->text), done);
     if (r->text.size > from)
         show(r, from);
+    if (!r->json)
+        printf("\n");
+    report_full(r);
 done:
     return status;
 }
@@ -97,11 +120,12 @@ static tacit_status print_json(const run *r, tacit_error *err)
     for (size_t i = 0; i < r->answer.count; i++)
         json_array_append_new(ids, json_integer(r->answer.id[i]));
     const char *text = r->text.size ? (const char *)r->text.data : "";
-    json_t *object = json_pack("{s:s%, s:o, s:I, s:f, s:f, s:I}", "text", text, r->text.size,
-                               "tokens", ids, "prompt_rows", (json_int_t)r->input.count,
-                               "prefill_tokens_per_s", rate(r->input.count, r->prefill_seconds),
-                               "decode_tokens_per_s", rate(r->answer.count, r->decode_seconds),
-                               "peak_rss_bytes", (json_int_t)cmd_session_peak_rss());
+    json_t *object = json_pack("{s:s%, s:o, s:s, s:I, s:f, s:f, s:I}", "text", text, r->text.size,
+                               "tokens", ids, "finish_reason", tacit_finish_name(r->finish),
+                               "prompt_rows", (json_int_t)r->input.count, "prefill_tokens_per_s",
+                               rate(r->input.count, r->prefill_seconds), "decode_tokens_per_s",
+                               rate(r->answer.count, r->decode_seconds), "peak_rss_bytes",
+                               (json_int_t)cmd_session_peak_rss());
     int failed = !object || json_dumpf(object, stdout, JSON_COMPACT) != 0;
     json_decref(object);
     printf("\n");
@@ -128,8 +152,6 @@ static tacit_status run_all(run *r, tacit_error *err)
     TACIT_TRY(generate(r, err), done);
     if (r->json)
         TACIT_TRY(print_json(r, err), done);
-    else
-        printf("\n");
 done:
     return status;
 }
@@ -161,9 +183,10 @@ tacit_status cmd_run(int argc, char **argv, tacit_error *err)
     tacit_status status = tacit_options_parse(&usage, table, argc, argv, NULL, NULL, &help, err);
     if (status != TACIT_OK || help)
         return status;
-    if (r.raw && cmd_session_media(&r.options) > 0)
+    if (r.raw && (cmd_session_media(&r.options) > 0 || r.options.system))
         return tacit_fail(err, TACIT_USAGE,
-                          "--image, --audio and --sensor need the chat template; drop --raw");
+                          "--system, --image, --audio and --sensor need the chat template; drop "
+                          "--raw");
     status = run_all(&r, err);
     tacit_buffer_free(&r.text);
     tacit_tokens_free(&r.answer);

@@ -1,5 +1,6 @@
 #include "engine/cmd_session.h"
 
+#include "engine/chat_forms.h"
 #include "engine/example.h"
 #include "engine/kernels.h"
 #include "engine/kv_page.h"
@@ -21,6 +22,21 @@ static tacit_status read_kv(const cmd_session_options *o, tacit_context_spec *sp
     return TACIT_OK;
 }
 
+static tacit_status advise_chat(tacit_error *err)
+{
+    const tacit_error why = *err;
+    bool listed = strstr(why.message, chat_form_names()) != NULL;
+    return tacit_fail(err, TACIT_BAD_INPUT, "%s; choose one with --chat-template%s%s", why.message,
+                      listed ? "" : ": ", listed ? "" : chat_form_names());
+}
+
+tacit_status cmd_choose_chat(tacit_model *m, const char *name, tacit_error *err)
+{
+    tacit_status status =
+        name ? tacit_model_choose_chat(m, name, err) : tacit_model_check_chat(m, err);
+    return status == TACIT_BAD_INPUT || status == TACIT_NOT_FOUND ? advise_chat(err) : status;
+}
+
 tacit_status cmd_session_open(cmd_session *s, const cmd_session_options *o, size_t max_rows,
                               tacit_error *err)
 {
@@ -35,7 +51,7 @@ tacit_status cmd_session_open(cmd_session *s, const cmd_session_options *o, size
             tacit_model_load(&s->model, o->model, o->mmproj.item, o->mmproj.count, NULL, err), err),
         done);
     if (o->chat_template)
-        TACIT_TRY(tacit_model_choose_chat(s->model, o->chat_template, err), done);
+        TACIT_TRY(cmd_choose_chat(s->model, o->chat_template, err), done);
     TACIT_TRY(tacit_pool_new(&s->pool, (size_t)o->threads, err), done);
     TACIT_TRY(tacit_context_new(&s->context, s->model, &spec, s->pool, err), done);
     if (o->adapter) {
@@ -96,14 +112,19 @@ tacit_status cmd_session_chat(const cmd_session *s, const cmd_session_options *o
                               const char *prompt, tacit_input *out, tacit_error *err)
 {
     tacit_content content[MEDIA_LISTS * TACIT_OPTION_LIST_MAX + 1];
-    tacit_message message = user_turn(content, o, prompt);
+    tacit_content said = {TACIT_CONTENT_TEXT, (char *)(uintptr_t)o->system};
+    const tacit_message turn[] = {{.role = TACIT_ROLE_SYSTEM, .content = &said, .n_content = 1},
+                                  user_turn(content, o, prompt)};
+    const size_t first = o->system ? 0 : 1;
     tacit_example_options how = {0};
     tacit_row_cache *cache = NULL;
     tacit_status status = media_form_choose(&how.form, o->form, err);
+    if (status == TACIT_OK && !o->chat_template)
+        status = cmd_choose_chat(s->model, NULL, err);
     if (status != TACIT_OK)
         return status;
-    status =
-        tacit_status_of_input(tacit_example_prompt(out, s->model, &message, 1, &how, err), err);
+    status = tacit_status_of_input(
+        tacit_example_prompt(out, s->model, turn + first, 2 - first, &how, err), err);
     if (status != TACIT_OK || out->n_media == 0)
         return status;
     TACIT_TRY(tacit_row_cache_new(&cache, s->model, ROW_CACHE_BYTES, NULL, s->pool, err), done);

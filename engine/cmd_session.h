@@ -1,4 +1,4 @@
-/* What the commands that compute with a model share: its options, and opening it. */
+/* What the commands that compute with a model share: its options, opening it, its chat template. */
 #ifndef TACIT_ENGINE_CMD_SESSION_H
 #define TACIT_ENGINE_CMD_SESSION_H
 
@@ -8,7 +8,7 @@
 #include "engine/media_layout.h"
 
 typedef struct cmd_session_options {
-    const char *model, *adapter, *chat_template;
+    const char *model, *adapter, *chat_template, *system;
     tacit_option_list mmproj, image, audio, sensor;
     const char *kv, *form;
     uint64_t threads, context;
@@ -20,15 +20,7 @@ typedef struct cmd_session_options {
     {"model", 'm', TACIT_OPTION_TEXT, &(o)->model, true, "TEXT.gguf", "text model", 0, 0},           \
         {"mmproj", 0, TACIT_OPTION_LIST, &(o)->mmproj, false, "FILE", "encoder (may repeat)", 0, 0}, \
         {"adapter", 0, TACIT_OPTION_TEXT, &(o)->adapter, false, "FILE", "LoRA adapter", 0, 0},       \
-        {"chat-template",                                                                            \
-         0,                                                                                          \
-         TACIT_OPTION_TEXT,                                                                          \
-         &(o)->chat_template,                                                                        \
-         false,                                                                                      \
-         "NAME",                                                                                     \
-         "template of the conversation instead of the file's",                                       \
-         0,                                                                                          \
-         0},                                                                                         \
+        CMD_CHAT_ROW(&(o)->chat_template),                                                           \
         {"threads",                                                                                  \
          't',                                                                                        \
          TACIT_OPTION_U64,                                                                           \
@@ -58,10 +50,29 @@ typedef struct cmd_session_options {
         {"audio", 0, TACIT_OPTION_LIST, &(o)->audio, false, "FILE", "WAV or FLAC (may repeat)",    \
          0,       0},                                                                              \
         {"sensor", 0, TACIT_OPTION_LIST, &(o)->sensor, false, "FILE", "CSV (may repeat)", 0, 0},   \
+        {"system",                                                                                 \
+         0,                                                                                        \
+         TACIT_OPTION_TEXT,                                                                        \
+         &(o)->system,                                                                             \
+         false,                                                                                    \
+         "TEXT",                                                                                   \
+         "a system turn before the user's",                                                        \
+         0,                                                                                        \
+         0},                                                                                       \
     {                                                                                              \
         "form", 0, TACIT_OPTION_TEXT, &(o)->form, false, "FORM",                                   \
             "how pictures are cut: " MEDIA_FORM_NAMES, 0, 0                                        \
     }
+#define CMD_CHAT_ROW(to)                                                                           \
+    {                                                                                              \
+        "chat-template", 0, TACIT_OPTION_TEXT, (to), false, "NAME",                                \
+            "template of conversations instead of the file's", 0, 0                                \
+    }
+/* The template of conversations: the one called `name`, or where that is NULL the file's. A fault
+ * of the model that every record would meet, so ask before data are read; the error says how to
+ * choose another. */
+tacit_status cmd_choose_chat(tacit_model *m, const char *name, tacit_error *err) TACIT_MUST_CHECK;
+
 /* How many media were named. */
 size_t cmd_session_media(const cmd_session_options *o);
 
@@ -78,8 +89,9 @@ tacit_status cmd_session_open(cmd_session *s, const cmd_session_options *o, size
                               tacit_error *err) TACIT_MUST_CHECK;
 void cmd_session_close(cmd_session *s);
 
-/* The conversation of one user turn by the model's chat template, with encoded media: pictures,
- * then sound, then sensors, then the text. tacit_input_free it. */
+/* The conversation of one user turn, behind a system turn where --system is given, by the model's
+ * chat template, with encoded media: pictures, then sound, then sensors, then the text.
+ * tacit_input_free it. */
 tacit_status cmd_session_chat(const cmd_session *s, const cmd_session_options *o,
                               const char *prompt, tacit_input *out,
                               tacit_error *err) TACIT_MUST_CHECK;

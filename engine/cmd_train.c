@@ -3,7 +3,8 @@
 #include "common/clock.h"
 #include "common/digest.h"
 #include "common/log.h"
-#include "common/options.h"
+#include "common/memory_limit.h"
+#include "engine/cmd_session.h"
 #include "engine/commands.h"
 #include "engine/dataset.h"
 #include "engine/example.h"
@@ -24,7 +25,7 @@
 
 typedef struct train_args {
     const char *text, *data, *eval, *trainable, *out, *targets, *optimizer, *types;
-    const char *form;
+    const char *form, *chat_template;
     tacit_option_list mmproj, out_mmproj;
     uint64_t epochs, batch, rank, seed, threads, max_rows;
     double alpha, learning_rate, momentum, weight_decay;
@@ -35,6 +36,7 @@ typedef struct train_args {
 typedef struct example_set {
     tacit_input *input;
     size_t count, skipped, rows, longest;
+    tacit_memory_tally taken;
 } example_set;
 
 typedef struct training {
@@ -115,6 +117,7 @@ static tacit_status parse(train_args *a, int argc, char **argv, bool *help, taci
          "of a saved model's tensors: keep (default), q8_0 or f32", 0, 0},
         {"form", 0, TACIT_OPTION_TEXT, &a->form, false, "FORM",
          "how pictures are cut: " MEDIA_FORM_NAMES, 0, 0},
+        CMD_CHAT_ROW(&a->chat_template),
         {"max-rows", 0, TACIT_OPTION_U64, &a->max_rows, false, "N",
          "longest example; longer ones are left out (the context length)", 1, 1e6},
         {"seed", 0, TACIT_OPTION_U64, &a->seed, false, "S", "of order and adapter (0)", 0, 0},
@@ -145,12 +148,37 @@ static tacit_status set_targets(training *t, tacit_error *err)
     return TACIT_OK;
 }
 
+/* An option that the set has no use for is refused: whoever types it expects it to count. Those
+ * that are not given get their defaults. */
+static tacit_status check_given(train_args *a, size_t kind, tacit_error *err)
+{
+    bool adapter = kinds[kind].kind == TACIT_TRAIN_LORA || kinds[kind].kind == TACIT_TRAIN_LORA_FFA;
+    const char *unused = a->targets ? "targets" : a->rank > 0 ? "rank" : "alpha";
+    if (!adapter && (a->targets || a->rank > 0 || a->alpha > 0))
+        return tacit_fail(err, TACIT_USAGE,
+                          "--%s is of an adapter: --trainable lora or ffa, not %s", unused,
+                          a->trainable);
+    if (adapter && a->types)
+        return tacit_fail(err, TACIT_USAGE,
+                          "--types is of a saved model: --trainable projector or all, not %s",
+                          a->trainable);
+    if (a->momentum >= 0 && strcmp(a->optimizer, "sgd") != 0)
+        return tacit_fail(err, TACIT_USAGE, "--momentum is of --optimizer sgd, not of %s",
+                          a->optimizer);
+    a->targets = a->targets ? a->targets : "attn_q,attn_v,attn_output,ffn_down";
+    a->rank = a->rank > 0 ? a->rank : 8;
+    a->types = a->types ? a->types : "keep";
+    a->momentum = a->momentum >= 0 ? a->momentum : 0.9;
+    return TACIT_OK;
+}
+
 static tacit_status set_spec(training *t, tacit_error *err)
 {
     train_args *a = &t->args;
     uint8_t number[8];
     tacit_store_u64(number, a->seed);
     const tacit_span part = {number, sizeof number};
+    tacit_status status;
     size_t i = 0;
     while (i < COUNT(kinds) && strcmp(kinds[i].name, a->trainable) != 0)
         i++;
@@ -158,12 +186,15 @@ static tacit_status set_spec(training *t, tacit_error *err)
         return tacit_fail(err, TACIT_USAGE, "--trainable %s: expected lora, ffa, projector or all",
                           a->trainable);
     t->spec.kind = kinds[i].kind;
+    TACIT_TRY(check_given(a, i, err), out);
     t->spec.rank = (uint32_t)a->rank;
     t->spec.alpha = a->alpha > 0 ? a->alpha : 2.0 * (double)a->rank;
     tacit_digest_parts(t->spec.seed, "tacit-train-seed", &part, 1);
     if (a->learning_rate <= 0)
         a->learning_rate = kinds[i].learning_rate;
     return set_targets(t, err);
+out:
+    return status;
 }
 
 static bool is_adapter(const training *t)
@@ -198,6 +229,23 @@ static tacit_status check_outputs(const training *t, tacit_error *err)
 
 /* ---- data ---- */
 
+/* All examples of all epochs are held; each is small, and their number is the data's. */
+static tacit_status count_memory(const training *t, example_set *set, const tacit_input *in,
+                                 tacit_error *err)
+{
+    char what[64];
+    size_t width = tacit_model_embedding(t->model);
+    uint64_t bytes = in->count * sizeof *in->row + in->n_media * sizeof *in->media;
+    for (size_t i = 0; i < in->n_media; i++) {
+        const tacit_media *m = &in->media[i];
+        uint64_t values = (uint64_t)m->dim[0] * m->dim[1] * m->dim[2];
+        bytes += (m->rows ? m->n_rows * width : 0) * sizeof *m->rows;
+        bytes += (m->values ? values : 0) * sizeof *m->values;
+    }
+    snprintf(what, sizeof what, "the next of %zu examples", set->count);
+    return tacit_memory_tally_add(&set->taken, bytes, what, "give fewer, or smaller media", err);
+}
+
 static tacit_status add_example(training *t, example_set *set, const tacit_dataset *d, size_t i,
                                 tacit_error *err)
 {
@@ -209,6 +257,8 @@ static tacit_status add_example(training *t, example_set *set, const tacit_datas
     status = tacit_example_build(in, t->model, &d->record[i], &options, err);
     if (status == TACIT_OK && (is_adapter(t) || in->n_media == 0))
         status = tacit_row_cache_fill(t->cache, in, err);
+    if (status == TACIT_OK)
+        status = count_memory(t, set, in, err);
     if (status != TACIT_OK) {
         tacit_input_free(in);
         *in = (tacit_input){0};
@@ -359,10 +409,13 @@ static tacit_status open_model(training *t, tacit_error *err)
         tacit_status_of_input(
             tacit_model_load(&t->model, a->text, a->mmproj.item, a->mmproj.count, NULL, err), err),
         out);
+    TACIT_TRY(cmd_choose_chat(t->model, a->chat_template, err), out);
     TACIT_TRY(tacit_row_cache_new(&t->cache, t->model, ROW_CACHE_BYTES, NULL, t->pool, err), out);
     TACIT_TRY(load_examples(t, a->data, &t->data, err), out);
     if (a->eval)
         TACIT_TRY(load_examples(t, a->eval, &t->eval, err), out);
+    tacit_row_cache_free(t->cache); /* the examples have their rows */
+    t->cache = NULL;
 out:
     return status;
 }
@@ -394,6 +447,9 @@ static tacit_status open_trainer(training *t, tacit_error *err)
         return tacit_fail(err, TACIT_NO_MEMORY, "no memory for %zu examples", t->data.count);
     for (size_t k = 0; k < t->data.count; k++)
         t->order[k] = &t->data.input[k];
+    const tacit_training whole = {
+        .spec = &t->spec, .optimizer = &spec, .max_rows = rows, .saves = true};
+    TACIT_TRY(tacit_training_check(t->model, &whole, t->pool, err), out);
     TACIT_TRY(tacit_trainer_new(&t->trainer, t->model, &t->spec, rows, t->pool, err), out);
     TACIT_TRY(
         tacit_optimizer_init(&t->optimizer, &spec, tacit_trainer_layout(t->trainer)->values, err),
@@ -451,11 +507,8 @@ tacit_status cmd_train(int argc, char **argv, tacit_error *err)
 {
     training t = {.args = {.epochs = 1,
                            .batch = 8,
-                           .rank = 8,
-                           .momentum = 0.9,
-                           .targets = "attn_q,attn_v,attn_output,ffn_down",
-                           .optimizer = "adamw",
-                           .types = "keep"}};
+                           .momentum = -1, /* not given */
+                           .optimizer = "adamw"}};
     bool help = false;
     tacit_status status = parse(&t.args, argc, argv, &help, err);
     if (status != TACIT_OK || help)

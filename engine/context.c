@@ -39,8 +39,10 @@ static tacit_status check_spec(tacit_context *c, const tacit_context_spec *spec,
         return tacit_fail(err, TACIT_USAGE, "a context of %zu rows: the model has at most %zu",
                           c->spec.max_rows, most);
     size_t asked = spec ? spec->max_rows : 0;
+    uint64_t mapped;
+    (void)context_plan_weights(&c->model->text, c->spec.precision, &mapped);
     return context_plan_check(c->model, &c->spec, asked > 0 ? asked : 1, c->pool,
-                              tacit_memory_available(), err);
+                              tacit_memory_available_beside(mapped), err);
 }
 
 static tacit_status pack_weights(tacit_context *c, tacit_error *err)
@@ -164,15 +166,28 @@ static tacit_status check_groups(const tacit_context *c, const tacit_row *row, s
     return TACIT_OK;
 }
 
+static tacit_status fail_full(const tacit_context *c, size_t n, tacit_error *err)
+{
+    size_t most = c->model->text.context_length;
+    char held[48] = "", larger[80] = ", which is all that the model has; shorten the input";
+    if (c->rows > 0)
+        snprintf(held, sizeof held, " behind the %zu that are there", c->rows);
+    if (c->spec.max_rows < most)
+        snprintf(larger, sizeof larger,
+                 ", the model's up to %zu; shorten the input or enlarge the "
+                 "context",
+                 most);
+    return tacit_fail(err, TACIT_BAD_INPUT, "an input of %zu rows%s: the context holds %zu%s", n,
+                      held, c->spec.max_rows, larger);
+}
+
 static tacit_status check_rows(const tacit_context *c, const tacit_row *row, size_t n,
                                const tacit_media *media, size_t n_media, tacit_error *err)
 {
     if (n == 0)
         return tacit_fail(err, TACIT_USAGE, "no rows to compute");
     if (n > c->spec.max_rows - c->rows)
-        return tacit_fail(err, TACIT_BAD_INPUT,
-                          "%zu rows after %zu: the context holds %zu; shorten the input", n,
-                          c->rows, c->spec.max_rows);
+        return fail_full(c, n, err);
     const text_place *before = c->rows > 0 ? &c->cache.place[c->rows - 1] : NULL;
     tacit_status status = text_rows_check(&c->model->text, row, n, media, n_media, before, err);
     for (size_t i = 0; i < n && status == TACIT_OK; i++)

@@ -32,6 +32,7 @@ typedef struct tacit_context_spec {
  * working memory. Saturates. `spec` and `pool` may be NULL. */
 typedef struct tacit_context_plan {
     uint64_t weights, keys_values, working, total;
+    uint64_t mapped; /* of the weights: pages of the file, which limits of a process leave alone */
 } tacit_context_plan;
 tacit_context_plan tacit_context_plan_of(const tacit_model *model, const tacit_context_spec *spec,
                                          tacit_pool *pool);

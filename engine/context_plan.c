@@ -33,23 +33,26 @@ static uint64_t file_bytes(const tacit_linear *l)
 }
 
 /* Panels take the place of the file's pages, which packing gives back (fast_model.h). */
-static uint64_t linear_bytes(const tacit_linear *l, tacit_precision precision)
+static uint64_t linear_bytes(const tacit_linear *l, tacit_precision precision, uint64_t *mapped)
 {
     fast_weight packed;
     size_t panels = precision == TACIT_FAST ? fast_weight_plan(&packed, kernels()->fast, l) : 0;
-    return panels > 0 ? panels : file_bytes(l);
+    if (panels > 0)
+        return panels;
+    *mapped = add(*mapped, file_bytes(l));
+    return file_bytes(l);
 }
 
 /* Norms and biases are too small to count, and so are the rows that tokens look up in a file whose
  * output is packed. */
-static uint64_t weight_bytes(const tacit_text_model *m, tacit_precision precision)
+uint64_t context_plan_weights(const tacit_text_model *m, tacit_precision precision,
+                              uint64_t *mapped)
 {
-    uint64_t bytes = linear_bytes(&m->output, precision);
-    if (!m->tied)
-        bytes = add(bytes, file_bytes(&m->token_embedding));
+    uint64_t bytes = *mapped = m->tied ? 0 : file_bytes(&m->token_embedding);
+    bytes = add(bytes, linear_bytes(&m->output, precision, mapped));
     for (size_t i = 0; i < m->n_layers; i++)
         for (int which = 0; which < TEXT_LINEARS; which++)
-            bytes = add(bytes, linear_bytes(&m->layer[i].linear[which], precision));
+            bytes = add(bytes, linear_bytes(&m->layer[i].linear[which], precision, mapped));
     return bytes;
 }
 
@@ -58,7 +61,8 @@ static tacit_context_plan plan_of(const tacit_model *model, const tacit_context_
                                   size_t rows, tacit_pool *pool)
 {
     const tacit_text_model *m = &model->text;
-    tacit_context_plan p = {.weights = weight_bytes(m, s->precision)};
+    tacit_context_plan p = {0};
+    p.weights = context_plan_weights(m, s->precision, &p.mapped);
     p.keys_values = kv_cache_bytes(m, s->kv, rows, s->chunk);
     p.working = text_forward_bytes(m, pool, s->precision, s->chunk, 0);
     p.working =

@@ -3,10 +3,12 @@
 #include "common/bytes.h"
 #include "common/file.h"
 #include "common/log.h"
+#include "common/memory_limit.h"
 #include "common/secret.h"
 #include "common/text.h"
 
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -377,6 +379,15 @@ static tacit_status folder_of(char **out, const char *path, tacit_error *err)
     return status;
 }
 
+/* Records are small blocks by the thousand: their texts, and as much for what is around them. */
+static tacit_status judge_records(const char *path, size_t size, size_t lines, tacit_error *err)
+{
+    char what[320];
+    snprintf(what, sizeof what, "%.256s: its records", path);
+    return tacit_memory_judge(2 * (uint64_t)size + lines * (uint64_t)sizeof(tacit_record), what,
+                              "give a smaller file", err);
+}
+
 tacit_status tacit_dataset_load(tacit_dataset *out, const char *path, bool strict, tacit_error *err)
 {
     uint8_t *data = NULL;
@@ -389,6 +400,7 @@ tacit_status tacit_dataset_load(tacit_dataset *out, const char *path, bool stric
     TACIT_TRY(copy_string(&out->path, path, err), done);
     TACIT_TRY(folder_of(&folder, path, err), done);
     lines = count_lines(data, size);
+    TACIT_TRY(judge_records(path, size, lines, err), done);
     TACIT_TRY(id_set_init(&ids, lines, err), done);
     out->record = calloc(lines, sizeof *out->record);
     if (!out->record) {

@@ -109,6 +109,12 @@ static tacit_status audio_kind_pass_new(void **out, const void *self, size_t max
     return status;
 }
 
+static uint64_t audio_kind_pass_bytes(const void *self, size_t max_media, pass_use use,
+                                      tacit_pool *pool)
+{
+    return audio_pass_bytes(self, max_media, use == PASS_TRAIN, pool);
+}
+
 static void audio_kind_forward(void *pass, const float *const *weights,
                                const tacit_media *const *media, size_t n, float *const *rows)
 {
@@ -140,6 +146,7 @@ const encoder_kind encoder_audio = {
     .check = audio_kind_check,
     .pass_new = audio_kind_pass_new,
     .pass_free = audio_kind_pass_free,
+    .pass_bytes = audio_kind_pass_bytes,
     .forward = audio_kind_forward,
     .backward = audio_kind_backward,
 };

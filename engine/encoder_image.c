@@ -162,19 +162,39 @@ static size_t most_frames(const vision_shape *s)
     return most;
 }
 
-/* The rows of one frame need no copy. */
+static bool goes_one_by_one(const vision_shape *s)
+{
+    return s->cut == VISION_CUT_ANYRES;
+}
+
+/* Frames whose rows a pass holds; those of one frame need no copy. */
+static size_t frames_held(const vision_shape *s, size_t max_media)
+{
+    if (goes_one_by_one(s))
+        return most_frames(s) + 1;
+    return s->newline || max_media > 1 ? max_media : 0;
+}
+
 static tacit_status take_rows(image_pass *p, const vision_shape *s, size_t max_media,
                               tacit_error *err)
 {
-    size_t frames = p->one_by_one ? most_frames(s) + 1 : max_media;
+    size_t frames = frames_held(s, max_media);
     void *rows = NULL;
     tacit_status status = TACIT_OK;
-    if (p->one_by_one || s->newline || max_media > 1)
+    if (frames > 0)
         status =
             tacit_memory_alloc(&rows, frames, p->row_values * sizeof *p->rows,
                                "the rows of a picture's frames", "take a smaller encoder", err);
     p->rows = rows;
     return status;
+}
+
+static uint64_t image_pass_bytes(const void *self, size_t max_media, pass_use use, tacit_pool *pool)
+{
+    const vision_shape *s = vision_get_shape(self);
+    size_t images = goes_one_by_one(s) ? 1 : max_media;
+    return vision_pass_bytes(self, images, use == PASS_TRAIN, pool) +
+           frames_held(s, max_media) * (uint64_t)s->rows * s->out_width * sizeof(float);
 }
 
 static tacit_status image_pass_new(void **out, const void *self, size_t max_media, pass_use use,
@@ -186,7 +206,7 @@ static tacit_status image_pass_new(void **out, const void *self, size_t max_medi
     *out = NULL;
     if (p) {
         p->vision = self;
-        p->one_by_one = s->cut == VISION_CUT_ANYRES;
+        p->one_by_one = goes_one_by_one(s);
         p->row_values = (size_t)s->rows * s->out_width;
         p->plane_values = (size_t)3 * s->image_size * s->image_size;
         p->pixels = calloc(max_media, sizeof *p->pixels);
@@ -303,6 +323,7 @@ const encoder_kind encoder_image = {
     .check = image_check,
     .pass_new = image_pass_new,
     .pass_free = image_pass_free,
+    .pass_bytes = image_pass_bytes,
     .forward = image_forward,
     .backward = image_backward,
 };

@@ -66,6 +66,8 @@ typedef struct encoder_kind {
     tacit_status (*pass_new)(void **pass, const void *self, size_t max_media, pass_use use,
                              tacit_pool *pool, tacit_error *err) TACIT_MUST_CHECK;
     void (*pass_free)(void *pass);
+    /* What such a pass takes; `use` is not PASS_FAST. */
+    uint64_t (*pass_bytes)(const void *self, size_t max_media, pass_use use, tacit_pool *pool);
     /* rows[i][n_rows, width] of n checked media, n at most max_media. `weights` has an entry a
      * tensor: fp32 values that stand for the file's, or NULL; it may be NULL itself. */
     void (*forward)(void *pass, const float *const *weights, const tacit_media *const *media,

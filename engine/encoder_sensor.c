@@ -105,6 +105,13 @@ static tacit_status sensor_kind_pass_new(void **out, const void *self, size_t ma
     return status;
 }
 
+static uint64_t sensor_kind_pass_bytes(const void *self, size_t max_media, pass_use use,
+                                       tacit_pool *pool)
+{
+    (void)max_media;
+    return sensor_pass_bytes(self, use == PASS_TRAIN, pool);
+}
+
 static void sensor_kind_forward(void *pass, const float *const *weights,
                                 const tacit_media *const *media, size_t n, float *const *rows)
 {
@@ -136,6 +143,7 @@ const encoder_kind encoder_sensor = {
     .check = sensor_kind_check,
     .pass_new = sensor_kind_pass_new,
     .pass_free = sensor_kind_pass_free,
+    .pass_bytes = sensor_kind_pass_bytes,
     .forward = sensor_kind_forward,
     .backward = sensor_kind_backward,
 };

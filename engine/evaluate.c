@@ -7,6 +7,7 @@
 #include "common/log.h"
 #include "common/secret.h"
 #include "engine/example.h"
+#include "engine/sample.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -88,30 +89,37 @@ static tacit_status feed_prompt(evaluator *e, const tacit_input *in)
     return status;
 }
 
-static int32_t most_likely(const float *logits, size_t n)
+static tacit_status not_numbers(tacit_error *err)
 {
-    size_t best = 0;
-    for (size_t i = 1; i < n; i++)
-        if (logits[i] > logits[best])
-            best = i;
-    return (int32_t)best;
+    return tacit_fail(err, TACIT_FAILED, "the model's logits are not numbers");
 }
 
-/* Decodes until an end token; the rows decoded are forgotten again. */
-static tacit_status decode_answer(evaluator *e, tacit_buffer *answer)
+/* Decodes until an end token; the rows decoded are forgotten again. The last token may stand where
+ * the context has no row for it. */
+static tacit_status decode_answer(evaluator *e, tacit_buffer *answer, tacit_finish *why)
 {
     const tacit_tokenizer *tokenizer = tacit_model_tokenizer(e->model);
     size_t vocab = tacit_model_vocab(e->model), rows = tacit_context_rows(e->context);
     size_t room = tacit_model_context_length(e->model) - rows;
-    size_t most = e->options.max_tokens < room ? e->options.max_tokens : room;
     tacit_status status = TACIT_OK;
     double start = tacit_clock_seconds();
-    for (size_t i = 0; i < most && status == TACIT_OK; i++) {
-        int32_t token = most_likely(tacit_context_logits(e->context), vocab);
+    *why = TACIT_FINISH_LENGTH;
+    for (size_t i = 0; i < e->options.max_tokens && status == TACIT_OK; i++) {
+        int32_t token = tacit_argmax(tacit_context_logits(e->context), vocab);
+        if (token < 0)
+            return not_numbers(e->err);
         e->out->decoded_tokens++;
-        if (tacit_tokenizer_is_end(tokenizer, token))
+        if (tacit_tokenizer_is_end(tokenizer, token)) {
+            *why = TACIT_FINISH_STOP;
             break;
+        }
         status = tacit_detokenize(tokenizer, token, false, answer, e->err);
+        if (i + 1 == e->options.max_tokens)
+            break;
+        if (i == room) {
+            *why = TACIT_FINISH_CONTEXT;
+            break;
+        }
         if (status == TACIT_OK)
             status = tacit_context_feed_token(e->context, token, e->err);
     }
@@ -120,10 +128,11 @@ static tacit_status decode_answer(evaluator *e, tacit_buffer *answer)
     return status;
 }
 
+/* NaN where any logit is. */
 static double negative_log_likelihood(const float *logits, size_t n, int32_t token)
 {
-    float most = logits[most_likely(logits, n)];
-    double sum = 0;
+    int32_t best = tacit_argmax(logits, n);
+    double most = best < 0 ? NAN : logits[best], sum = 0;
     for (size_t i = 0; i < n; i++)
         sum += exp((double)logits[i] - most);
     return log(sum) - ((double)logits[token] - most);
@@ -141,12 +150,11 @@ typedef struct loss_sum {
 static tacit_status add_loss(void *ctx, size_t i, const float *logits)
 {
     loss_sum *s = ctx;
-    if (i < s->left && s->row[i + 1].trained) {
-        s->sum +=
-            negative_log_likelihood(logits, tacit_model_vocab(s->e->model), s->row[i + 1].token);
-        s->tokens++;
-    }
-    return TACIT_OK;
+    if (i >= s->left || !s->row[i + 1].trained)
+        return TACIT_OK;
+    s->sum += negative_log_likelihood(logits, tacit_model_vocab(s->e->model), s->row[i + 1].token);
+    s->tokens++;
+    return isfinite(s->sum) ? TACIT_OK : not_numbers(s->e->err);
 }
 
 static tacit_status score_loss(evaluator *e, const tacit_input *in)
@@ -234,11 +242,13 @@ static tacit_status evaluate_turn(evaluator *e, const tacit_record *record, size
 {
     tacit_input in = {0};
     tacit_buffer reference = {.cap = MAX_ANSWER}, answer = {.cap = MAX_ANSWER};
+    tacit_finish why;
     tacit_status status;
     TACIT_TRY(build_prompt(e, record, turn, &in), done);
     TACIT_TRY(reference_answer(&record->message[turn], &reference, e->err), done);
     TACIT_TRY(feed_prompt(e, &in), done);
-    TACIT_TRY(decode_answer(e, &answer), done);
+    TACIT_TRY(decode_answer(e, &answer, &why), done);
+    e->out->finished[why]++;
     status = tacit_buffer_append(&answer, "", 1);
     if (status == TACIT_OK)
         count_answer(e, record, (char *)reference.data, (char *)answer.data);

@@ -7,6 +7,7 @@
 #include "engine/dataset.h"
 #include "engine/media_layout.h"
 #include "engine/row_cache.h"
+#include "engine/sample.h"
 
 typedef struct tacit_evaluation_score {
     size_t examples; /* answers: assistant turns */
@@ -27,6 +28,7 @@ typedef struct tacit_evaluation {
     double perplexity;       /* exp of the mean over all answer tokens */
     size_t decoded_tokens;
     double decode_seconds;
+    size_t finished[TACIT_FINISHES];                    /* answers by why they ended */
     tacit_evaluation_kind kind[TACIT_EVALUATION_KINDS]; /* in order of appearance */
     size_t n_kinds;
 } tacit_evaluation;

@@ -17,6 +17,7 @@ typedef struct example_builder {
     size_t n_messages;
     tacit_input *in;
     size_t capacity, media_capacity;
+    size_t beyond;  /* rows that the limit leaves no place for: counted, to be told, not kept */
     uint32_t next;  /* position of the next token or medium */
     uint32_t group; /* the last mask group */
     int32_t bos;
@@ -26,10 +27,10 @@ typedef struct example_builder {
 static tacit_status push_row(example_builder *b, tacit_row row)
 {
     tacit_input *in = b->in;
-    if (in->count == b->options.max_rows)
-        return tacit_fail(b->err, TACIT_BAD_INPUT,
-                          "conversation of more than %zu rows: shorten it or raise the limit",
-                          b->options.max_rows);
+    if (in->count == b->options.max_rows) {
+        b->beyond++;
+        return TACIT_OK;
+    }
     if (in->count == b->capacity) {
         size_t capacity = b->capacity ? 2 * b->capacity : 64;
         tacit_row *grown = realloc(in->row, capacity * sizeof *grown);
@@ -40,6 +41,22 @@ static tacit_status push_row(example_builder *b, tacit_row row)
     }
     in->row[in->count++] = row;
     return TACIT_OK;
+}
+
+/* A limit below the context is the caller's; the context is the model's own. */
+static tacit_status check_length(const example_builder *b)
+{
+    size_t rows = b->in->count + b->beyond, context = b->model->text.context_length;
+    if (b->beyond == 0)
+        return TACIT_OK;
+    if (b->options.max_rows >= context)
+        return tacit_fail(b->err, TACIT_BAD_INPUT,
+                          "a conversation of %zu rows: the model's context holds %zu; shorten it",
+                          rows, context);
+    return tacit_fail(b->err, TACIT_BAD_INPUT,
+                      "a conversation of %zu rows: at most %zu are taken here, the model's context "
+                      "holds %zu; shorten it or raise the limit",
+                      rows, b->options.max_rows, context);
 }
 
 static tacit_status push_token(example_builder *b, int32_t token, bool trained)
@@ -67,7 +84,8 @@ static tacit_status push_text(example_builder *b, const tacit_piece *piece, bool
     return status;
 }
 
-/* The index of a medium among those of the input, which takes its values. Equal ones are one: in a
+/* The index of a medium among those of the input, which takes its values. Beyond the limit nothing
+ * is kept. Equal ones are one: in a
  * form with tiles a picture of one tile appears twice. */
 static tacit_status add_media(example_builder *b, tacit_media *media, uint16_t *index)
 {
@@ -78,7 +96,7 @@ static tacit_status add_media(example_builder *b, tacit_media *media, uint16_t *
             memcmp(in->media[i].digest, media->digest, sizeof media->digest) != 0))
         i++;
     *index = (uint16_t)i;
-    if (i < in->n_media) {
+    if (i < in->n_media || in->count == b->options.max_rows) {
         tacit_wipe_free(media->values);
         return TACIT_OK;
     }
@@ -210,17 +228,13 @@ static tacit_status push_media(example_builder *b, size_t index)
     return lay_out_media(b, e, content->text);
 }
 
-/* A BOS that the template prints is the one that the tokenizer asks for. */
+/* A BOS that the template prints is the one that the tokenizer asks for. That there is one was
+ * checked with the template (tacit_chat_check_tokens). */
 static tacit_status push_mark(example_builder *b, const tacit_piece *piece)
 {
     bool bos = piece->kind == TACIT_PIECE_BOS;
     int32_t id = bos ? tacit_tokenizer_bos_token(b->model->tokenizer)
                      : tacit_tokenizer_eos(b->model->tokenizer);
-    if (id < 0)
-        return tacit_fail(b->err, TACIT_BAD_INPUT,
-                          "the chat template asks for the vocabulary's %s, and the file names "
-                          "none: key 'tokenizer.ggml.%s_token_id'",
-                          bos ? "BOS" : "EOS", bos ? "bos" : "eos");
     return bos && repeats_bos(b, id) ? TACIT_OK : push_token(b, id, piece->trained);
 }
 
@@ -250,8 +264,6 @@ static tacit_status build(tacit_input *out, const tacit_model *model, const taci
                           size_t n, bool generate, const tacit_example_options *options,
                           tacit_error *err)
 {
-    tacit_chat chat;
-    bool chosen = model->chat.form.name != NULL;
     tacit_pieces pieces = {0};
     tacit_status status;
     example_builder b = {.model = model, .messages = messages, .n_messages = n, .in = out};
@@ -262,12 +274,10 @@ static tacit_status build(tacit_input *out, const tacit_model *model, const taci
     if (b.options.max_rows == 0)
         b.options.max_rows = model->text.context_length;
     *out = (tacit_input){0};
-    if (!chosen)
-        TACIT_TRY(tacit_chat_recognise(&chat, tacit_tokenizer_chat_template(model->tokenizer), err),
-                  done);
-    TACIT_TRY(tacit_chat_render(chosen ? &model->chat : &chat, messages, n, generate, &pieces, err),
-              done);
-    status = push_pieces(&b, &pieces);
+    TACIT_TRY(tacit_model_check_chat(model, err), done);
+    TACIT_TRY(tacit_chat_render(&model->chat, messages, n, generate, &pieces, err), done);
+    TACIT_TRY(push_pieces(&b, &pieces), done);
+    status = check_length(&b);
 done:
     tacit_pieces_free(&pieces);
     if (status != TACIT_OK)

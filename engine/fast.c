@@ -7,10 +7,12 @@
 #include <string.h>
 
 #define QUANTIZE_ROWS 8
-#define TASK_BYTES 16384 /* of panels, for few rows: what is worth a task and fits the cache */
-#define MANY_ROWS 8      /* from here on a task is */
-#define TASK_COLS 32     /* columns */
-#define TASKS_A_THREAD 4 /* at least, of tiles */
+#define TASK_BYTES 16384    /* of panels, for few rows: at least, what is worth a task */
+#define STRETCH_BYTES 65536 /* and at most: read on end, memory gives more */
+#define MANY_ROWS 8         /* from here on a task is */
+#define TASK_COLS 32        /* columns */
+#define TASKS_A_THREAD 4    /* at least, of tiles */
+#define STRETCHES_A_THREAD 2
 
 /* What is read again and again, weights by every row or rows by every task, may fill so much of the
  * second cache. */
@@ -195,13 +197,21 @@ static size_t tiled_cols(const fast_product *p, const fast_input *in, size_t thr
     return cols;
 }
 
+/* Bytes of panels that a task reads for few rows. */
+static size_t stretch_bytes(const fast_product *p, size_t threads)
+{
+    size_t panels = whole(p->l->n_out, kernels()->fast->width) / kernels()->fast->width;
+    size_t bytes = panels * p->w->panel_bytes / (STRETCHES_A_THREAD * threads);
+    return bytes < TASK_BYTES ? TASK_BYTES : bytes > STRETCH_BYTES ? STRETCH_BYTES : bytes;
+}
+
 static size_t cols_of_task(const fast_product *p, const fast_input *in, size_t threads)
 {
     if (in->tiled)
         return tiled_cols(p, in, threads);
     bool many = in->rows >= MANY_ROWS;
     size_t width = kernels()->fast->width;
-    size_t panels = (many ? near_bytes() : TASK_BYTES) / p->w->panel_bytes;
+    size_t panels = (many ? near_bytes() : stretch_bytes(p, threads)) / p->w->panel_bytes;
     if (many && panels > TASK_COLS / width)
         panels = TASK_COLS / width;
     return width * (panels > 0 ? panels : 1);

@@ -89,10 +89,6 @@ ALWAYS words load_group(const uint8_t *w, const int g, const fast_form form)
     return v;
 }
 
-typedef struct panel_reader {
-    const uint8_t *w, *d, *m;
-} panel_reader;
-
 /* The d of a block, or of its second half where that has one. */
 ALWAYS floats scale_of(const panel_reader *p, size_t b, const int half, const fast_form form)
 {

@@ -12,15 +12,8 @@
 #include "engine/fast_x86.h"
 
 #define WIDTH 8
-#define GROUP 32   /* bytes of four columns in a panel */
-#define ROWS 4     /* of activations in a register tile */
-#define AHEAD 4096 /* bytes; one page and 64 cache lines */
-
-/* One panel while it is read block by block. */
-typedef struct panel_reader {
-    const uint8_t *w, *d, *m;
-    size_t pace; /* bytes of the whole panel for each block */
-} panel_reader;
+#define GROUP 32 /* bytes of four columns in a panel */
+#define ROWS 4   /* of activations in a register tile */
 
 ALWAYS __m256 load_halves(const uint8_t *p)
 {
@@ -179,15 +172,6 @@ ALWAYS void add_scaled(__m256 *y, const __m256i *sum, __m256 d, const float *met
         __m256 scale = _mm256_broadcast_ss(meta + r * stride);
         y[r] = _mm256_fmadd_ps(d, _mm256_mul_ps(scale, _mm256_cvtepi32_ps(sum[r])), y[r]);
     }
-}
-
-/* With few rows the weights come from memory, and what is computed on one block keeps the processor
- * from looking far enough ahead: asked for early, they come nearly twice as fast. The pace takes
- * scales in as well; a line asked for twice costs little. */
-ALWAYS void fetch_ahead(const panel_reader *p, size_t b, const size_t block_bytes)
-{
-    const char *from = (const char *)p->w + b * p->pace + AHEAD;
-    UNROLL for (size_t i = 0; i < block_bytes + 64; i += 64) _mm_prefetch(from + i, _MM_HINT_T0);
 }
 
 /* Block b of a panel times `rows` rows, added to y. */

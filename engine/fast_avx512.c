@@ -10,10 +10,6 @@
 #define GROUP 64 /* bytes of four columns in a panel */
 #define ROWS 6   /* of activations in a register tile */
 
-typedef struct panel_reader {
-    const uint8_t *w, *d, *m;
-} panel_reader;
-
 ALWAYS __m512 load_halves(const uint8_t *p)
 {
     return _mm512_cvtph_ps(load_bytes(p));
@@ -128,10 +124,13 @@ ALWAYS void add_block(__m512 *y, const panel_reader *p, size_t b, const int8_t *
                       const float *meta, size_t meta_stride, const size_t rows,
                       const fast_form form)
 {
-    const uint8_t *w = p->w + b * (form == FAST_8   ? 8 * GROUP
-                                   : form == FAST_6 ? 6 * GROUP
-                                   : form >= FAST_5 ? 5 * GROUP
-                                                    : 4 * GROUP);
+    const size_t bytes = GROUP * (form == FAST_8   ? 8u
+                                  : form == FAST_6 ? 6u
+                                  : form >= FAST_5 ? 5u
+                                                   : 4u);
+    const uint8_t *w = p->w + b * bytes;
+    if (rows <= 2)
+        fetch_ahead(p, b, bytes);
     if (form == FAST_6) {
         add_block_6(y, p, w, b, q, q_stride, meta, meta_stride, rows);
         return;
@@ -182,7 +181,7 @@ ALWAYS void multiply(float *y, size_t y_stride, size_t cols, const uint8_t *pane
         done = n - row >= ROWS ? ROWS : n - row >= 2 ? 2 : 1;
         for (size_t c = 0; c < cols; c += WIDTH) {
             const uint8_t *w = panel + c / WIDTH * panel_bytes;
-            panel_reader p = {.w = w, .d = w + quanta};
+            panel_reader p = {.w = w, .d = w + quanta, .pace = panel_bytes / a->blocks};
             p.m = p.d + 2 * WIDTH * a->blocks * t->scales;
             size_t left = cols - c;
             if (done == ROWS && a->paired)

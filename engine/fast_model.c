@@ -1,5 +1,6 @@
 #include "engine/fast_model.h"
 
+#include "common/memory_limit.h"
 #include "engine/kernels.h"
 
 #include <pthread.h>
@@ -65,9 +66,8 @@ static tacit_status reserve(fast_model *f, const tacit_text_model *m, tacit_erro
         return TACIT_OK;
     void *memory = mmap(NULL, f->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
-        return tacit_fail(err, TACIT_NO_MEMORY,
-                          "no memory for %zu MiB of packed weights; exact precision does without",
-                          f->bytes >> 20);
+        return tacit_memory_fail(f->bytes, "packing the weights", "exact precision does without",
+                                 err);
     (void)madvise(memory, f->bytes, MADV_HUGEPAGE);
     f->memory = memory;
     return TACIT_OK;

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #define SLICE_VALUES ((size_t)1 << 20) /* of a weight, rounded and packed at a time */
-#define JUDGED_BYTES ((size_t)16 << 20)
 
 struct fast_tower {
     pthread_mutex_t lock;
@@ -140,15 +139,15 @@ static tacit_status make(fast_tower *t, const tacit_linear *linear, const bool *
                          size_t count, const gguf_file *file, tacit_pool *pool, tacit_error *err)
 {
     tacit_status status = TACIT_OK;
-    size_t slice, longest, threads = tacit_pool_threads(pool);
+    size_t slice = 0, longest = 0, threads = tacit_pool_threads(pool);
     workshop s = {.pool = pool, .file = file};
     uint8_t *memory = NULL;
     fast_weight *weight = calloc(count, sizeof *weight);
     size_t bytes = weight ? plan(weight, linear, wanted, count, &slice, &longest) : 0;
-    if (bytes > JUDGED_BYTES)
-        TACIT_TRY(tacit_memory_require(bytes, "packing an encoder's weights",
-                                       "exact precision does without", err),
-                  done);
+    TACIT_TRY(tacit_memory_judge(bytes + slice + threads * longest * sizeof *s.values,
+                                 "packing an encoder's weights", "exact precision does without",
+                                 err),
+              done);
     if (bytes > 0) {
         s.buffer = malloc(slice ? slice : 1);
         s.values = malloc(threads * longest * sizeof *s.values);

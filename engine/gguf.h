@@ -56,6 +56,10 @@ typedef struct gguf_tensor {
 typedef struct gguf_file gguf_file;
 
 tacit_status gguf_open(gguf_file **out, const char *path, tacit_error *err) TACIT_MUST_CHECK;
+/* The same for a file whose keys and tensors are to be listed: a tensor of a type without a known
+ * size is there, with no bytes and no traits. */
+tacit_status gguf_open_to_list(gguf_file **out, const char *path,
+                               tacit_error *err) TACIT_MUST_CHECK;
 /* Over bytes in memory that outlive the file and start at a multiple of 8; `name` is what errors
  * call it. */
 tacit_status gguf_open_memory(gguf_file **out, const void *data, size_t size, const char *name,
@@ -63,6 +67,8 @@ tacit_status gguf_open_memory(gguf_file **out, const void *data, size_t size, co
 void gguf_close(gguf_file *file);
 
 const char *gguf_name(const gguf_file *file); /* path, for errors */
+/* TACIT_BAD_INPUT for one part of a model that was split into several files. */
+tacit_status gguf_check_whole(const gguf_file *file, tacit_error *err) TACIT_MUST_CHECK;
 /* SHA-256 of the bytes that are open here, whatever lies under the path by now. */
 void gguf_digest(const gguf_file *file, uint8_t out[TACIT_DIGEST_BYTES]);
 /* The bytes [data, data + size) of the file will not be read soon: their pages may leave memory,
@@ -71,6 +77,10 @@ void gguf_forget(const gguf_file *file, const void *data, size_t size);
 size_t gguf_tensor_count(const gguf_file *file);
 const gguf_tensor *gguf_tensor_at(const gguf_file *file, size_t i);
 const gguf_tensor *gguf_tensor_find(const gguf_file *file, const char *name); /* or NULL */
+/* The values of a tensor whose type can be computed, [rows, ne[0]], malloc'ed; judged before they
+ * are taken (common/memory_limit.h). NULL on failure. */
+tacit_status gguf_tensor_values(const gguf_tensor *t, float **out,
+                                tacit_error *err) TACIT_MUST_CHECK;
 
 size_t gguf_key_count(const gguf_file *file);
 const char *gguf_key_at(const gguf_file *file, size_t i, gguf_value_type *type);

@@ -51,15 +51,17 @@ static tacit_status check_dims(const gguf_tensor *t, const char *what, tacit_err
     return TACIT_OK;
 }
 
-tacit_status gguf_measure(gguf_tensor *t, const char *what, tacit_error *err)
+tacit_status gguf_measure(gguf_tensor *t, const char *what, bool any_type, tacit_error *err)
 {
-    size_t values, block;
+    size_t values = 1, block = 0;
+    char types[160];
     tacit_status status = check_dims(t, what, err);
     if (status != TACIT_OK)
         return status;
-    if (!tacit_type_ggml_block(t->type, &values, &block))
-        return tacit_fail(err, TACIT_BAD_INPUT, "%s: type %u is unknown, so is its size", what,
-                          t->type);
+    if (!tacit_type_ggml_block(t->type, &values, &block) && !any_type)
+        return tacit_fail(err, TACIT_BAD_INPUT,
+                          "%s: type %u is unknown, so is its size; expected %s", what, t->type,
+                          tacit_type_list(types, sizeof types));
     if (t->ne[0] % values)
         return tacit_fail(err, TACIT_BAD_INPUT,
                           "%s: expected a row of %s to be a multiple of %zu values, found %llu",

@@ -18,8 +18,9 @@ tacit_status gguf_check_name(const char *what, const char *data, size_t size, si
                              tacit_error *err) TACIT_MUST_CHECK;
 
 /* Fills traits, rows, row_bytes and bytes from n_dims, ne and type, or refuses the shape. Entries
- * of ne beyond n_dims become 1. */
-tacit_status gguf_measure(gguf_tensor *t, const char *what, tacit_error *err) TACIT_MUST_CHECK;
+ * of ne beyond n_dims become 1. With `any_type` a type of no known size takes no bytes. */
+tacit_status gguf_measure(gguf_tensor *t, const char *what, bool any_type,
+                          tacit_error *err) TACIT_MUST_CHECK;
 
 /* The bytes of key `i` after its name: u32 type and value. The same in versions 2 and 3. */
 tacit_span gguf_key_encoded(const gguf_file *file, size_t i);

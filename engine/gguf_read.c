@@ -1,4 +1,5 @@
 #include "common/file.h"
+#include "common/memory_limit.h"
 #include "engine/gguf_private.h"
 
 #include <stdio.h>
@@ -33,6 +34,7 @@ struct gguf_file {
     const gguf_key **keys_by_name;
     const gguf_tensor **tensors_by_name;
     uint64_t alignment;
+    bool any_type; /* opened to be listed */
 };
 
 /* ---- reading ---------------------------------------------------------------------------- */
@@ -194,7 +196,7 @@ static tacit_status read_tensor(gguf_reader *r, gguf_tensor *t, uint64_t *offset
     snprintf(what, sizeof what, "tensor '%s'", name);
     if (r->at.failed)
         return fail_truncated(r, what);
-    status = gguf_measure(t, what, &reason);
+    status = gguf_measure(t, what, r->file->any_type, &reason);
     if (status != TACIT_OK)
         return tacit_fail(r->err, status, "%s: %s", r->file->name, reason.message);
     return TACIT_OK;
@@ -426,12 +428,13 @@ tacit_status gguf_open_memory(gguf_file **out, const void *data, size_t size, co
     return status;
 }
 
-tacit_status gguf_open(gguf_file **out, const char *path, tacit_error *err)
+static tacit_status open_path(gguf_file **out, const char *path, bool any_type, tacit_error *err)
 {
     *out = NULL;
     gguf_file *file = file_new(path);
     if (!file)
         return tacit_fail(err, TACIT_NO_MEMORY, "%s: no memory", path);
+    file->any_type = any_type;
     tacit_status status = tacit_file_map_open(&file->map, path, err);
     if (status == TACIT_OK)
         status = read_file(file, file->map.data, file->map.size, err);
@@ -440,6 +443,26 @@ tacit_status gguf_open(gguf_file **out, const char *path, tacit_error *err)
     else
         gguf_close(file);
     return status;
+}
+
+tacit_status gguf_open(gguf_file **out, const char *path, tacit_error *err)
+{
+    return open_path(out, path, false, err);
+}
+
+tacit_status gguf_open_to_list(gguf_file **out, const char *path, tacit_error *err)
+{
+    return open_path(out, path, true, err);
+}
+
+tacit_status gguf_check_whole(const gguf_file *file, tacit_error *err)
+{
+    uint64_t count;
+    if (gguf_get_u64(file, "split.count", 0, UINT64_MAX, &count, NULL) != TACIT_OK || count <= 1)
+        return TACIT_OK;
+    return tacit_fail(err, TACIT_BAD_INPUT,
+                      "%s: one of %llu parts; join them into one file with gguf-split --merge",
+                      gguf_name(file), (unsigned long long)count);
 }
 
 void gguf_forget(const gguf_file *file, const void *data, size_t size)
@@ -503,6 +526,20 @@ const gguf_tensor *gguf_tensor_find(const gguf_file *file, const char *name)
     const gguf_tensor **found = bsearch(&at, file->tensors_by_name, file->n_tensors,
                                         sizeof *file->tensors_by_name, compare_tensors);
     return found ? *found : NULL;
+}
+
+tacit_status gguf_tensor_values(const gguf_tensor *t, float **out, tacit_error *err)
+{
+    char what[GGUF_MAX_NAME + 32];
+    void *memory;
+    size_t n = (size_t)t->ne[0];
+    snprintf(what, sizeof what, "tensor %s as fp32", t->name);
+    tacit_status status = tacit_memory_alloc(&memory, (size_t)t->rows, n * sizeof **out, what,
+                                             "use a smaller model", err);
+    *out = memory;
+    for (uint64_t row = 0; row < t->rows && status == TACIT_OK; row++)
+        t->traits->to_f32(*out + row * n, t->data + row * t->row_bytes, n);
+    return status;
 }
 
 size_t gguf_key_count(const gguf_file *file)

@@ -1,4 +1,5 @@
 #include "common/file.h"
+#include "common/memory_limit.h"
 #include "engine/gguf_private.h"
 
 #include <stdio.h>
@@ -6,6 +7,8 @@
 #include <string.h>
 
 #define FLUSH_BYTES ((size_t)1 << 20) /* what a file is written in, but for larger tensors */
+
+#define WRITE_ELSEWHERE "nothing was written; write it where that much is"
 
 /* Names and data are owned here; data NULL: `fill` gives it when it is written. */
 typedef struct put_tensor {
@@ -20,8 +23,9 @@ struct gguf_writer {
     size_t n_keys;
     put_tensor *tensor;
     size_t n_tensors;
-    tacit_error failure; /* the first one; status TACIT_OK while there is none */
-    bool lost;           /* the writer itself could not be allocated */
+    tacit_memory_tally taken; /* bytes of tensors */
+    tacit_error failure;      /* the first one; status TACIT_OK while there is none */
+    bool lost;                /* the writer itself could not be allocated */
 };
 
 /* What gguf_writer_new returns without memory: it fails every put and is never freed. */
@@ -233,7 +237,7 @@ static void describe(gguf_writer *w, gguf_tensor *t, const char *name, uint32_t 
     snprintf(what, sizeof what, "tensor '%s'", name);
     if (failed(w) ||
         gguf_check_name(what, name, strlen(name), GGUF_MAX_NAME, &w->failure) != TACIT_OK ||
-        gguf_measure(t, what, &w->failure) != TACIT_OK)
+        gguf_measure(t, what, false, &w->failure) != TACIT_OK)
         return;
     if (has_tensor(w, name))
         tacit_fail(&w->failure, TACIT_USAGE, "%s is put twice", what);
@@ -259,6 +263,21 @@ static void add_tensor(gguf_writer *w, const gguf_tensor *t, uint8_t *data, gguf
     kept->is.data = data;
 }
 
+/* Room for a tensor's bytes, judged with those before it; NULL is a failure. */
+static uint8_t *take_bytes(gguf_writer *w, const gguf_tensor *t)
+{
+    char what[GGUF_MAX_NAME + 32];
+    if (failed(w))
+        return NULL;
+    snprintf(what, sizeof what, "tensor %s of a new file", t->name);
+    tacit_status status =
+        tacit_memory_tally_add(&w->taken, t->bytes, what, WRITE_ELSEWHERE, &w->failure);
+    uint8_t *data = status == TACIT_OK ? malloc(t->bytes) : NULL;
+    if (!data && status == TACIT_OK)
+        tacit_memory_fail(t->bytes, what, WRITE_ELSEWHERE, &w->failure);
+    return data;
+}
+
 void gguf_put_tensor(gguf_writer *w, const char *name, uint32_t n_dims, const uint64_t *ne,
                      tacit_type type, const float *values)
 {
@@ -267,7 +286,7 @@ void gguf_put_tensor(gguf_writer *w, const char *name, uint32_t n_dims, const ui
     if (!failed(w) && !t.traits)
         tacit_fail(&w->failure, TACIT_USAGE, "tensor '%s': nothing here quantizes to %s", name,
                    tacit_type_ggml_name(t.type));
-    uint8_t *data = failed(w) ? NULL : malloc(t.bytes);
+    uint8_t *data = take_bytes(w, &t);
     if (data)
         for (uint64_t row = 0; row < t.rows; row++)
             t.traits->from_f32(data + row * t.row_bytes, values + row * t.ne[0], (size_t)t.ne[0]);
@@ -282,7 +301,7 @@ void gguf_put_tensor_bytes(gguf_writer *w, const char *name, uint32_t n_dims, co
     if (!failed(w) && t.bytes != bytes)
         tacit_fail(&w->failure, TACIT_USAGE, "tensor '%s': expected %zu bytes, found %zu", name,
                    t.bytes, bytes);
-    uint8_t *copy = failed(w) ? NULL : malloc(bytes);
+    uint8_t *copy = take_bytes(w, &t);
     if (copy)
         memcpy(copy, data, bytes);
     add_tensor(w, &t, copy, NULL, NULL);
@@ -389,10 +408,13 @@ static tacit_status write_tensor(gguf_sink *out, const put_tensor *t)
 {
     if (t->is.data)
         return write_bytes(out, t->is.data, t->is.bytes);
-    uint8_t *data = malloc(t->is.bytes);
-    if (!data)
-        return out_of_memory(out);
-    tacit_status status = t->fill(t->ctx, data, t->is.bytes, out->err);
+    char what[GGUF_MAX_NAME + 32];
+    void *data;
+    snprintf(what, sizeof what, "tensor %s of a new file", t->is.name);
+    tacit_status status =
+        tacit_memory_alloc(&data, 1, t->is.bytes, what, WRITE_ELSEWHERE, out->err);
+    if (status == TACIT_OK)
+        status = t->fill(t->ctx, data, t->is.bytes, out->err);
     if (status == TACIT_OK)
         status = write_bytes(out, data, t->is.bytes);
     free(data);

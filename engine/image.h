@@ -20,11 +20,17 @@ typedef struct tacit_image {
 
 void tacit_image_free(tacit_image *image);
 
+/* Black pixels, judged before they are taken (common/memory_limit.h). `name` is what errors call
+ * the picture. */
+tacit_status image_blank(tacit_image *out, uint32_t width, uint32_t height, const char *name,
+                         tacit_error *err) TACIT_MUST_CHECK;
+
 /* Decodes by content, never by file name. `name` is what errors call it. Grey, palette, alpha
  * (dropped, as Pillow's convert("RGB") does), 16 bits a sample (the high byte) and CMYK are
  * converted; EXIF orientation is not applied, as in Pillow. TACIT_BAD_INPUT: neither JPEG nor PNG,
  * truncated, corrupt, a side of zero or above TACIT_IMAGE_MAX_SIDE, more pixels than
- * TACIT_IMAGE_MAX_PIXELS; sizes are judged before anything of that size is allocated. */
+ * TACIT_IMAGE_MAX_PIXELS. Sizes are judged before anything of that size is allocated:
+ * TACIT_NO_MEMORY says what the picture needs and what is available. */
 tacit_status tacit_image_decode(tacit_image *out, const void *data, size_t size, const char *name,
                                 tacit_error *err) TACIT_MUST_CHECK;
 

@@ -1,6 +1,7 @@
 #include "engine/image.h"
 
 #include "common/bytes.h"
+#include "common/memory_limit.h"
 #include "common/secret.h"
 
 #include <png.h>
@@ -24,6 +25,20 @@ void tacit_image_free(tacit_image *image)
     *image = (tacit_image){0};
 }
 
+tacit_status image_blank(tacit_image *out, uint32_t width, uint32_t height, const char *name,
+                         tacit_error *err)
+{
+    char what[320];
+    void *rgb;
+    snprintf(what, sizeof what, "%.256s: a picture of %u x %u pixels", name, width, height);
+    *out = (tacit_image){0};
+    tacit_status status =
+        tacit_memory_alloc(&rgb, height, (size_t)width * 3, what, "give a smaller one", err);
+    if (status == TACIT_OK)
+        *out = (tacit_image){width, height, rgb};
+    return status;
+}
+
 /* Judges the size, then allocates. */
 static tacit_status allocate(tacit_image *out, uint32_t width, uint32_t height, const char *name,
                              tacit_error *err)
@@ -35,13 +50,7 @@ static tacit_status allocate(tacit_image *out, uint32_t width, uint32_t height, 
     if ((size_t)width * height > TACIT_IMAGE_MAX_PIXELS)
         return tacit_fail(err, TACIT_BAD_INPUT, "%s: picture of %u x %u pixels: at most %zu", name,
                           width, height, TACIT_IMAGE_MAX_PIXELS);
-    out->rgb = malloc((size_t)width * height * 3);
-    if (!out->rgb)
-        return tacit_fail(err, TACIT_NO_MEMORY, "%s: no memory for %u x %u pixels", name, width,
-                          height);
-    out->width = width;
-    out->height = height;
-    return TACIT_OK;
+    return image_blank(out, width, height, name, err);
 }
 
 /* What both decoders keep across their longjmp. */
@@ -119,12 +128,27 @@ static void jpeg_read_rows(struct jpeg_decompress_struct *info, decoding *d)
     }
 }
 
+/* Where the scans are several, libjpeg holds the coefficients of all pixels too, 2 bytes each. */
+static tacit_status jpeg_judge(struct jpeg_decompress_struct *info, const decoding *d)
+{
+    char what[320];
+    uint64_t values = (uint64_t)info->image_width * info->image_height;
+    if (!jpeg_has_multiple_scans(info))
+        return TACIT_OK;
+    snprintf(what, sizeof what, "%.256s: a JPEG of several scans, %u x %u pixels,", d->name,
+             info->image_width, info->image_height);
+    uint64_t each = 3 + (uint64_t)info->num_components * sizeof(JCOEF);
+    return tacit_memory_judge(values * each, what, "save it again as baseline, or smaller", d->err);
+}
+
 static tacit_status jpeg_run(struct jpeg_decompress_struct *info, decoding *d)
 {
     jpeg_mem_src(info, d->in.data, (unsigned long)d->in.size);
     jpeg_read_header(info, TRUE);
     tacit_status status =
         allocate(&d->image, info->image_width, info->image_height, d->name, d->err);
+    if (status == TACIT_OK)
+        status = jpeg_judge(info, d);
     if (status != TACIT_OK)
         return status;
     if (info->num_components == 4) {

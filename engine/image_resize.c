@@ -145,14 +145,6 @@ static void along_columns(tacit_image *out, const tacit_image *in, const axis *a
     }
 }
 
-static tacit_status blank_image(tacit_image *out, uint32_t width, uint32_t height, tacit_error *err)
-{
-    *out = (tacit_image){width, height, malloc((size_t)width * height * 3)};
-    if (!out->rgb)
-        return tacit_fail(err, TACIT_NO_MEMORY, "no memory for %u x %u pixels", width, height);
-    return TACIT_OK;
-}
-
 static tacit_status resize_axis(tacit_image *out, const tacit_image *in, uint32_t width,
                                 uint32_t height, tacit_image_filter filter, tacit_error *err)
 {
@@ -162,7 +154,7 @@ static tacit_status resize_axis(tacit_image *out, const tacit_image *in, uint32_
         axis_make(&a, rows ? in->width : in->height, rows ? width : height, filter, err);
     if (status != TACIT_OK)
         return status;
-    status = blank_image(out, width, height, err);
+    status = image_blank(out, width, height, "resizing", err);
     if (status == TACIT_OK)
         (rows ? along_rows : along_columns)(out, in, &a);
     axis_free(&a);
@@ -208,7 +200,7 @@ tacit_status tacit_image_crop(tacit_image *out, const tacit_image *in, uint32_t 
         height > in->height - y)
         return tacit_fail(err, TACIT_USAGE, "rectangle outside of a picture of %u x %u", in->width,
                           in->height);
-    tacit_status status = blank_image(out, width, height, err);
+    tacit_status status = image_blank(out, width, height, "cutting", err);
     for (uint32_t row = 0; status == TACIT_OK && row < height; row++)
         memcpy(out->rgb + (size_t)row * width * 3,
                in->rgb + ((size_t)(y + row) * in->width + x) * 3, (size_t)width * 3);

@@ -135,18 +135,35 @@ static uint64_t missing_bytes(const kv_cache *c, size_t rows)
     return bytes;
 }
 
+size_t kv_cache_rows_that_fit(const kv_cache *c, uint64_t available)
+{
+    size_t pages = 0, most = page_count(c->max_rows);
+    for (size_t i = 0; i < most; i++)
+        pages += c->page[i] != NULL;
+    if (c->page_bytes == 0)
+        return c->max_rows;
+    pages = available / c->page_bytes < most - pages ? pages + (size_t)(available / c->page_bytes)
+                                                     : most;
+    size_t rows = pages * KV_PAGE_ROWS;
+    return rows < c->max_rows ? rows : c->max_rows;
+}
+
 tacit_status kv_cache_reserve(kv_cache *c, size_t rows, tacit_error *err)
 {
-    static const char advice[] = "use a shorter one, or keep keys and values in int8";
     uint64_t bytes = missing_bytes(c, rows);
-    char what[64];
+    char what[64], advice[128];
+    if (bytes == 0) /* most tokens: memory is asked for once a page */
+        return TACIT_OK;
     snprintf(what, sizeof what, "a sequence of %zu rows", rows);
-    tacit_status status = bytes > 0 ? tacit_memory_require(bytes, what, advice, err) : TACIT_OK;
+    snprintf(advice, sizeof advice, "%zu rows fit: use a shorter one%s",
+             kv_cache_rows_that_fit(c, tacit_memory_available()),
+             c->form->type == TACIT_KV_INT8 ? "" : ", or keep keys and values in int8");
+    tacit_status status = tacit_memory_require(bytes, what, advice, err);
     for (size_t i = 0; i < page_count(rows) && status == TACIT_OK; i++) {
         if (!c->page[i])
             c->page[i] = calloc(c->page_bytes, 1);
         if (!c->page[i])
-            status = tacit_fail(err, TACIT_NO_MEMORY, "no memory for %s; %s", what, advice);
+            status = tacit_memory_fail(bytes, what, advice, err);
     }
     return status;
 }

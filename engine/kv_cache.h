@@ -37,7 +37,11 @@ void kv_cache_fini(kv_cache *c);
 /* Bytes that a cache of `rows` rows comes to; saturates at SIZE_MAX. */
 size_t kv_cache_bytes(const tacit_text_model *m, tacit_kv_type type, size_t rows, size_t max_chunk);
 
-/* Makes room for rows 0 .. rows - 1; rows <= max_rows. Nothing is lost on failure. */
+/* The longest sequence whose pages are there or fit into `available` bytes. */
+size_t kv_cache_rows_that_fit(const kv_cache *c, uint64_t available);
+
+/* Makes room for rows 0 .. rows - 1; rows <= max_rows. Nothing is lost on failure, which says how
+ * many rows fit. */
 tacit_status kv_cache_reserve(kv_cache *c, size_t rows, tacit_error *err) TACIT_MUST_CHECK;
 
 /* Rows first .. first + n - 1, which are reserved, follow those held and pass text_rows_check. */

@@ -1,5 +1,6 @@
 #include "engine/linear.h"
 
+#include "common/memory_limit.h"
 #include "engine/dequant.h"
 #include "engine/matrix.h"
 #include "engine/matrix_block.h"
@@ -23,14 +24,8 @@ tacit_status linear_init(tacit_linear *l, const gguf_tensor *weight, const float
                           "]%s; the file does not fit its own keys",
                           weight->name, n_in, n_out, weight->ne[0], weight->ne[1],
                           weight->n_dims > 2 ? " and more" : "");
-    if (!weight->traits) {
-        const char *name = tacit_type_ggml_name(weight->type);
-        char types[160];
-        return tacit_fail(err, TACIT_BAD_INPUT,
-                          "tensor %s: type %s (%" PRIu32 ") cannot be computed; expected %s",
-                          weight->name, name ? name : "unknown", weight->type,
-                          tacit_type_list(types, sizeof types));
-    }
+    if (!weight->traits)
+        return tacit_type_refuse(NULL, weight->name, weight->type, err);
     *l = (tacit_linear){.weight = weight->data,
                         .type = weight->traits,
                         .row_bytes = weight->row_bytes,
@@ -110,6 +105,13 @@ static float *make_panels(const float *w, size_t row, size_t col, size_t k, size
             panel[i * LINEAR_PANEL] = w[i * row + j * col];
     }
     return panels;
+}
+
+tacit_status linear_cache_judge(size_t values, tacit_error *err)
+{
+    return tacit_memory_judge((uint64_t)values * 3 * sizeof(float),
+                              "the fp32 copies of a small model's weights", "use a smaller model",
+                              err);
 }
 
 tacit_status linear_cache(tacit_linear *l)

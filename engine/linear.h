@@ -50,6 +50,9 @@ void linear_init_f32(tacit_linear *l, const float *weight, const float *bias, si
  * linear_drop_cache releases them. */
 tacit_status linear_cache(tacit_linear *l) TACIT_MUST_CHECK;
 void linear_drop_cache(tacit_linear *l);
+/* TACIT_NO_MEMORY where copies of so many values do not fit: asked once, before those of a model or
+ * a tower are made. */
+tacit_status linear_cache_judge(size_t values, tacit_error *err) TACIT_MUST_CHECK;
 
 /* Dequantizes the whole weight into `buffer` [linear_expand_floats] and makes `out` a linear over
  * it, for linear_forward alone or with `backward` for linear_backward_input alone: one visit of a

@@ -132,13 +132,10 @@ done:
 static tacit_status make_plain(tacit_image *out, uint32_t width, uint32_t height,
                                const uint8_t colour[3], tacit_error *err)
 {
-    size_t n = (size_t)width * height;
-    *out = (tacit_image){width, height, malloc(n * 3)};
-    if (!out->rgb)
-        return tacit_fail(err, TACIT_NO_MEMORY, "no memory for %u x %u pixels", width, height);
-    for (size_t i = 0; i < n; i++)
+    tacit_status status = image_blank(out, width, height, "padding", err);
+    for (size_t i = 0; status == TACIT_OK && i < (size_t)width * height; i++)
         memcpy(out->rgb + 3 * i, colour, 3);
-    return TACIT_OK;
+    return status;
 }
 
 /* Rows [from, from + n) of `in` to row `y`, column `x` of `to`. */
@@ -261,12 +258,18 @@ tacit_status media_prepare(tacit_media *out, const tacit_image *frame, const vis
     return prepare(out, frame, 1, alone, shape->rows, shape, err);
 }
 
+/* Features without a limit are LLaVA-NeXT's, which cuts every picture. */
+static bool is_cut(const vision_shape *shape, bool alone)
+{
+    return shape->cut == VISION_CUT_ANYRES && (alone || shape->max_tiles == 0);
+}
+
 tacit_status media_prepare_picture(tacit_media *out, const tacit_image *picture,
                                    const vision_shape *shape, bool alone, tacit_error *err)
 {
     tacit_image frame[MEDIA_MAX_FRAMES];
     vision_arrangement a;
-    bool cut = alone && shape->cut == VISION_CUT_ANYRES;
+    bool cut = is_cut(shape, alone);
     const uint32_t extent[2] = {cut ? picture->width : 0, cut ? picture->height : 0};
     vision_arrange(&a, shape, extent[0], extent[1]);
     tacit_status status = cut ? media_frames_arranged(frame, picture, &a, shape, err)

@@ -4,8 +4,9 @@
  *   tiles; the overview is taken from that copy. Lanczos throughout. The other forms make whole
  *   tiles of the picture itself, and so the overview.
  * mlp, cut PAD: the picture in the middle of a square of the mean colour, bicubic to one frame.
- * mlp, cut ANYRES: bicubic to one frame, and into the middle of black tiles (vision_picture.h); a
- *   picture among others becomes one frame as with PAD. */
+ * mlp, cut ANYRES: bicubic to one frame, and into the middle of black tiles (vision_picture.h);
+ * where features have a limit (max_tiles: LLaVA-OneVision), a picture among others becomes one
+ * frame as with PAD. */
 #ifndef TACIT_ENGINE_MEDIA_FRAMES_H
 #define TACIT_ENGINE_MEDIA_FRAMES_H
 

@@ -67,10 +67,11 @@ static size_t scratch_floats(const tacit_text_model *m, size_t layer, size_t thr
 
 static void forward(text_forward *f, size_t layer, kv_cache *cache, size_t first, size_t rows)
 {
-    static const text_linear inputs[] = {TEXT_Q, TEXT_K, TEXT_V}, output[] = {TEXT_O};
+    static const text_linear output[] = {TEXT_O};
     const tacit_text_layer *l = &f->m->layer[layer];
     attention_values a = values_at(f->mix, f->m, layer, rows);
-    text_forward_apply(f, layer, inputs, 3, (float *const[]){a.q, a.k, a.v}, f->h, rows);
+    text_forward_multiply(f, layer, l->mixer->input, l->mixer->inputs,
+                          (float *const[]){a.q, a.k, a.v}, f->h, rows);
     text_forward_turn(f, layer, a.q, l->norm[TEXT_Q_NORM], l->n_heads, rows);
     text_forward_turn(f, layer, a.k, l->norm[TEXT_K_NORM], l->n_kv_heads, rows);
     kv_cache_store(cache, layer, first, rows, a.k, a.v);
@@ -270,6 +271,8 @@ static void train_backward(text_train *t, const layer_visit *v, example_view *e,
 
 const text_mixer mixer_attention = {
     .name = "attention",
+    .input = {TEXT_Q, TEXT_K, TEXT_V},
+    .inputs = 3,
     .load = load,
     .forward = forward,
     .forward_floats = forward_floats,

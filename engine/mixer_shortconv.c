@@ -55,11 +55,12 @@ static size_t scratch_floats(const tacit_text_model *m, size_t layer, size_t thr
 
 static void forward(text_forward *f, size_t layer, kv_cache *cache, size_t first, size_t rows)
 {
-    static const text_linear input[] = {TEXT_CONV_IN}, output[] = {TEXT_CONV_OUT};
+    static const text_linear output[] = {TEXT_CONV_OUT};
+    const text_mixer *kind = f->m->layer[layer].mixer;
     const float *w = f->m->layer[layer].norm[TEXT_CONV_KERNEL];
     size_t d = f->m->embedding, width = f->m->conv_width;
     float *bcx = f->mix, *s = bcx + 3 * rows * d, *own = s + (width - 1) * d, *y = own + rows * d;
-    text_forward_apply(f, layer, input, 1, (float *const[]){bcx}, f->h, rows);
+    text_forward_multiply(f, layer, kind->input, kind->inputs, (float *const[]){bcx}, f->h, rows);
     gate_rows(own, bcx, rows, d);
     kv_state_before(cache, layer, first, s);
     kv_state_store(cache, layer, first, rows, own);
@@ -191,6 +192,8 @@ static void train_backward(text_train *t, const layer_visit *v, example_view *e,
 
 const text_mixer mixer_shortconv = {
     .name = "short convolution",
+    .input = {TEXT_CONV_IN},
+    .inputs = 1,
     .load = load,
     .forward = forward,
     .forward_floats = forward_floats,

@@ -65,9 +65,7 @@ tacit_status mmproj_find_tensor(const gguf_file *file, const char *name,
                           g->ne[2], g->ne[3]);
     if (g->traits)
         return TACIT_OK;
-    const char *type = tacit_type_ggml_name(g->type);
-    return tacit_fail(err, TACIT_BAD_INPUT, "%s: tensor %s: type %s cannot be computed",
-                      gguf_name(file), name, type ? type : "of an unknown number");
+    return tacit_type_refuse(gguf_name(file), name, g->type, err);
 }
 
 tacit_status mmproj_get_extent(const gguf_file *file, const char *name, int axis, uint64_t max,
@@ -106,16 +104,14 @@ tacit_status mmproj_check_attention(const gguf_file *file, const mmproj_attentio
                       most, bytes);
 }
 
-tacit_status mmproj_plain_values(const gguf_tensor *tensor, size_t n, const float **out,
-                                 float **owned, tacit_error *err)
+tacit_status mmproj_plain_values(const gguf_tensor *tensor, const float **out, float **owned,
+                                 tacit_error *err)
 {
     *owned = NULL;
     *out = (const float *)(const void *)tensor->data;
     if (tensor->type == TACIT_TYPE_F32 && (uintptr_t)tensor->data % sizeof(float) == 0)
         return TACIT_OK;
-    *out = *owned = malloc(n * sizeof(float));
-    if (!*owned)
-        return tacit_fail(err, TACIT_NO_MEMORY, "no memory for tensor %s", tensor->name);
-    tensor->traits->to_f32(*owned, tensor->data, n);
-    return TACIT_OK;
+    tacit_status status = gguf_tensor_values(tensor, owned, err);
+    *out = *owned;
+    return status;
 }

@@ -113,7 +113,13 @@ static tacit_status load_encoder(tacit_model *m, const char *path, tacit_error *
 {
     gguf_file *file;
     tacit_status status = gguf_open(&file, path, err);
-    return status == TACIT_OK ? model_add_encoder(m, file, err) : status;
+    if (status != TACIT_OK)
+        return status;
+    status = gguf_check_whole(file, err);
+    if (status == TACIT_OK)
+        return model_add_encoder(m, file, err);
+    gguf_close(file);
+    return status;
 }
 
 struct model_digest {
@@ -167,6 +173,12 @@ const uint8_t *tacit_model_base_digest(const tacit_model *m)
     return d->value;
 }
 
+static tacit_status read_chat(tacit_chat *out, const tacit_tokenizer *t, tacit_error *err)
+{
+    tacit_status status = tacit_chat_recognise(out, tacit_tokenizer_chat_template(t), err);
+    return status == TACIT_OK ? tacit_chat_check_tokens(out, t, err) : status;
+}
+
 tacit_status tacit_model_load(tacit_model **out, const char *text, const char *const *mmproj,
                               size_t n_mmproj, const uint8_t *base_digest, tacit_error *err)
 {
@@ -180,8 +192,11 @@ tacit_status tacit_model_load(tacit_model **out, const char *text, const char *c
     m->packing = fast_packing_new();
     tacit_status status;
     TACIT_TRY(gguf_open(&m->text_file, text, err), failed);
+    TACIT_TRY(gguf_check_whole(m->text_file, err), failed);
     TACIT_TRY(text_model_load(&m->text, m->text_file, err), failed);
     TACIT_TRY(tacit_tokenizer_load(&m->tokenizer, m->text_file, err), failed);
+    if (read_chat(&m->chat, m->tokenizer, NULL) != TACIT_OK)
+        m->chat = (tacit_chat){0}; /* raw text needs none: tacit_model_check_chat says why */
     for (size_t i = 0; i < n_mmproj; i++)
         TACIT_TRY(load_encoder(m, mmproj[i], err), failed);
     TACIT_TRY(set_digest(m, base_digest, err), failed);
@@ -207,7 +222,19 @@ void tacit_model_free(tacit_model *m)
 
 tacit_status tacit_model_choose_chat(tacit_model *m, const char *name, tacit_error *err)
 {
-    return tacit_chat_choose(&m->chat, name, err);
+    tacit_chat chosen;
+    tacit_status status = tacit_chat_choose(&chosen, name, err);
+    if (status == TACIT_OK)
+        status = tacit_chat_check_tokens(&chosen, m->tokenizer, err);
+    if (status == TACIT_OK)
+        m->chat = chosen;
+    return status;
+}
+
+tacit_status tacit_model_check_chat(const tacit_model *m, tacit_error *err)
+{
+    tacit_chat unused;
+    return m->chat.form.name ? TACIT_OK : read_chat(&unused, m->tokenizer, err);
 }
 
 const tacit_tokenizer *tacit_model_tokenizer(const tacit_model *m)

@@ -18,9 +18,15 @@ tacit_status tacit_model_load(tacit_model **out, const char *text, const char *c
 void tacit_model_free(tacit_model *m);
 
 /* Takes a chat template by its name (chat_forms.h) instead of the file's. Before the model is
- * shared; TACIT_USAGE lists the names. */
+ * shared; TACIT_USAGE lists the names, TACIT_BAD_INPUT names a token of the template that the
+ * vocabulary lacks. */
 tacit_status tacit_model_choose_chat(tacit_model *m, const char *name,
                                      tacit_error *err) TACIT_MUST_CHECK;
+
+/* Whether conversations can be had with the model: TACIT_NOT_FOUND when its file has no chat
+ * template, TACIT_BAD_INPUT when it is not supported or the vocabulary lacks its tokens. A fault of
+ * the model, so ask before reading data: every record would meet it. */
+tacit_status tacit_model_check_chat(const tacit_model *m, tacit_error *err) TACIT_MUST_CHECK;
 
 const tacit_tokenizer *tacit_model_tokenizer(const tacit_model *m);
 /* SHA-256 over "tacit-base-1" and the SHA-256 of the text file and of each mmproj, which are read

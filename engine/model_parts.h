@@ -23,7 +23,7 @@ struct tacit_model {
     tacit_text_model text;
     fast_packing *packing; /* shared by the contexts; NULL: each fast context packs for itself */
     tacit_tokenizer *tokenizer;
-    tacit_chat chat;                          /* instead of the file's template, if it has a name */
+    tacit_chat chat;                          /* without a name: there is none to be had */
     model_encoder encoder[ENCODER_KINDS_MAX]; /* in the order of their files, one of a kind */
     size_t n_encoders;
     model_digest *digest; /* computed when it is first asked for; NULL: base_digest is given */

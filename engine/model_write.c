@@ -59,50 +59,62 @@ static tacit_status refuse_not_finite(const char *name, const float *values, siz
     return TACIT_OK;
 }
 
-/* The tensor's values: trained, or the file's dequantized into *own. */
-static tacit_status values_of(const gguf_tensor *t, const tacit_layout *layout, const float *values,
-                              const float **out, float **own, tacit_error *err)
+/* One tensor, made when its turn comes, so that memory holds one of them. */
+typedef struct save_job {
+    const gguf_tensor *from;
+    const tacit_type_traits *to; /* NULL: the file's bytes */
+    const float *trained;        /* NULL: the file's values */
+} save_job;
+
+static void convert_rows(const save_job *job, const float *values, uint8_t *out)
 {
-    size_t i = layout_find(layout, t->name), n = (size_t)(t->rows * t->ne[0]);
-    *own = NULL;
-    if (i < layout->count) {
-        const tacit_trainable_entry *e = &layout->entry[i];
-        if (e->rows * e->cols != n)
-            return tacit_fail(err, TACIT_BAD_INPUT,
-                              "model: %s has %zu values in the file, %zu in the trainable set",
-                              t->name, n, e->rows * e->cols);
-        *out = values + e->offset;
-        return refuse_not_finite(t->name, *out, n, err);
-    }
-    *own = malloc(n * sizeof **own);
-    if (!*own)
-        return tacit_fail(err, TACIT_NO_MEMORY, "model: no memory for tensor %s", t->name);
-    for (uint64_t r = 0; r < t->rows; r++)
-        t->traits->to_f32(*own + r * t->ne[0], t->data + r * t->row_bytes, (size_t)t->ne[0]);
-    *out = *own;
-    return TACIT_OK;
+    const gguf_tensor *t = job->from;
+    size_t n = (size_t)t->ne[0], row_bytes = n / job->to->block_values * job->to->block_bytes;
+    for (uint64_t row = 0; row < t->rows; row++)
+        job->to->from_f32(out + row * row_bytes, values + row * n, n);
 }
 
-static tacit_status put_tensor(gguf_writer *w, const gguf_tensor *t, const tacit_layout *layout,
-                               const float *values, const tacit_type_rule *rules, tacit_error *err)
+static tacit_status fill(void *ctx, uint8_t *out, size_t bytes, tacit_error *err)
 {
-    const float *from = NULL;
+    const save_job *job = ctx;
+    const gguf_tensor *t = job->from;
     float *own = NULL;
-    const tacit_type_traits *traits = type_for(rules, t);
-    bool trained = layout_find(layout, t->name) < layout->count;
-    if (!trained && (!t->traits || !traits || traits->type == t->type)) {
-        gguf_put_tensor_bytes(w, t->name, t->n_dims, t->ne, t->type, t->data, t->bytes);
+    if (!job->to) {
+        memcpy(out, t->data, bytes);
         return TACIT_OK;
     }
-    if (!traits)
+    tacit_status status =
+        job->trained ? refuse_not_finite(t->name, job->trained, (size_t)(t->rows * t->ne[0]), err)
+                     : gguf_tensor_values(t, &own, err);
+    if (status == TACIT_OK)
+        convert_rows(job, job->trained ? job->trained : own, out);
+    free(own);
+    return status;
+}
+
+static tacit_status plan_tensor(save_job *job, const gguf_tensor *t, const tacit_layout *layout,
+                                const float *values, const tacit_type_rule *rules, tacit_error *err)
+{
+    const tacit_type_traits *to = type_for(rules, t);
+    size_t i = layout_find(layout, t->name);
+    bool trained = i < layout->count;
+    *job = (save_job){.from = t};
+    if (!trained && (!t->traits || !to || to->type == t->type))
+        return TACIT_OK;
+    if (!to)
         return tacit_fail(err, TACIT_BAD_INPUT,
                           "model: tensor %s: its type %u cannot be written; give it a rule",
                           t->name, t->type);
-    tacit_status status = values_of(t, layout, values, &from, &own, err);
-    if (status == TACIT_OK)
-        gguf_put_tensor(w, t->name, t->n_dims, t->ne, traits->type, from);
-    free(own);
-    return status;
+    job->to = to;
+    if (!trained)
+        return TACIT_OK;
+    const tacit_trainable_entry *e = &layout->entry[i];
+    if (e->rows * e->cols != t->rows * t->ne[0])
+        return tacit_fail(err, TACIT_BAD_INPUT,
+                          "model: %s has %zu values in the file, %zu in the trainable set", t->name,
+                          (size_t)(t->rows * t->ne[0]), e->rows * e->cols);
+    job->trained = values + e->offset;
+    return TACIT_OK;
 }
 
 /* general.file_type: that of the type most values have. */
@@ -144,15 +156,34 @@ tacit_status tacit_model_save(const char *path, const tacit_model *model, size_t
         return tacit_fail(err, TACIT_USAGE,
                           "%s: an adapter is not merged into its base; save it as an adapter",
                           path);
+    size_t n = gguf_tensor_count(source);
+    save_job *job = calloc(n ? n : 1, sizeof *job);
     gguf_writer *w = gguf_writer_new();
-    if (!w)
-        return tacit_fail(err, TACIT_NO_MEMORY, "%s: no memory", path);
+    if (!job)
+        status = tacit_fail(err, TACIT_NO_MEMORY, "%s: no memory to write it", path);
     gguf_put_u32(w, "general.file_type", file_type_of(source, rules));
     gguf_put_keys_of(w, source);
-    for (size_t i = 0; i < gguf_tensor_count(source) && status == TACIT_OK; i++)
-        status = put_tensor(w, gguf_tensor_at(source, i), layout, values, rules, err);
+    for (size_t i = 0; i < n && status == TACIT_OK; i++) {
+        const gguf_tensor *t = gguf_tensor_at(source, i);
+        status = plan_tensor(&job[i], t, layout, values, rules, err);
+        gguf_put_tensor_later(w, t->name, t->n_dims, t->ne, job[i].to ? job[i].to->type : t->type,
+                              fill, &job[i]);
+    }
     if (status == TACIT_OK)
         status = gguf_write(w, path, err);
     gguf_writer_free(w);
+    free(job);
     return status;
+}
+
+uint64_t model_save_bytes(const tacit_model *model)
+{
+    uint64_t most = 0;
+    for (size_t file = 0; file_of(model, file); file++)
+        for (size_t i = 0; i < gguf_tensor_count(file_of(model, file)); i++) {
+            const gguf_tensor *t = gguf_tensor_at(file_of(model, file), i);
+            uint64_t bytes = 2 * t->rows * t->ne[0] * sizeof(float);
+            most = bytes > most ? bytes : most;
+        }
+    return most;
 }

@@ -32,4 +32,7 @@ tacit_status tacit_model_save(const char *path, const tacit_model *model, size_t
                               const tacit_layout *layout, const float *values,
                               const tacit_type_rule *rules, tacit_error *err) TACIT_MUST_CHECK;
 
+/* The most that it takes, one tensor at a time, whichever file and types. */
+uint64_t model_save_bytes(const tacit_model *model);
+
 #endif

@@ -1,10 +1,13 @@
 #include "engine/optimizer.h"
 
+#include "common/memory_limit.h"
 #include "common/secret.h"
 
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
+
+#define SMALLER "sgd keeps half of adam's; or train fewer values"
 
 static bool in_unit(double v)
 {
@@ -45,14 +48,17 @@ tacit_status tacit_optimizer_init(tacit_optimizer *o, const tacit_optimizer_spec
         return status;
     o->spec = *spec;
     o->count = count;
+    uint64_t bytes = count * (uint64_t)sizeof *o->first * (spec->kind == TACIT_SGD ? 1 : 2);
+    status = tacit_memory_judge(bytes, "the state of the optimizer", SMALLER, err);
+    if (status != TACIT_OK)
+        return status;
     o->first = calloc(count ? count : 1, sizeof *o->first);
     if (spec->kind != TACIT_SGD)
         o->second = calloc(count ? count : 1, sizeof *o->second);
     if (o->first && (o->second || spec->kind == TACIT_SGD))
         return TACIT_OK;
     tacit_optimizer_fini(o);
-    return tacit_fail(err, TACIT_NO_MEMORY, "optimizer: no memory for the state of %zu values",
-                      count);
+    return tacit_memory_fail(bytes, "the state of the optimizer", SMALLER, err);
 }
 
 void tacit_optimizer_fini(tacit_optimizer *o)

@@ -1,10 +1,12 @@
 #include "engine/quantize.h"
 
+#include "common/memory_limit.h"
 #include "engine/dequant.h"
 #include "engine/support.h"
 
 #include <fnmatch.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -142,16 +144,14 @@ static tacit_status plan_tensor(quantize_plan *p, const char *kind, quantize_ten
 
 static tacit_status check_kind(const gguf_file *file, const char *kind, tacit_error *err)
 {
-    uint64_t parts;
+    tacit_status status = gguf_check_whole(file, err);
+    if (status != TACIT_OK)
+        return status;
     if (strcmp(kind, "adapter") == 0)
         return tacit_fail(err, TACIT_BAD_INPUT,
                           "%s: an adapter, which stays as it is: it is small and trained against "
                           "its base; quantize the base instead",
                           gguf_name(file));
-    if (gguf_get_u64(file, "split.count", 0, UINT64_MAX, &parts, NULL) == TACIT_OK && parts > 1)
-        return tacit_fail(err, TACIT_BAD_INPUT,
-                          "%s: one of %llu parts; join them into one file with gguf-split --merge",
-                          gguf_name(file), (unsigned long long)parts);
     if (strcmp(kind, "other") == 0)
         return tacit_fail(err, TACIT_BAD_INPUT,
                           "%s: expected a text model (with a tokenizer) or an mmproj (architecture "
@@ -181,6 +181,11 @@ static tacit_status check_weights(const quantize_plan *p, tacit_error *err)
 {
     if (p->unweighted == 0 || p->weighted > 0)
         return TACIT_OK;
+    if (strcmp(support_kind(p->file), "text") != 0)
+        return tacit_fail(err, TACIT_BAD_INPUT,
+                          "%s: an importance matrix is of the linears of a text model, this is an "
+                          "encoder; leave it out here",
+                          gguf_name(p->file));
     return tacit_fail(err, TACIT_BAD_INPUT,
                       "%s: the importance matrix names none of its tensors; it is another model's",
                       gguf_name(p->file));
@@ -293,6 +298,39 @@ static tacit_status sum_losses(const convert_job *job, quantize_tensor *q, tacit
     return TACIT_OK;
 }
 
+/* What a tensor takes while it is written: its new bytes, and the working memory of its conversion.
+ */
+static uint64_t bytes_of(const quantize_tensor *q, size_t threads)
+{
+    uint64_t n = q->from->ne[0], rows = q->from->rows;
+    if (!q->to)
+        return q->from->bytes;
+    uint64_t matrices = q->weights ? q->weights->matrices : 0;
+    return rows * (n / q->to->block_values * q->to->block_bytes) + rows * sizeof(double) +
+           (2 * threads + matrices) * n * sizeof(float);
+}
+
+/* One tensor is held at a time: the largest decides, before anything is written. */
+static tacit_status judge_memory(const quantize_plan *p, size_t threads, tacit_error *err)
+{
+    const quantize_tensor *largest = NULL;
+    uint64_t most = 0;
+    char what[GGUF_MAX_NAME + 64];
+    for (size_t i = 0; i < p->count; i++)
+        if (bytes_of(&p->tensor[i], threads) > most) {
+            largest = &p->tensor[i];
+            most = bytes_of(largest, threads);
+        }
+    if (!largest)
+        return TACIT_OK;
+    snprintf(what, sizeof what, "the largest tensor, %s as %s,", largest->from->name,
+             largest->to ? largest->to->name : tacit_type_ggml_name(largest->from->type));
+    return tacit_memory_judge(most, what,
+                              "nothing was written; convert it where that much is, or to a "
+                              "smaller type",
+                              err);
+}
+
 static bool take_memory(convert_job *job, size_t threads)
 {
     const quantize_tensor *q = job->q;
@@ -312,9 +350,10 @@ static tacit_status convert(quantize_tensor *q, uint8_t *out, tacit_pool *pool, 
     convert_job job = {.q = q, .out = out};
     job.row_bytes = n / q->to->block_values * q->to->block_bytes;
     job.rows_of_task = n < TASK_VALUES ? TASK_VALUES / n : 1;
+    size_t threads = tacit_pool_threads(pool);
     tacit_status status = TACIT_OK;
-    if (!take_memory(&job, pool ? tacit_pool_threads(pool) : 1))
-        status = tacit_fail(err, TACIT_NO_MEMORY, "no memory to convert %s", q->from->name);
+    if (!take_memory(&job, threads))
+        status = tacit_memory_fail(bytes_of(q, threads), q->from->name, "nothing was written", err);
     if (status == TACIT_OK) {
         tacit_pool_run(pool, (rows + job.rows_of_task - 1) / job.rows_of_task, convert_rows, &job);
         status = sum_losses(&job, q, err);
@@ -379,7 +418,9 @@ tacit_status quantize_write(quantize_plan *p, const char *path, tacit_pool *pool
                             void (*seen)(void *ctx, size_t i), void *ctx, tacit_error *err)
 {
     quantize_run run = {.plan = p, .pool = pool, .seen = seen, .ctx = ctx};
-    tacit_status status;
+    tacit_status status = judge_memory(p, tacit_pool_threads(pool), err);
+    if (status != TACIT_OK)
+        return status;
     gguf_writer *w = gguf_writer_new();
     run.job = calloc(p->count ? p->count : 1, sizeof *run.job);
     if (run.job) {

@@ -55,7 +55,8 @@ tacit_status quantize_plan_make(quantize_plan *out, const gguf_file *file,
 void quantize_plan_free(quantize_plan *p);
 
 /* Writes the file, atomically. Rows are converted on the pool (NULL: in the caller); the bytes do
- * not depend on its threads. A value that is not finite, or beyond what its type holds, is refused
+ * not depend on its threads. TACIT_NO_MEMORY, before anything is written, where the largest tensor
+ * does not fit. A value that is not finite, or beyond what its type holds, is refused
  * with the tensor's name. seen(ctx, i) is called when tensor i is done; it may be NULL. */
 tacit_status quantize_write(quantize_plan *p, const char *path, tacit_pool *pool,
                             void (*seen)(void *ctx, size_t i), void *ctx,

@@ -8,6 +8,7 @@
 
 #include "common/file.h"
 #include "common/log.h"
+#include "common/memory_limit.h"
 #include "common/secret.h"
 #include "engine/model_parts.h"
 
@@ -24,6 +25,7 @@
 #define CHECK_BYTES 8
 #define MAX_ENTRIES ((size_t)1 << 22)
 #define MAX_ROWS 65536u /* of one medium */
+#define SHARE 4         /* of the memory that is there, a cache takes one part of so many */
 
 typedef struct cache_entry {
     uint8_t key[TACIT_DIGEST_BYTES];
@@ -250,6 +252,11 @@ static tacit_status open_file(tacit_row_cache *c, const char *path, tacit_error 
     return TACIT_OK;
 }
 
+static size_t least(size_t max_bytes, uint64_t available)
+{
+    return max_bytes < available ? max_bytes : (size_t)available;
+}
+
 tacit_status tacit_row_cache_new(tacit_row_cache **out, const tacit_model *model, size_t max_bytes,
                                  const char *path, tacit_pool *pool, tacit_error *err)
 {
@@ -258,7 +265,8 @@ tacit_status tacit_row_cache_new(tacit_row_cache **out, const tacit_model *model
     *out = NULL;
     if (!c)
         return tacit_fail(err, TACIT_NO_MEMORY, "no memory for a row cache");
-    *c = (tacit_row_cache){.model = model, .pool = pool, .max_bytes = max_bytes, .fd = -1};
+    *c = (tacit_row_cache){.model = model, .pool = pool, .fd = -1};
+    c->max_bytes = least(max_bytes, tacit_memory_available() / SHARE);
     c->row_bytes = model->text.embedding * sizeof(float);
     c->buckets = 1024;
     c->bucket = calloc(c->buckets, sizeof *c->bucket);

@@ -18,8 +18,9 @@ typedef struct tacit_row_cache_stats {
     size_t bytes;
 } tacit_row_cache_stats;
 
-/* `max_bytes` bounds the rows held. `path` may be NULL; a file of another model or a torn tail is
- * dropped with a warning and written anew. `model` outlives the cache; `pool` may be NULL. */
+/* `max_bytes` bounds the rows held, and so does a quarter of the memory that is there now. `path`
+ * may be NULL; a file of another model or a torn tail is dropped with a warning and written anew.
+ * `model` outlives the cache; `pool` may be NULL. */
 tacit_status tacit_row_cache_new(tacit_row_cache **out, const tacit_model *model, size_t max_bytes,
                                  const char *path, tacit_pool *pool,
                                  tacit_error *err) TACIT_MUST_CHECK;

@@ -89,14 +89,22 @@ size_t tacit_sampler_top(tacit_sampler *s, const float *logits, size_t k, sample
     return n;
 }
 
-/* How many of the n sorted candidates together reach top_p; their weights relative to the first. */
+/* The probability of candidate i relative to the first's. Logits may be infinite: equal ones weigh
+ * the same. */
+static double weight_of(const tacit_sampler *s, size_t i)
+{
+    double most = s->candidate[0].logit, logit = s->candidate[i].logit;
+    return logit == most ? 1 : exp((logit - most) / s->spec.temperature);
+}
+
+/* How many of the n sorted candidates together reach top_p. */
 static size_t within_top_p(const tacit_sampler *s, size_t n)
 {
     double total = 0, sum = 0;
     for (size_t i = 0; i < n; i++)
-        total += exp(((double)s->candidate[i].logit - s->candidate[0].logit) / s->spec.temperature);
+        total += weight_of(s, i);
     for (size_t i = 0; i < n; i++) {
-        sum += exp(((double)s->candidate[i].logit - s->candidate[0].logit) / s->spec.temperature);
+        sum += weight_of(s, i);
         if (sum >= s->spec.top_p * total)
             return i + 1;
     }
@@ -118,12 +126,17 @@ int32_t tacit_sampler_next(tacit_sampler *s, const float *logits)
     for (int pass = 0; pass < 2; pass++) {
         double sum = 0;
         for (size_t i = 0; i < n; i++) {
-            sum +=
-                exp(((double)s->candidate[i].logit - s->candidate[0].logit) / s->spec.temperature);
+            sum += weight_of(s, i);
             if (pass == 1 && sum > u * total)
                 return s->candidate[i].id;
         }
         total = sum;
     }
     return s->candidate[n - 1].id;
+}
+
+const char *tacit_finish_name(tacit_finish why)
+{
+    static const char *const names[TACIT_FINISHES] = {"stop", "length", "context"};
+    return names[why];
 }

@@ -41,4 +41,15 @@ size_t tacit_sampler_top(tacit_sampler *s, const float *logits, size_t k, sample
 /* The most likely token, or -1. */
 int32_t tacit_argmax(const float *logits, size_t vocab);
 
+/* Why an answer ends. */
+typedef enum tacit_finish {
+    TACIT_FINISH_STOP,    /* by an end token */
+    TACIT_FINISH_LENGTH,  /* as many tokens as were asked for at most */
+    TACIT_FINISH_CONTEXT, /* the context is full */
+    TACIT_FINISHES
+} tacit_finish;
+
+/* "stop", "length", "context". */
+const char *tacit_finish_name(tacit_finish why);
+
 #endif

@@ -104,10 +104,13 @@ tacit_status sensor_prepare(sensor_window *out, const tacit_sensor *s, const voi
 
 typedef struct sensor_pass sensor_pass;
 
-/* Buffers for up to `max_windows` windows a call. `pool` may be NULL; the pass does not own it. */
+/* Buffers for up to `max_windows` windows a call. `pool` may be NULL; the pass does not own it.
+ * What this takes is judged first: TACIT_NO_MEMORY says how much it is and how much there is. */
 tacit_status sensor_pass_new(sensor_pass **out, const tacit_sensor *s, size_t max_windows,
                              bool train, tacit_pool *pool, tacit_error *err) TACIT_MUST_CHECK;
 void sensor_pass_free(sensor_pass *p);
+/* What it takes, whatever the number of windows. */
+uint64_t sensor_pass_bytes(const tacit_sensor *s, bool train, tacit_pool *pool);
 
 /* rows[i][patches, out_width] of n windows, at most max_windows. `weights` has sensor_tensor_count
  * entries: fp32 values that stand for tensor i, or NULL for the file's; it may be NULL itself. */

@@ -1,11 +1,13 @@
 #include "engine/sensor_csv.h"
 
+#include "common/memory_limit.h"
 #include "common/secret.h"
 #include "common/text.h"
 
 #include <csv.h>
 #include <malloc.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,6 +16,7 @@
 #define BUFFER_BYTES ((size_t)1024) /* of libcsv: a cell and what it adds */
 #define STEP_BYTES ((size_t)4096)   /* read between two looks at the status */
 #define TIME_COLUMN SIZE_MAX
+#define SHORTER "give a shorter window"
 
 typedef struct reader {
     sensor_series *out;
@@ -115,21 +118,35 @@ static void end_header(reader *r)
 
 /* ---- lines of data ---- */
 
+/* Times and values of `capacity` lines, judged together. */
+static tacit_status alloc_lines(const reader *r, size_t capacity, double **time, double **value)
+{
+    char what[320];
+    size_t columns = r->out->columns, bytes = capacity * (1 + columns) * sizeof **time;
+    snprintf(what, sizeof what, "%.256s: room for %zu lines of %zu channels", r->name, capacity,
+             columns);
+    tacit_status status = tacit_memory_judge(bytes, what, SHORTER, r->err);
+    if (status != TACIT_OK)
+        return status;
+    *time = malloc(capacity * sizeof **time);
+    *value = malloc(capacity * columns * sizeof **value);
+    if (*time && *value)
+        return TACIT_OK;
+    free(*time);
+    free(*value);
+    return tacit_memory_fail(bytes, what, SHORTER, r->err);
+}
+
 static void make_room(reader *r)
 {
     sensor_series *s = r->out;
+    double *time, *value;
     if (s->count < r->capacity)
         return;
     size_t capacity = r->capacity ? 2 * r->capacity : 256;
-    double *time = malloc(capacity * sizeof *time);
-    double *value = malloc(capacity * s->columns * sizeof *value);
-    if (!time || !value) {
-        free(time);
-        free(value);
-        r->status = tacit_fail(r->err, TACIT_NO_MEMORY, "%s: no memory for %zu lines of readings",
-                               r->name, capacity);
+    r->status = alloc_lines(r, capacity, &time, &value);
+    if (r->status != TACIT_OK)
         return;
-    }
     if (s->count > 0) {
         memcpy(time, s->time, s->count * sizeof *time);
         memcpy(value, s->value, s->count * s->columns * sizeof *value);

@@ -227,11 +227,8 @@ static tacit_status take(sensor_loader *l, sensor_part part, const char *name, s
                           ", %" PRIu64 ", %" PRIu64 "]",
                           gguf_name(l->file), name, cols, rows, t->ne[0], t->ne[1], t->ne[2],
                           t->ne[3]);
-    if (!t->traits) {
-        const char *type = tacit_type_ggml_name(t->type);
-        return tacit_fail(l->err, TACIT_BAD_INPUT, "%s: tensor %s: type %s cannot be computed",
-                          gguf_name(l->file), name, type ? type : "of an unknown number");
-    }
+    if (!t->traits)
+        return tacit_type_refuse(gguf_name(l->file), name, t->type, l->err);
     l->s->tensor[part] =
         (sensor_tensor){t->name, t, rows, cols, part == SENSOR_FC || part == SENSOR_FC_BIAS};
     return TACIT_OK;
@@ -261,16 +258,7 @@ static tacit_status take_all(sensor_loader *l)
 
 static tacit_status make_plain(sensor_loader *l, sensor_part part)
 {
-    const sensor_tensor *t = &l->s->tensor[part];
-    float *values = malloc(t->rows * t->cols * sizeof *values);
-    if (!values)
-        return tacit_fail(l->err, TACIT_NO_MEMORY, "%s: no memory for tensor %s",
-                          gguf_name(l->file), t->name);
-    for (size_t r = 0; r < t->rows; r++)
-        t->data->traits->to_f32(values + r * t->cols, t->data->data + r * t->data->row_bytes,
-                                t->cols);
-    l->s->plain[part] = values;
-    return TACIT_OK;
+    return gguf_tensor_values(l->s->tensor[part].data, &l->s->plain[part], l->err);
 }
 
 static tacit_status make_linear(sensor_loader *l, sensor_part part)
@@ -279,11 +267,15 @@ static tacit_status make_linear(sensor_loader *l, sensor_part part)
     const sensor_tensor *t = &l->s->tensor[part];
     tacit_status status =
         linear_init(linear, t->data, l->s->plain[part + 1], t->cols, t->rows, l->err);
-    if (status == TACIT_OK && t->rows * t->cols <= CACHE_VALUES)
-        status = linear_cache(linear);
-    return status == TACIT_NO_MEMORY ? tacit_fail(l->err, status, "%s: no memory for tensor %s",
-                                                  gguf_name(l->file), t->name)
-                                     : status;
+    if (status != TACIT_OK || t->rows * t->cols > CACHE_VALUES)
+        return status;
+    status = linear_cache_judge(t->rows * t->cols, l->err);
+    if (status != TACIT_OK)
+        return status;
+    status = linear_cache(linear);
+    return status == TACIT_OK ? status
+                              : tacit_fail(l->err, status, "%s: no memory for tensor %s",
+                                           gguf_name(l->file), t->name);
 }
 
 tacit_status sensor_load(tacit_sensor **out, const gguf_file *file, tacit_error *err)

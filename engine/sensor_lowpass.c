@@ -1,5 +1,6 @@
 #include "engine/sensor_lowpass.h"
 
+#include "common/memory_limit.h"
 #include "common/secret.h"
 
 #include <math.h>
@@ -33,14 +34,19 @@ static double weight_at(double x)
 }
 
 tacit_status sensor_lowpass_init(sensor_lowpass *l, const sensor_series *series, size_t column,
-                                 double rate, double max_gap)
+                                 double rate, double max_gap, tacit_error *err)
 {
+    static const char what[] = "filtering a channel's readings", advice[] = "give a shorter window";
+    size_t bytes = series->count * (sizeof *l->time + sizeof *l->value);
     *l = (sensor_lowpass){.rate = rate, .max_gap = max_gap + 1e-3 / rate};
+    tacit_status status = tacit_memory_judge(bytes, what, advice, err);
+    if (status != TACIT_OK)
+        return status;
     l->time = malloc(series->count * sizeof *l->time);
     l->value = malloc(series->count * sizeof *l->value);
     if (!l->time || !l->value) {
         sensor_lowpass_fini(l);
-        return TACIT_NO_MEMORY;
+        return tacit_memory_fail(bytes, what, advice, err);
     }
     for (size_t i = 0; i < series->count; i++) {
         double v = series->value[i * series->columns + column];

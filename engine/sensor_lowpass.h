@@ -4,8 +4,8 @@
  * A tone above half the grid's rate would come back as a slower one that the sensor never saw. The
  * value at a grid time is therefore a mean of the readings around it, weighted by a sinc under a
  * Kaiser window (Kaiser 1974; Oppenheim and Schafer, Discrete-Time Signal Processing, 7.5): flat
- * within 0.1 % up to 0.38 of the rate, down by 60 dB from 0.5 of the rate on, symmetric (nothing is
- * delayed), 16 steps of the grid to either side. A window sinc and no recursive filter, because
+ * within 0.13 % up to 0.38 of the rate, down by 59 dB from 0.5 of the rate on, symmetric (nothing
+ * is delayed), 16 steps of the grid to either side. A window sinc and no recursive filter, because
  * readings come at any times and have gaps: each counts by the time that it stands for, and the
  * weights are divided by their sum, so that a level passes unchanged whatever is missing. Where too
  * few readings are near, values are interpolated as without a filter.
@@ -31,7 +31,7 @@ typedef struct sensor_lowpass {
 
 /* Of a column of `series`, which may be freed afterwards. TACIT_NO_MEMORY. */
 tacit_status sensor_lowpass_init(sensor_lowpass *l, const sensor_series *series, size_t column,
-                                 double rate, double max_gap) TACIT_MUST_CHECK;
+                                 double rate, double max_gap, tacit_error *err) TACIT_MUST_CHECK;
 void sensor_lowpass_fini(sensor_lowpass *l);
 
 /* The mean around time t, which never falls from call to call; false where nothing is filtered. */

@@ -1,12 +1,16 @@
 /* One window at a time through one set of buffers; the backward computes a window's states again,
  * which are as many multiplications as the first of its three products. */
 #include "common/bytes.h"
+#include "common/memory_limit.h"
 #include "common/secret.h"
 #include "engine/ops.h"
 #include "engine/sensor_parts.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define SMALLER "take a smaller encoder"
 
 struct sensor_pass {
     const tacit_sensor *s;
@@ -29,12 +33,29 @@ static size_t scratch_floats(const tacit_sensor *s, tacit_pool *pool)
     return patch > fc ? patch : fc;
 }
 
+static size_t states_of(const tacit_sensor *s)
+{
+    return (size_t)s->shape.max_patches * s->shape.width;
+}
+
+uint64_t sensor_pass_bytes(const tacit_sensor *s, bool train, tacit_pool *pool)
+{
+    return (states_of(s) * (train ? 4 : 2) + scratch_floats(s, pool) + 1) * sizeof(float);
+}
+
 tacit_status sensor_pass_new(sensor_pass **out, const tacit_sensor *s, size_t max_windows,
                              bool train, tacit_pool *pool, tacit_error *err)
 {
-    size_t states = (size_t)s->shape.max_patches * s->shape.width;
-    sensor_pass *p = calloc(1, sizeof *p);
+    char what[96];
+    size_t states = states_of(s);
+    uint64_t bytes = sensor_pass_bytes(s, train, pool);
     *out = NULL;
+    snprintf(what, sizeof what, "%s windows of %u patches of width %u",
+             train ? "training on" : "encoding", s->shape.max_patches, s->shape.width);
+    tacit_status status = tacit_memory_judge(bytes, what, SMALLER, err);
+    if (status != TACIT_OK)
+        return status;
+    sensor_pass *p = calloc(1, sizeof *p);
     if (p) {
         *p = (sensor_pass){.s = s, .pool = pool, .max_windows = max_windows};
         p->window = calloc(max_windows ? max_windows : 1, sizeof *p->window);
@@ -48,9 +69,7 @@ tacit_status sensor_pass_new(sensor_pass **out, const tacit_sensor *s, size_t ma
                  (!train || (p->d_state && p->d_before));
     if (!whole) {
         sensor_pass_free(p);
-        return tacit_fail(err, TACIT_NO_MEMORY,
-                          "sensors: no memory for %zu windows of %u patches of width %u",
-                          max_windows, s->shape.max_patches, s->shape.width);
+        return tacit_memory_fail(bytes, what, SMALLER, err);
     }
     *out = p;
     return TACIT_OK;

@@ -1,9 +1,11 @@
+#include "common/memory_limit.h"
 #include "common/secret.h"
 #include "engine/sensor_csv.h"
 #include "engine/sensor_lowpass.h"
 #include "engine/sensor_parts.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 /* Of a step of the grid: what rounded times and rates may be off by. */
@@ -79,7 +81,7 @@ static void fill_channel(float *values, const grid *g, const sensor_channel *cha
 }
 
 static tacit_status add_channel(sensor_window *out, const grid *g, const sensor_channel *channel,
-                                size_t index)
+                                size_t index, tacit_error *err)
 {
     sensor_lowpass filter;
     size_t column = g->series->column[index];
@@ -90,7 +92,7 @@ static tacit_status add_channel(sensor_window *out, const grid *g, const sensor_
         return TACIT_OK;
     }
     tacit_status status =
-        sensor_lowpass_init(&filter, g->series, column, g->shape->rate, channel->max_gap);
+        sensor_lowpass_init(&filter, g->series, column, g->shape->rate, channel->max_gap, err);
     if (status == TACIT_OK)
         fill_channel(out->values, g, channel, index, &filter);
     sensor_lowpass_fini(&filter);
@@ -118,24 +120,26 @@ static tacit_status lay_on_grid(sensor_window *out, const tacit_sensor *s, grid 
                                 const char *name, tacit_error *err)
 {
     const sensor_shape *shape = &s->shape;
+    char what[320];
+    void *values;
     tacit_status status = measure(g, name, err);
     if (status != TACIT_OK)
         return status;
     out->patches = (g->samples + shape->patch_length - 1) / shape->patch_length;
     out->start = g->series->time[0];
     out->patch_seconds = shape->patch_length / shape->rate;
-    out->values = calloc(out->patches, shape->patch_values * sizeof *out->values);
-    if (!out->values)
-        return tacit_fail(err, TACIT_NO_MEMORY, "%s: no memory for %zu patches", name,
-                          out->patches);
+    snprintf(what, sizeof what, "%.256s: a window of %zu patches of %u values", name, out->patches,
+             shape->patch_values);
+    status = tacit_memory_alloc(&values, out->patches, shape->patch_values * sizeof *out->values,
+                                what, "give a shorter window", err);
+    out->values = values;
     for (size_t i = 0; i < shape->channels && status == TACIT_OK; i++)
-        status = add_channel(out, g, &s->channel[i], i);
+        status = add_channel(out, g, &s->channel[i], i, err);
     if (status != TACIT_OK) {
         tacit_wipe_free(out->values);
         *out = (sensor_window){0};
-        return tacit_fail(err, status, "%s: no memory to filter its readings", name);
     }
-    return TACIT_OK;
+    return status;
 }
 
 tacit_status sensor_prepare(sensor_window *out, const tacit_sensor *s, const void *bytes,

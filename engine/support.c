@@ -27,16 +27,6 @@ const char *support_kind(const gguf_file *file)
 
 /* ---- the checks: each returns what loading would say ------------------------------------- */
 
-static tacit_status check_split(const gguf_file *file, tacit_error *err)
-{
-    uint64_t count;
-    if (gguf_get_u64(file, "split.count", 0, UINT64_MAX, &count, NULL) != TACIT_OK || count <= 1)
-        return TACIT_OK;
-    return tacit_fail(err, TACIT_BAD_INPUT,
-                      "%s: one of %llu parts; join them into one file with gguf-split --merge",
-                      gguf_name(file), (unsigned long long)count);
-}
-
 static tacit_status check_text(const gguf_file *file, tacit_error *err)
 {
     tacit_text_model model;
@@ -66,6 +56,18 @@ static tacit_status check_tokenizer(const gguf_file *file, tacit_error *err)
     return status;
 }
 
+/* A tokenizer that does not load is a gap of its own. */
+static tacit_status check_chat_tokens(const tacit_chat *chat, const gguf_file *file,
+                                      tacit_error *err)
+{
+    tacit_tokenizer *t;
+    tacit_status status = TACIT_OK;
+    if (tacit_tokenizer_load(&t, file, NULL) == TACIT_OK)
+        status = tacit_chat_check_tokens(chat, t, err);
+    tacit_tokenizer_free(t);
+    return status;
+}
+
 static tacit_status check_chat(const gguf_file *file, tacit_error *err)
 {
     gguf_string text = {NULL, 0};
@@ -79,7 +81,7 @@ static tacit_status check_chat(const gguf_file *file, tacit_error *err)
     tacit_status status =
         text.data && !copy ? TACIT_NO_MEMORY : tacit_chat_recognise(&chat, copy, err);
     free(copy);
-    return status;
+    return status == TACIT_OK ? check_chat_tokens(&chat, file, err) : status;
 }
 
 static const struct check {
@@ -87,10 +89,8 @@ static const struct check {
     const char *what;
     tacit_status (*run)(const gguf_file *file, tacit_error *err);
 } checks[] = {
-    {NULL, "file", check_split},
-    {"text", "text model", check_text},
-    {"text", "tokenizer", check_tokenizer},
-    {"text", "chat template", check_chat},
+    {NULL, "file", gguf_check_whole},       {"text", "text model", check_text},
+    {"text", "tokenizer", check_tokenizer}, {"text", "chat template", check_chat},
     {"mmproj", "encoder", check_encoder},
 };
 
@@ -106,22 +106,51 @@ static tacit_status add_gap(support_gaps *g, const char *what, const char *why)
     return TACIT_OK;
 }
 
+enum { LISTED_TYPES = 16 };
+
+typedef struct type_count {
+    uint32_t type;
+    size_t tensors;
+} type_count;
+
+/* Tensors of types without functions, by type; those of more types than are listed are counted in
+ * *further. */
+static size_t count_types(const gguf_file *file, type_count out[LISTED_TYPES], size_t *further)
+{
+    size_t n = 0;
+    *further = 0;
+    for (size_t i = 0; i < gguf_tensor_count(file); i++) {
+        const gguf_tensor *t = gguf_tensor_at(file, i);
+        size_t at = 0;
+        if (t->traits)
+            continue;
+        while (at < n && out[at].type != t->type)
+            at++;
+        if (at == n && n < LISTED_TYPES)
+            out[n++] = (type_count){t->type, 0};
+        if (at < n)
+            out[at].tensors++;
+        else
+            ++*further;
+    }
+    return n;
+}
+
 /* One gap for each type without functions, with how many tensors have it. */
 static tacit_status find_types(support_gaps *g, const gguf_file *file)
 {
-    size_t count[64] = {0};
+    type_count found[LISTED_TYPES];
+    char why[256], types[160], text[TACIT_TYPE_TEXT];
+    size_t further, n = count_types(file, found, &further);
     tacit_status status = TACIT_OK;
-    for (size_t i = 0; i < gguf_tensor_count(file); i++) {
-        const gguf_tensor *t = gguf_tensor_at(file, i);
-        if (!t->traits && t->type < 64)
-            count[t->type]++;
+    for (size_t i = 0; i < n && status == TACIT_OK; i++) {
+        snprintf(why, sizeof why, "%zu tensors are of %s, which cannot be computed (%s can)",
+                 found[i].tensors, tacit_type_text(text, found[i].type),
+                 tacit_type_list(types, sizeof types));
+        status = add_gap(g, "type", why);
     }
-    for (uint32_t type = 0; type < 64 && status == TACIT_OK; type++) {
-        char why[160];
-        if (!count[type])
-            continue;
-        snprintf(why, sizeof why, "%zu tensors are of type %s, which cannot be computed",
-                 count[type], tacit_type_ggml_name(type));
+    if (status == TACIT_OK && further > 0) {
+        snprintf(why, sizeof why, "%zu tensors are of further types", further);
         status = add_gap(g, "type", why);
     }
     return status;

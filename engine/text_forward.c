@@ -1,5 +1,6 @@
 #include "engine/text_forward.h"
 
+#include "common/memory_limit.h"
 #include "engine/ops.h"
 #include "engine/text_mixer.h"
 
@@ -80,8 +81,8 @@ tacit_status text_forward_init(text_forward *f, const tacit_text_model *m, tacit
     f->memory = malloc(floats * sizeof *f->memory);
     if (!f->memory || (packed && !fast_input_init(&f->fast, values, threads))) {
         text_forward_fini(f);
-        return tacit_fail(err, TACIT_NO_MEMORY, "no memory to compute %zu rows at a time",
-                          max_rows);
+        return tacit_memory_fail(floats * sizeof(float), "computing rows together",
+                                 "ask for a smaller chunk", err);
     }
     place(f, max_rank);
     return TACIT_OK;
@@ -94,72 +95,86 @@ void text_forward_fini(text_forward *f)
     memset(f, 0, sizeof *f);
 }
 
-typedef struct row_job {
-    void (*op)(const struct row_job *job, size_t row, size_t rows);
+/* What happens to rows between two products, in one visit of each; what is NULL is left out:
+ *   added = post norm of added; x += added
+ *   y = norm of `from`, or y = activation of y and up
+ *   in fast precision, `input` made ready for the linears that read it */
+typedef struct forward_step {
+    float *x, *added;
+    const float *post;
+    const float *from, *norm;
     float *y;
-    const float *x, *w;
-    size_t rows, n, heads;
-    float eps;
-    const ops_rope *rope;
     const ops_gated *activation;
-} row_job;
+    const float *up;
+    const float *input;
+    size_t width; /* of y and input */
+} forward_step;
 
-static void row_task(void *ctx, size_t i, size_t thread)
+typedef struct step_job {
+    text_forward *f;
+    const forward_step *s;
+    size_t rows;
+} step_job;
+
+static void step_task(void *ctx, size_t i, size_t thread)
 {
     (void)thread;
-    const row_job *job = ctx;
-    size_t row = i * TASK_ROWS, left = job->rows - row;
-    job->op(job, row, left < TASK_ROWS ? left : TASK_ROWS);
+    const step_job *job = ctx;
+    const forward_step *s = job->s;
+    const tacit_text_model *m = job->f->m;
+    size_t row = i * TASK_ROWS, left = job->rows - row, n = left < TASK_ROWS ? left : TASK_ROWS;
+    size_t at = row * m->embedding, to = row * s->width;
+    if (s->post)
+        ops_rms_norm_forward(s->added + at, s->added + at, s->post, n, m->embedding, m->rms_eps);
+    if (s->added)
+        ops_add(s->x + at, s->added + at, n * m->embedding);
+    if (s->norm)
+        ops_rms_norm_forward(s->y + to, s->from + at, s->norm, n, m->embedding, m->rms_eps);
+    if (s->activation)
+        s->activation->forward(s->y + to, s->y + to, s->up + to, n * s->width);
+    if (s->input)
+        fast_input_rows(&job->f->fast, s->input + to, row, n);
 }
 
-static void for_rows(const text_forward *f, row_job job)
+static void run_step(text_forward *f, const forward_step *s, size_t rows)
 {
-    tacit_pool_run(f->pool, (job.rows + TASK_ROWS - 1) / TASK_ROWS, row_task, &job);
+    step_job job = {f, s, rows};
+    tacit_pool_run(f->pool, (rows + TASK_ROWS - 1) / TASK_ROWS, step_task, &job);
 }
 
-static void norm_rows(const row_job *job, size_t row, size_t rows)
-{
-    ops_rms_norm_forward(job->y + row * job->n, job->x + row * job->n, job->w, rows, job->n,
-                         job->eps);
-}
+/* Heads of one tensor to be turned. */
+typedef struct turn_job {
+    float *x;
+    const float *norm, *table;
+    size_t rows, heads;
+    float eps;
+    const ops_rope *rope;
+} turn_job;
 
-/* y: heads side by side; w: a norm of each head, or NULL. */
-static void rotate_rows(const row_job *job, size_t row, size_t rows)
+static void turn_task(void *ctx, size_t i, size_t thread)
 {
+    (void)thread;
+    const turn_job *job = ctx;
+    size_t row = i * TASK_ROWS, left = job->rows - row, n = left < TASK_ROWS ? left : TASK_ROWS;
     size_t dim = job->rope->head_dim, stride = job->heads * dim;
-    float *y = job->y + row * stride;
-    if (job->w)
-        ops_rms_norm_forward(y, y, job->w, rows * job->heads, dim, job->eps);
-    ops_rope_forward(y, job->x + row * dim, job->rope, rows, job->heads, stride);
-}
-
-static void activate_rows(const row_job *job, size_t row, size_t rows)
-{
-    size_t at = row * job->n;
-    job->activation->forward(job->y + at, job->y + at, job->x + at, rows * job->n);
-}
-
-static void add_rows(const row_job *job, size_t row, size_t rows)
-{
-    ops_add(job->y + row * job->n, job->x + row * job->n, rows * job->n);
-}
-
-static void norm(const text_forward *f, float *y, const float *x, const float *w, size_t rows)
-{
-    row_job job = {.op = norm_rows, .y = y, .x = x, .w = w, .rows = rows, .n = f->m->embedding};
-    job.eps = f->m->rms_eps;
-    for_rows(f, job);
+    float *x = job->x + row * stride;
+    if (job->norm)
+        ops_rms_norm_forward(x, x, job->norm, n * job->heads, dim, job->eps);
+    ops_rope_forward(x, job->table + row * dim, job->rope, n, job->heads, stride);
 }
 
 void text_forward_turn(const text_forward *f, size_t layer, float *x, const float *w, size_t heads,
                        size_t rows)
 {
     size_t rope = f->m->layer[layer].rope;
-    row_job job = {.op = rotate_rows, .y = x, .w = w, .rows = rows, .heads = heads};
-    job.x = f->turn[rope];
-    job.eps = f->m->rms_eps;
-    job.rope = &f->m->rope[rope];
-    for_rows(f, job);
+    turn_job job = {.x = x,
+                    .norm = w,
+                    .table = f->turn[rope],
+                    .rows = rows,
+                    .heads = heads,
+                    .eps = f->m->rms_eps,
+                    .rope = &f->m->rope[rope]};
+    tacit_pool_run(f->pool, (rows + TASK_ROWS - 1) / TASK_ROWS, turn_task, &job);
 }
 
 /* Where fast precision refines: V and the output take part in little of the work and cause half of
@@ -169,81 +184,130 @@ static bool is_refined(text_linear which)
     return which == TEXT_V;
 }
 
-void text_forward_apply(text_forward *f, size_t layer, const text_linear *which, size_t count,
-                        float *const *y, const float *x, size_t rows)
+static const fast_weight *packed_weight(const text_forward *f, size_t layer, text_linear which)
 {
-    const tacit_linear *linear = f->m->layer[layer].linear;
-    fast_product product[TEXT_LINEARS];
+    return &f->packed->layer[layer * TEXT_LINEARS + which];
+}
+
+/* Makes f->fast ready for rows that `which` of a layer read. */
+static void begin_input(text_forward *f, size_t layer, const text_linear *which, size_t count,
+                        size_t rows)
+{
     bool refined = false;
+    for (size_t i = 0; i < count; i++)
+        refined |= is_refined(which[i]);
+    fast_input_begin(&f->fast, packed_weight(f, layer, which[0]), rows,
+                     f->m->layer[layer].linear[which[0]].n_in, refined);
+}
+
+void text_forward_multiply(text_forward *f, size_t layer, const text_linear *which, size_t count,
+                           float *const *y, const float *x, size_t rows)
+{
+    fast_product product[TEXT_LINEARS];
     if (f->tap)
         f->tap->see(f->tap->ctx, layer, which[0], x, rows);
     for (size_t i = 0; i < count; i++) {
-        const tacit_linear *l = &linear[which[i]];
+        const tacit_linear *l = &f->m->layer[layer].linear[which[i]];
         const tacit_low_rank *pair = text_pair(f->pairs, layer, which[i]);
         if (!f->packed) {
             linear_forward(f->pool, l, pair, y[i], x, rows, f->scratch);
             continue;
         }
         product[i] = (fast_product){.l = l, .pair = pair, .y = y[i]};
-        product[i].w = &f->packed->layer[layer * TEXT_LINEARS + which[i]];
+        product[i].w = packed_weight(f, layer, which[i]);
         product[i].refined = is_refined(which[i]);
-        refined |= product[i].refined;
     }
-    if (!f->packed)
-        return;
-    fast_input_set(f->pool, &f->fast, product[0].w, x, rows, linear[which[0]].n_in, refined);
-    fast_forward(f->pool, product, count, &f->fast, x, f->scratch);
+    if (f->packed)
+        fast_forward(f->pool, product, count, &f->fast, x, f->scratch);
 }
 
-/* x += f->h, what half of a layer came to, by way of its post norm where it has one. */
-static void add(const text_forward *f, const tacit_text_layer *l, text_norm post, float *x,
-                size_t rows)
+void text_forward_apply(text_forward *f, size_t layer, const text_linear *which, size_t count,
+                        float *const *y, const float *x, size_t rows)
 {
-    row_job job = {.op = add_rows, .y = x, .x = f->h, .rows = rows, .n = f->m->embedding};
-    if (l->norm[post])
-        norm(f, f->h, f->h, l->norm[post], rows);
-    for_rows(f, job);
+    const forward_step ready = {.input = x, .width = f->m->layer[layer].linear[which[0]].n_in};
+    if (f->packed) {
+        begin_input(f, layer, which, count, rows);
+        run_step(f, &ready, rows);
+    }
+    text_forward_multiply(f, layer, which, count, y, x, rows);
 }
 
-static void feed_forward(text_forward *f, size_t layer, float *x, size_t rows)
+/* A step whose y is the input of `which` of a layer. */
+static void step_to(text_forward *f, forward_step s, size_t layer, const text_linear *which,
+                    size_t count, size_t rows)
+{
+    s.width = f->m->layer[layer].linear[which[0]].n_in;
+    if (f->packed) {
+        s.input = s.y;
+        begin_input(f, layer, which, count, rows);
+    }
+    run_step(f, &s, rows);
+}
+
+/* Into f->h what layer i reads: the norm of x, to which what came before is added. */
+static void enter(text_forward *f, size_t i, const float *x, forward_step s, size_t rows)
+{
+    const tacit_text_layer *l = &f->m->layer[i];
+    s.from = x;
+    s.y = f->h;
+    s.norm = l->norm[TEXT_ATTN_NORM];
+    step_to(f, s, i, l->mixer->input, l->mixer->inputs, rows);
+}
+
+/* From what the layer mixed in f->h to what its feed-forward net came to, there. */
+static void feed_forward(text_forward *f, size_t i, float *x, size_t rows)
 {
     static const text_linear inputs[] = {TEXT_GATE, TEXT_UP}, output[] = {TEXT_DOWN};
-    const tacit_text_layer *l = &f->m->layer[layer];
-    norm(f, f->h, x, l->norm[TEXT_FFN_NORM], rows);
-    text_forward_apply(f, layer, inputs, 2, (float *const[]){f->gate, f->up}, f->h, rows);
-    row_job job = {.op = activate_rows, .y = f->gate, .x = f->up, .rows = rows, .n = l->n_ff};
-    job.activation = l->activation;
-    for_rows(f, job);
-    text_forward_apply(f, layer, output, 1, (float *const[]){f->h}, f->gate, rows);
-    add(f, l, TEXT_FFN_POST_NORM, x, rows);
+    const tacit_text_layer *l = &f->m->layer[i];
+    const forward_step normed = {.x = x,
+                                 .added = f->h,
+                                 .post = l->norm[TEXT_ATTN_POST_NORM],
+                                 .from = x,
+                                 .y = f->h,
+                                 .norm = l->norm[TEXT_FFN_NORM]};
+    const forward_step activated = {.y = f->gate, .up = f->up, .activation = l->activation};
+    step_to(f, normed, i, inputs, 2, rows);
+    text_forward_multiply(f, i, inputs, 2, (float *const[]){f->gate, f->up}, f->h, rows);
+    step_to(f, activated, i, output, 1, rows);
+    text_forward_multiply(f, i, output, 1, (float *const[]){f->h}, f->gate, rows);
 }
 
 void text_forward_layers(text_forward *f, size_t from, size_t to, kv_cache *cache, size_t first,
                          float *x, size_t rows)
 {
     const uint32_t *position = cache->place[first].position;
+    forward_step before = {.x = x};
     for (size_t i = 0; i < f->m->n_ropes; i++)
         ops_rope_table(f->turn[i], &f->m->rope[i], position, TEXT_PLACE_STRIDE, rows);
     for (size_t i = from; i < to; i++) {
-        const tacit_text_layer *l = &f->m->layer[i];
-        norm(f, f->h, x, l->norm[TEXT_ATTN_NORM], rows);
-        l->mixer->forward(f, i, cache, first, rows);
-        add(f, l, TEXT_ATTN_POST_NORM, x, rows);
+        enter(f, i, x, before, rows);
+        f->m->layer[i].mixer->forward(f, i, cache, first, rows);
         feed_forward(f, i, x, rows);
+        before.added = f->h;
+        before.post = f->m->layer[i].norm[TEXT_FFN_POST_NORM];
     }
+    run_step(f, &before, rows);
 }
 
 void text_forward_logits(text_forward *f, float *logits, const float *x, size_t rows)
 {
-    norm(f, f->h, x, f->m->output_norm, rows);
+    const forward_step normed = {
+        .from = x,
+        .norm = f->m->output_norm,
+        .y = f->h,
+        .width = f->m->embedding,
+        .input = f->packed ? f->h : NULL,
+    };
+    fast_product product = {.l = &f->m->output, .y = logits, .refined = true};
+    if (f->packed) {
+        product.w = &f->packed->output;
+        fast_input_begin(&f->fast, product.w, rows, f->m->embedding, true);
+    }
+    run_step(f, &normed, rows);
     if (f->tap)
         f->tap->see(f->tap->ctx, f->m->n_layers, 0, f->h, rows);
-    if (!f->packed) {
+    if (f->packed)
+        fast_forward(f->pool, &product, 1, &f->fast, f->h, f->scratch);
+    else
         linear_forward(f->pool, &f->m->output, NULL, logits, f->h, rows, f->scratch);
-        return;
-    }
-    fast_product product = {.l = &f->m->output, .w = &f->packed->output, .y = logits};
-    product.refined = true;
-    fast_input_set(f->pool, &f->fast, product.w, f->h, rows, f->m->embedding, true);
-    fast_forward(f->pool, &product, 1, &f->fast, f->h, f->scratch);
 }

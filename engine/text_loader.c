@@ -130,17 +130,16 @@ tacit_status text_own_vector(text_loader *t, const char *name, size_t rows, size
     *out = NULL;
     if (!tensor)
         return presence == TEXT_REQUIRED ? text_missing(t, name) : TACIT_OK;
-    if (tensor->ne[0] != n || tensor->rows != rows || !tensor->traits)
+    if (tensor->ne[0] != n || tensor->rows != rows)
         return tacit_fail(t->err, TACIT_BAD_INPUT,
-                          "%s: tensor %s: expected %zu x %zu computable values, found %" PRIu64
-                          " x %" PRIu64 " of type %" PRIu32,
-                          gguf_name(t->file), name, n, rows, tensor->ne[0], tensor->rows,
-                          tensor->type);
-    float *values = malloc(rows * n * sizeof *values);
-    if (!values)
-        return tacit_fail(t->err, TACIT_NO_MEMORY, "no memory for tensor %s", name);
-    for (size_t i = 0; i < rows; i++)
-        tensor->traits->to_f32(values + i * n, tensor->data + i * tensor->row_bytes, n);
+                          "%s: tensor %s: expected %zu x %zu values, found %" PRIu64 " x %" PRIu64,
+                          gguf_name(t->file), name, n, rows, tensor->ne[0], tensor->rows);
+    if (!tensor->traits)
+        return tacit_type_refuse(gguf_name(t->file), name, tensor->type, t->err);
+    float *values;
+    tacit_status status = gguf_tensor_values(tensor, &values, t->err);
+    if (status != TACIT_OK)
+        return status;
     t->m->owned[t->m->n_owned++] = values;
     *out = values;
     return TACIT_OK;

@@ -17,13 +17,19 @@ struct text_train;
 struct layer_visit;
 struct example_view;
 
+#define TEXT_MIXER_INPUTS 3
+
 /* `layer` is an index. Counts of floats are of one layer; memory is planned for the largest. */
 struct text_mixer {
     const char *name;
+    /* The linears that read the layer's normed input, all at once. */
+    text_linear input[TEXT_MIXER_INPUTS];
+    size_t inputs;
 
     tacit_status (*load)(text_loader *t, size_t layer);
 
-    /* Inference (text_forward.h): f->h [rows, embedding], the normed input, becomes what is mixed.
+    /* Inference (text_forward.h): f->h [rows, embedding], the normed input, ready for the linears
+     * named above (text_forward_multiply), becomes what is mixed.
      * State is read from and left in the cache, whose rows first .. first + rows - 1 these are.
      * Work lies in f->mix, `forward_floats` for f->max_rows rows; `scratch_floats` for threads. */
     void (*forward)(struct text_forward *f, size_t layer, struct kv_cache *cache, size_t first,

@@ -358,16 +358,22 @@ static size_t count_values(const tacit_text_model *m)
     return n;
 }
 
-static tacit_status cache_if_tiny(tacit_text_model *m)
+static tacit_status cache_if_tiny(tacit_text_model *m, tacit_error *err)
 {
-    if (count_values(m) > TEXT_CACHE_VALUES)
+    size_t values = count_values(m);
+    if (values > TEXT_CACHE_VALUES)
         return TACIT_OK;
-    tacit_status status = linear_cache(&m->output);
+    tacit_status status = linear_cache_judge(values, err);
+    if (status != TACIT_OK)
+        return status;
+    status = linear_cache(&m->output);
     for (size_t i = 0; i < m->n_layers; i++)
         for (int which = 0; which < TEXT_LINEARS && status == TACIT_OK; which++)
             if (text_has_linear(&m->layer[i], (text_linear)which))
                 status = linear_cache(&m->layer[i].linear[which]);
-    return status;
+    return status == TACIT_OK
+               ? status
+               : tacit_fail(err, status, "no memory for the fp32 copies of the weights");
 }
 
 tacit_status text_model_load(tacit_text_model *out, const gguf_file *file, tacit_error *err)
@@ -384,7 +390,7 @@ tacit_status text_model_load(tacit_text_model *out, const gguf_file *file, tacit
     TACIT_TRY(set_layers(&t), done);
     TACIT_TRY(load_tensors(&t), done);
     TACIT_TRY(text_check_all_taken(&t), done);
-    TACIT_TRY(cache_if_tiny(out), done);
+    TACIT_TRY(cache_if_tiny(out, err), done);
 done:
     free(t.taken);
     if (status != TACIT_OK)

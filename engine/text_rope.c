@@ -24,7 +24,7 @@ static tacit_status read_scaling(text_loader *t, rope_scaling *out)
 {
     gguf_string type;
     const char *key = text_key(t, "rope.scaling.type");
-    *out = SCALING_LINEAR; /* by the old key, factor 1 when that is not there either */
+    *out = SCALING_LINEAR; /* by either key of a factor, which is 1 when neither is there */
     if (!gguf_has_key(t->file, key))
         return TACIT_OK;
     tacit_status status = gguf_get_string(t->file, key, &type, t->err);
@@ -55,7 +55,7 @@ done:
 static tacit_status read_numbers(text_loader *t, rope_numbers *n)
 {
     const char *factor =
-        text_has_key(t, "rope.scaling.type") ? "rope.scaling.factor" : "rope.scale_linear";
+        text_has_key(t, "rope.scaling.factor") ? "rope.scaling.factor" : "rope.scale_linear";
     size_t original;
     double also;
     tacit_status status;

@@ -1,9 +1,11 @@
 #include "engine/text_train_parts.h"
 
+#include "common/memory_limit.h"
 #include "engine/kernels.h"
 #include "engine/ops.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +13,8 @@
 #define LOGIT_BYTES ((size_t)8 << 20)
 #define VOCAB_WHOLE 4096 /* rows of the output layer whose gradients are summed at once */
 #define VOCAB_SLICE 128  /* rows of the output layer whose gradients are summed by themselves */
-#define SUM_BLOCK 128    /* exponentials that are summed in single precision */
+#define SHORTER "shorten the examples"
+#define SUM_BLOCK 128 /* exponentials that are summed in single precision */
 
 /* ---- memory ---- */
 
@@ -159,6 +162,11 @@ tacit_status text_train_new(text_train **out, const train_plan *plan,
     const tacit_text_model *m = plan->model;
     size_t threads = pool ? tacit_pool_threads(pool) : 1;
     size_t bytes = text_train_bytes(plan, options, threads);
+    char what[64];
+    snprintf(what, sizeof what, "the activations of %zu rows", options->max_rows);
+    tacit_status status = tacit_memory_judge(bytes, what, SHORTER, err);
+    if (status != TACIT_OK)
+        return status;
     text_train *t = calloc(1, sizeof *t);
     if (!t)
         return tacit_fail(err, TACIT_NO_MEMORY, "trainer: no memory");
@@ -170,10 +178,7 @@ tacit_status text_train_new(text_train **out, const train_plan *plan,
     t->arena = aligned_alloc(64, (bytes + 63) / 64 * 64);
     if (!t->x || !t->acts || !t->span || !t->arena) {
         text_train_free(t);
-        return tacit_fail(err, TACIT_NO_MEMORY,
-                          "trainer: no memory for %zu bytes of activations (%zu rows); shorten the "
-                          "examples",
-                          bytes, options->max_rows);
+        return tacit_memory_fail(bytes, what, SHORTER, err);
     }
     train_cursor c = {.base = t->arena};
     take_all(&c, t);

@@ -331,7 +331,8 @@ static const char *const end_texts[] = {
 
 /* Texts that steer a model, beside what its chat template spells. */
 static const char *const control_texts[] = {
-    "<|im_start|>", "<image>", "<fake_token_around_image>", "<global-img>", "<|begin_of_text|>",
+    "<|im_start|>", "<image>",           "<fake_token_around_image>",
+    "<global-img>", "<|begin_of_text|>", "<start_of_turn>",
 };
 
 static void mark(tacit_tokenizer *t, int32_t id, bool is_end)

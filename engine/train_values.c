@@ -1,5 +1,6 @@
 #include "engine/train_values.h"
 
+#include "common/memory_limit.h"
 #include "engine/ffa.h"
 #include "engine/layout.h"
 #include "engine/model_parts.h"
@@ -38,16 +39,30 @@ static size_t inputs_of(const tacit_model *model, const tacit_trainable_entry *e
     return model->text.layer[layer].linear[which].n_in;
 }
 
+size_t train_values_frozen(const tacit_model *model, const tacit_layout *layout,
+                           const tacit_trainable_spec *spec)
+{
+    size_t values = 0;
+    for (size_t i = 0; i < layout->count; i++)
+        values += spec->rank * inputs_of(model, &layout->entry[i], 'b');
+    return values;
+}
+
 tacit_status train_values_lora(float *values, float **frozen_a, const tacit_model *model,
                                const tacit_layout *layout, const tacit_trainable_spec *spec,
                                tacit_error *err)
 {
     bool frozen = spec->kind == TACIT_TRAIN_LORA_FFA;
-    size_t floats = 0, ordinal = 0, at = 0;
-    for (size_t i = 0; frozen && i < layout->count; i++)
-        floats += spec->rank * inputs_of(model, &layout->entry[i], 'b');
-    if (frozen && !(*frozen_a = malloc(floats * sizeof **frozen_a)))
-        return tacit_fail(err, TACIT_NO_MEMORY, "adapter: no memory for %zu values of A", floats);
+    size_t ordinal = 0, at = 0;
+    if (frozen) {
+        void *memory;
+        tacit_status status = tacit_memory_alloc(&memory, train_values_frozen(model, layout, spec),
+                                                 sizeof **frozen_a, "the frozen half of an adapter",
+                                                 "take a smaller rank or fewer targets", err);
+        *frozen_a = memory;
+        if (status != TACIT_OK)
+            return status;
+    }
     memset(values, 0, layout->values * sizeof *values);
     for (size_t i = 0; i < layout->count; i++) {
         const tacit_trainable_entry *e = &layout->entry[i];
@@ -85,8 +100,8 @@ static void bind_layer(tacit_text_layer *l, size_t index, const tacit_layout *la
     }
 }
 
-tacit_status train_model_bind(tacit_text_model *out, const tacit_model *model,
-                              const tacit_layout *layout, const float *values, tacit_error *err)
+/* A copy with layers of its own. */
+static tacit_status copy_model(tacit_text_model *out, const tacit_model *model, tacit_error *err)
 {
     *out = model->text;
     out->owned = NULL;
@@ -95,6 +110,29 @@ tacit_status train_model_bind(tacit_text_model *out, const tacit_model *model,
     if (!out->layer)
         return tacit_fail(err, TACIT_NO_MEMORY, "trainer: no memory for %zu layers", out->n_layers);
     memcpy(out->layer, model->text.layer, out->n_layers * sizeof *out->layer);
+    return TACIT_OK;
+}
+
+tacit_status train_model_shape(tacit_text_model *out, const tacit_model *model, tacit_error *err)
+{
+    tacit_status status = copy_model(out, model, err);
+    if (status != TACIT_OK)
+        return status;
+    for (size_t i = 0; i < out->n_layers; i++)
+        for (int k = 0; k < TEXT_LINEARS; k++) {
+            tacit_linear *l = &out->layer[i].linear[k];
+            linear_init_f32(l, NULL, NULL, l->n_in, l->n_out);
+        }
+    linear_init_f32(&out->output, NULL, NULL, out->embedding, out->vocab);
+    return TACIT_OK;
+}
+
+tacit_status train_model_bind(tacit_text_model *out, const tacit_model *model,
+                              const tacit_layout *layout, const float *values, tacit_error *err)
+{
+    tacit_status status = copy_model(out, model, err);
+    if (status != TACIT_OK)
+        return status;
     for (size_t i = 0; i < out->n_layers; i++)
         bind_layer(&out->layer[i], i, layout, values);
     const float *embedding = value_of(layout, values, "token_embd.weight");

@@ -1,5 +1,6 @@
 #include "engine/train_worker.h"
 
+#include "common/memory_limit.h"
 #include "common/secret.h"
 #include "engine/kernels.h"
 #include "engine/model_parts.h"
@@ -119,10 +120,12 @@ static tacit_status place_media(train_worker *w, const tacit_input *in, tacit_er
     if (!tacit_mul_size(rows, width, &floats) || floats > SIZE_MAX / sizeof(float))
         return tacit_fail(err, TACIT_BAD_INPUT, "media: %zu rows are too many", rows);
     if (floats > w->media_floats) {
-        float *grown = malloc(floats * sizeof *grown);
-        if (!grown)
-            return tacit_fail(err, TACIT_NO_MEMORY, "trainer: no memory for %zu rows of media",
-                              rows);
+        void *grown;
+        tacit_status status = tacit_memory_alloc(&grown, rows, width * sizeof *w->media,
+                                                 "the rows of an example's media",
+                                                 "give fewer or shorter media", err);
+        if (status != TACIT_OK)
+            return status;
         tacit_wipe_free(w->media);
         w->media = grown;
         w->media_floats = floats;

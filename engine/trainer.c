@@ -6,21 +6,19 @@
  * together, so that a dequantized layer serves them all, and the pool works inside the products. */
 #include "engine/trainer.h"
 
+#include "common/memory_limit.h"
 #include "common/secret.h"
 #include "engine/layout.h"
 #include "engine/model_parts.h"
 #include "engine/ops.h"
+#include "engine/train_memory.h"
 #include "engine/train_values.h"
 #include "engine/train_worker.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define UNIT_LANES 8
-#define LANE_VALUES ((size_t)4 << 20)         /* above: one lane a unit */
-#define SIDE_BY_SIDE_BYTES ((size_t)96 << 20) /* largest workspace of a thread */
-#define FLIGHT_BYTES ((size_t)8 << 20)        /* gradients of lanes that are in flight */
-#define FLIGHT_MAX 64
+#define SMALLER "train fewer values"
 
 /* One lane of one unit. */
 typedef struct train_lane {
@@ -41,13 +39,12 @@ struct tacit_trainer {
     tacit_text_model bound; /* over the values, when the text model is trained */
     train_plan plan;
     train_setup setup;
-    bool side_by_side;
-    size_t lanes_of_unit; /* at most */
+    train_way way;
     train_worker **worker;
     size_t n_workers;
-    train_lane *lane; /* [n_lanes] */
-    size_t n_lanes, n_filled;
-    float *grads; /* [n_lanes, layout.values] */
+    train_lane *lane; /* [way.n_lanes] */
+    size_t n_filled;
+    float *grads; /* [way.n_lanes, layout.values] */
 };
 
 /* ---- construction ---- */
@@ -60,8 +57,8 @@ static tacit_status make_values(tacit_trainer *t, const tacit_model *model, taci
     const tacit_trainable_entry *encoder = t->layout.entry + t->layout.count - n_encoder;
     t->values = calloc(t->layout.values, sizeof *t->values);
     if (!t->values)
-        return tacit_fail(err, TACIT_NO_MEMORY, "trainer: no memory for %zu values",
-                          t->layout.values);
+        return tacit_memory_fail(t->layout.values * sizeof *t->values, "the values to train",
+                                 SMALLER, err);
     t->setup.n_encoder = n_encoder;
     t->setup.encoder = n_encoder ? encoder : NULL;
     if (layout_is_lora(t->spec.kind))
@@ -88,35 +85,15 @@ out:
     return status;
 }
 
-static bool has_plain_weights(const tacit_text_model *m)
-{
-    for (size_t i = 0; i < m->n_layers; i++)
-        for (int k = 0; k < TEXT_LINEARS; k++) {
-            const tacit_linear *l = &m->layer[i].linear[k];
-            if (!l->expanded && l->type->type != TACIT_TYPE_F32)
-                return false;
-        }
-    return true;
-}
-
-static void choose_way(tacit_trainer *t)
-{
-    text_train_options options = {.max_rows = t->setup.max_rows};
-    bool plain = has_plain_weights(t->plan.model) && t->layout.values <= LANE_VALUES;
-    t->lanes_of_unit = plain ? UNIT_LANES : 1;
-    t->side_by_side = plain && text_train_bytes(&t->plan, &options, 1) <= SIDE_BY_SIDE_BYTES;
-}
-
 static tacit_status make_workers(tacit_trainer *t, tacit_error *err)
 {
     tacit_status status = TACIT_OK;
-    size_t threads = t->pool ? tacit_pool_threads(t->pool) : 1;
-    size_t wanted = t->side_by_side ? threads : 1;
-    t->worker = calloc(wanted, sizeof(train_worker *));
+    tacit_pool *pool = t->way.side_by_side ? NULL : t->pool;
+    t->worker = calloc(t->way.workers, sizeof(train_worker *));
     if (!t->worker)
         return tacit_fail(err, TACIT_NO_MEMORY, "trainer: no memory");
-    for (size_t i = 0; i < wanted && status == TACIT_OK; i++) {
-        status = train_worker_new(&t->worker[i], &t->setup, t->side_by_side ? NULL : t->pool, err);
+    for (size_t i = 0; i < t->way.workers && status == TACIT_OK; i++) {
+        status = train_worker_new(&t->worker[i], &t->setup, pool, err);
         t->n_workers += status == TACIT_OK;
     }
     return status;
@@ -124,16 +101,12 @@ static tacit_status make_workers(tacit_trainer *t, tacit_error *err)
 
 static tacit_status make_lanes(tacit_trainer *t, tacit_error *err)
 {
-    size_t flight = FLIGHT_BYTES / sizeof(float) / t->layout.values;
-    flight = flight > FLIGHT_MAX ? FLIGHT_MAX : flight;
-    t->n_lanes = flight > t->lanes_of_unit ? flight : t->lanes_of_unit;
-    t->lane = calloc(t->n_lanes, sizeof *t->lane);
-    t->grads = malloc(t->n_lanes * t->layout.values * sizeof *t->grads);
+    size_t n = t->way.n_lanes, bytes = n * t->layout.values * sizeof *t->grads;
+    t->lane = calloc(n, sizeof *t->lane);
+    t->grads = malloc(bytes);
     if (!t->lane || !t->grads)
-        return tacit_fail(err, TACIT_NO_MEMORY,
-                          "trainer: no memory for %zu gradients of %zu values", t->n_lanes,
-                          t->layout.values);
-    for (size_t i = 0; i < t->n_lanes; i++)
+        return tacit_memory_fail(bytes, "the gradients of units in flight", SMALLER, err);
+    for (size_t i = 0; i < n; i++)
         t->lane[i].grad = t->grads + i * t->layout.values;
     return TACIT_OK;
 }
@@ -146,6 +119,10 @@ tacit_status tacit_trainer_new(tacit_trainer **out, const tacit_model *model,
     if (max_rows < 1 || max_rows > model->text.context_length)
         return tacit_fail(err, TACIT_USAGE, "trainer: %zu rows; expected 1 to %zu", max_rows,
                           model->text.context_length);
+    const tacit_training training = {.spec = spec, .max_rows = max_rows};
+    status = tacit_training_check(model, &training, pool, err);
+    if (status != TACIT_OK)
+        return status;
     tacit_trainer *t = calloc(1, sizeof *t);
     if (!t)
         return tacit_fail(err, TACIT_NO_MEMORY, "trainer: no memory");
@@ -159,7 +136,7 @@ tacit_status tacit_trainer_new(tacit_trainer **out, const tacit_model *model,
     t->setup.values = t->values;
     t->setup.tower = spec->kind == TACIT_TRAIN_ALL;
     t->setup.max_rows = max_rows;
-    choose_way(t);
+    t->way = train_way_of(&t->plan, t->layout.values, max_rows, tacit_pool_threads(pool));
     TACIT_TRY(make_workers(t, err), fail);
     TACIT_TRY(make_lanes(t, err), fail);
     *out = t;
@@ -200,7 +177,7 @@ float *tacit_trainer_values(tacit_trainer *t)
 
 static size_t lanes_of(const tacit_trainer *t, const tacit_unit *unit)
 {
-    size_t n = unit->n_examples < t->lanes_of_unit ? unit->n_examples : t->lanes_of_unit;
+    size_t n = unit->n_examples < t->way.lanes_of_unit ? unit->n_examples : t->way.lanes_of_unit;
     return n > 0 ? n : 1;
 }
 
@@ -361,13 +338,13 @@ tacit_status tacit_trainer_grads(tacit_trainer *t, const tacit_unit *units, size
 {
     for (size_t unit = 0; unit < n;) {
         t->n_filled = 0;
-        while (unit < n && t->n_filled + lanes_of(t, &units[unit]) <= t->n_lanes) {
+        while (unit < n && t->n_filled + lanes_of(t, &units[unit]) <= t->way.n_lanes) {
             size_t lanes = lanes_of(t, &units[unit]);
             for (size_t k = 0; k < lanes; k++)
                 set_lane(&t->lane[t->n_filled++], units, unit, k, lanes);
             unit++;
         }
-        if (t->side_by_side)
+        if (t->way.side_by_side)
             tacit_pool_run(t->pool, t->n_filled, run_lane, t);
         else
             run_lanes_together(t);

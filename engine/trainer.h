@@ -10,6 +10,7 @@
 #include "common/pool.h"
 #include "engine/adapter.h"
 #include "engine/input.h"
+#include "engine/optimizer.h"
 
 typedef struct tacit_trainer tacit_trainer;
 
@@ -23,7 +24,36 @@ typedef struct tacit_unit {
  * where an example fails, only whole units before it have been handed on. */
 typedef tacit_status (*tacit_gradient_sink)(void *ctx, size_t unit, const float *grad, double loss);
 
-/* max_rows: longest example accepted; memory is planned from it here. */
+/* What a trainer is to do, and what its caller takes beside it. */
+typedef struct tacit_training {
+    const tacit_trainable_spec *spec;
+    const tacit_optimizer_spec *optimizer; /* NULL: none */
+    size_t max_rows;                       /* longest example */
+    size_t beside;                         /* bytes of the caller's own for every trainable value */
+    bool saves; /* an adapter or a model is written while the trainer is there */
+} tacit_training;
+
+/* What that takes, in bytes: the weights of the files as far as every step reads them, the values
+ * (with the frozen half of an adapter), gradients of units in flight, the optimizer's state, the
+ * workspaces for max_rows rows, the encoders' for one medium of each kind, and what the caller
+ * takes. */
+typedef struct tacit_training_plan {
+    uint64_t weights, values, gradients, optimizer, working, encoders, beside, total;
+} tacit_training_plan;
+
+/* `pool` may be NULL; nothing of that size is allocated. TACIT_USAGE for a spec that the model
+ * cannot follow. */
+tacit_status tacit_training_plan_of(tacit_training_plan *out, const tacit_model *model,
+                                    const tacit_training *training, tacit_pool *pool,
+                                    tacit_error *err) TACIT_MUST_CHECK;
+
+/* TACIT_NO_MEMORY when the plan is more than is available (common/memory_limit.h): the message says
+ * what it comes to and what would fit. For whoever must know before anything is taken. */
+tacit_status tacit_training_check(const tacit_model *model, const tacit_training *training,
+                                  tacit_pool *pool, tacit_error *err) TACIT_MUST_CHECK;
+
+/* max_rows: longest example accepted; memory is planned and judged from it here, as by
+ * tacit_training_check without an optimizer. */
 tacit_status tacit_trainer_new(tacit_trainer **out, const tacit_model *model,
                                const tacit_trainable_spec *spec, size_t max_rows, tacit_pool *pool,
                                tacit_error *err) TACIT_MUST_CHECK;

@@ -2,6 +2,7 @@
 
 #include "engine/types_parts.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -225,6 +226,23 @@ const char *tacit_type_ggml_name(uint32_t ggml_type)
 {
     const struct ggml_type *row = find_ggml_type(ggml_type);
     return row ? row->name : NULL;
+}
+
+const char *tacit_type_text(char out[TACIT_TYPE_TEXT], uint32_t ggml_type)
+{
+    const char *name = tacit_type_ggml_name(ggml_type);
+    snprintf(out, TACIT_TYPE_TEXT, "type %" PRIu32, ggml_type);
+    return name ? name : out;
+}
+
+tacit_status tacit_type_refuse(const char *file, const char *tensor, uint32_t ggml_type,
+                               tacit_error *err)
+{
+    char types[160], text[TACIT_TYPE_TEXT];
+    return tacit_fail(err, TACIT_BAD_INPUT,
+                      "%s%stensor %s: values of %s cannot be computed; expected %s",
+                      file ? file : "", file ? ": " : "", tensor, tacit_type_text(text, ggml_type),
+                      tacit_type_list(types, sizeof types));
 }
 
 bool tacit_type_ggml_block(uint32_t ggml_type, size_t *values, size_t *bytes)

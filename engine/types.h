@@ -53,6 +53,15 @@ const char *tacit_type_list(char *out, size_t size);
 /* Name of any ggml type number, also of those not supported ("q2_k"), or NULL. */
 const char *tacit_type_ggml_name(uint32_t ggml_type);
 
+/* "q2_k", or "type 77" for a number that names none; the text lies in `out` then. */
+#define TACIT_TYPE_TEXT 24
+const char *tacit_type_text(char out[TACIT_TYPE_TEXT], uint32_t ggml_type);
+
+/* TACIT_BAD_INPUT: a tensor of `file` (NULL: the caller names it) has a type without a row here,
+ * and which types have one. */
+tacit_status tacit_type_refuse(const char *file, const char *tensor, uint32_t ggml_type,
+                               tacit_error *err) TACIT_MUST_CHECK;
+
 /* Values and bytes of one block of any ggml type, also of those not supported; false when the
  * number names no type. */
 bool tacit_type_ggml_block(uint32_t ggml_type, size_t *values, size_t *bytes);

@@ -108,6 +108,8 @@ typedef struct vision_pass vision_pass;
 tacit_status vision_pass_new(vision_pass **out, const tacit_vision *v, size_t max_images,
                              pass_use use, tacit_pool *pool, tacit_error *err) TACIT_MUST_CHECK;
 void vision_pass_free(vision_pass *p);
+/* What an exact pass takes, or one for training. */
+uint64_t vision_pass_bytes(const tacit_vision *v, size_t max_images, bool train, tacit_pool *pool);
 
 /* rows[n, shape.rows, shape.out_width] of n pictures, each planes [3, image_size, image_size].
  * `weights` has vision_tensor_count entries: fp32 values that stand for tensor i, or NULL for the

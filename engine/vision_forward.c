@@ -12,6 +12,7 @@
 #include <string.h>
 
 #define KEEP_BYTES ((size_t)32 << 20)
+#define FEWER "give fewer pictures, or a smaller tower"
 
 const float *vision_values(const vision_pass *p, size_t i)
 {
@@ -106,6 +107,23 @@ static size_t kept_bytes(const tacit_vision *v, size_t images)
     return a.used * sizeof(float) * v->shape.layers * images;
 }
 
+static size_t block_count(const vision_pass *p)
+{
+    return p->keep_all ? p->max_images * p->v->shape.layers : 1;
+}
+
+uint64_t vision_pass_bytes(const tacit_vision *v, size_t max_images, bool train, tacit_pool *pool)
+{
+    vision_pass p = {.v = v, .pool = pool, .max_images = max_images, .train = train};
+    tower_planner a = {0};
+    p.keep_all = train && kept_bytes(v, max_images) <= KEEP_BYTES;
+    tower_block *block = p.block = calloc(block_count(&p), sizeof *p.block);
+    if (block)
+        plan(&p, &a);
+    free(block);
+    return block ? a.used * (uint64_t)sizeof(float) : UINT64_MAX;
+}
+
 /* Judges what the plan takes before it is taken. */
 static tacit_status make_arena(vision_pass *p, tacit_error *err)
 {
@@ -114,17 +132,16 @@ static tacit_status make_arena(vision_pass *p, tacit_error *err)
     size_t bytes;
     plan(p, &a);
     if (!tacit_mul_size(a.used, sizeof(float), &bytes))
-        return TACIT_NO_MEMORY;
+        bytes = SIZE_MAX;
     snprintf(what, sizeof what, "%s %zu pictures of %u x %u pixels at a time",
              p->train ? "training on" : "encoding", p->max_images, p->v->shape.image_size,
              p->v->shape.image_size);
-    tacit_status status =
-        tacit_memory_require(bytes, what, "give fewer pictures, or a smaller tower", err);
+    tacit_status status = tacit_memory_require(bytes, what, FEWER, err);
     if (status != TACIT_OK)
         return status;
     p->arena = aligned_alloc(64, (bytes + 63) / 64 * 64);
     if (!p->arena)
-        return tacit_fail(err, TACIT_NO_MEMORY, "no memory for %s", what);
+        return tacit_memory_fail(bytes, what, FEWER, err);
     a = (tower_planner){.base = p->arena};
     plan(p, &a);
     return TACIT_OK;
@@ -143,7 +160,7 @@ tacit_status vision_pass_new(vision_pass **out, const tacit_vision *v, size_t ma
     p->keep_all = train && kept_bytes(v, max_images) <= KEEP_BYTES;
     p->pixels = calloc(max_images, sizeof *p->pixels);
     p->weight = calloc(v->count, sizeof *p->weight);
-    p->block = calloc(p->keep_all ? max_images * v->shape.layers : 1, sizeof *p->block);
+    p->block = calloc(block_count(p), sizeof *p->block);
     if (!p->pixels || !p->weight || !p->block)
         goto fail;
     status = use == PASS_FAST ? vision_fast_init(p, err) : TACIT_OK;

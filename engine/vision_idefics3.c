@@ -10,8 +10,6 @@ static tacit_status read_keys(vision_loader *t)
     TACIT_TRY(
         vision_get_size(t, VISION_PREFIX "projector.scale_factor", VISION_MAX_IMAGE, &s->scale),
         done);
-    TACIT_TRY(vision_expect_multiple(t, "image size", s->image_size, "patch size", s->patch_size),
-              done);
     TACIT_TRY(vision_expect_multiple(t, "patch grid", s->grid, "scale factor", s->scale), done);
     s->rows = s->grid / s->scale * (s->grid / s->scale);
     s->cut = VISION_CUT_TILES;

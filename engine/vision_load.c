@@ -53,12 +53,16 @@ static tacit_status expect_bool(vision_loader *t, const char *key, bool absent, 
                       v ? "true" : "false", hint);
 }
 
-/* The kind that clip.projector_type names; files from before that key are mlp. */
+/* The kind that the file names, of this modality or of all that it has; files from before those
+ * keys are mlp. */
 static tacit_status find_projector(vision_loader *t)
 {
     char known[64] = "";
+    const char *key = PREFIX "projector_type";
     gguf_string name = {"mlp", 3};
-    tacit_status status = gguf_get_string(t->file, "clip.projector_type", &name, t->err);
+    if (!gguf_has_key(t->file, key))
+        key = "clip.projector_type";
+    tacit_status status = gguf_get_string(t->file, key, &name, t->err);
     if (status != TACIT_OK && status != TACIT_NOT_FOUND)
         return status;
     for (size_t i = 0; i < sizeof projectors / sizeof projectors[0]; i++) {
@@ -70,9 +74,9 @@ static tacit_status find_projector(vision_loader *t)
         snprintf(known + strlen(known), sizeof known - strlen(known), "%s'%s'", i ? ", " : "",
                  kind);
     }
-    return tacit_fail(t->err, TACIT_BAD_INPUT,
-                      "%s: clip.projector_type is '%.*s': supported are %s", gguf_name(t->file),
-                      (int)(name.size > 64 ? 64 : name.size), name.data, known);
+    return tacit_fail(t->err, TACIT_BAD_INPUT, "%s: %s is '%.*s': supported are %s",
+                      gguf_name(t->file), key, (int)(name.size > 64 ? 64 : name.size), name.data,
+                      known);
 }
 
 static tacit_status get_flag(vision_loader *t, const char *key, bool *out)
@@ -417,9 +421,7 @@ static tacit_status check_attention(vision_loader *t)
 
 static tacit_status make_plain(vision_loader *t, size_t i)
 {
-    const vision_tensor *tensor = &t->v->tensor[i];
-    return mmproj_plain_values(tensor->data, tensor->rows * tensor->cols, &t->v->plain[i],
-                               &t->v->owned[i], t->err);
+    return mmproj_plain_values(t->v->tensor[i].data, &t->v->plain[i], &t->v->owned[i], t->err);
 }
 
 static tacit_status make_linear(vision_loader *t, size_t i, bool cache)
@@ -441,6 +443,8 @@ static tacit_status prepare(vision_loader *t)
     tacit_status status = TACIT_OK;
     for (size_t i = 0; i < v->count; i++)
         values += v->tensor[i].rows * v->tensor[i].cols;
+    if (values <= CACHE_VALUES)
+        status = linear_cache_judge(values, t->err);
     for (size_t i = 0; i < v->count && status == TACIT_OK; i++)
         status = v->product[i] ? make_linear(t, i, values <= CACHE_VALUES) : make_plain(t, i);
     return status;

@@ -1,6 +1,7 @@
 #include "privacy/dp_step.h"
 
 #include "common/bytes.h"
+#include "common/memory_limit.h"
 #include "privacy/grid.h"
 #include "privacy/noise.h"
 #include "privacy/sampler.h"
@@ -137,6 +138,9 @@ static const dp_rule *rule_of(tacit_mechanism_kind kind)
 
 static tacit_status allocate(tacit_dp *dp, tacit_error *err)
 {
+    static const char what[] = "the sums of a private step";
+    uint64_t bytes = dp->values * (dp->rule == &plain_rule ? sizeof *dp->plain
+                                                           : sizeof *dp->sum + sizeof *dp->grid);
     bool ok;
     if (dp->rule == &plain_rule) {
         dp->plain = calloc(dp->values, sizeof *dp->plain);
@@ -146,9 +150,7 @@ static tacit_status allocate(tacit_dp *dp, tacit_error *err)
         dp->grid = calloc(dp->values, sizeof *dp->grid);
         ok = dp->sum && dp->grid;
     }
-    return ok ? TACIT_OK
-              : tacit_fail(err, TACIT_NO_MEMORY, "private step: no memory for %zu values",
-                           dp->values);
+    return ok ? TACIT_OK : tacit_memory_fail(bytes, what, "a plan of fewer values needs less", err);
 }
 
 tacit_status tacit_dp_new(tacit_dp **out, const tacit_mechanism *mechanism, size_t values,

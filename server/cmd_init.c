@@ -49,8 +49,8 @@ static tacit_status check_contents(const server_config_choice *choice, tacit_err
     for (size_t i = 0; status == TACIT_OK && i < choice->n_names; i++)
         status = tacit_server_name_check(choice->names[i], err);
     if (status == TACIT_OK)
-        status = tacit_model_load(&model, choice->model_text, choice->mmproj, choice->n_mmproj,
-                                  NULL, err);
+        status =
+            server_model_load(&model, choice->model_text, choice->mmproj, choice->n_mmproj, err);
     tacit_model_free(model);
     if (status == TACIT_OK && choice->gate_data)
         status = gate_data_check(choice->gate_data, err);

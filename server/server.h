@@ -67,6 +67,10 @@ tacit_status server_open(server **out, const char *dir, tacit_error *err) TACIT_
 /* The same for a command that works on a folder that nobody serves: no model is loaded and neither
  * start nor stop is logged. */
 tacit_status server_open_idle(server **out, const char *dir, tacit_error *err) TACIT_MUST_CHECK;
+/* The base of a federation: tacit_model_load, and refused where devices could make no examples of
+ * records with it, since they take the chat template of the model's file. */
+tacit_status server_model_load(tacit_model **out, const char *text, const char *const *mmproj,
+                               size_t n_mmproj, tacit_error *err) TACIT_MUST_CHECK;
 void server_close(server *s); /* logs the stop; NULL is fine */
 
 /* Listens and works until *stop becomes true (which a signal handler may set). Writes DIR/address.

@@ -136,12 +136,27 @@ static tacit_status log_stop(void *ctx, tacit_error *err)
     return tacit_ledger_record(s->ledger, &entry, NULL, NULL, err);
 }
 
+tacit_status server_model_load(tacit_model **out, const char *text, const char *const *mmproj,
+                               size_t n_mmproj, tacit_error *err)
+{
+    tacit_error why;
+    tacit_status status = tacit_model_load(out, text, mmproj, n_mmproj, NULL, err);
+    if (status != TACIT_OK || (status = tacit_model_check_chat(*out, &why)) == TACIT_OK)
+        return status;
+    tacit_model_free(*out);
+    *out = NULL;
+    return tacit_fail(err, status == TACIT_NO_MEMORY ? status : TACIT_BAD_INPUT,
+                      "%s: %s; devices take the template of the model's file, so that all of a "
+                      "federation have the same: name a file with one of those",
+                      text, why.message);
+}
+
 static tacit_status load_model(server *s, tacit_error *err)
 {
     const server_config *c = &s->config;
-    return tacit_model_load(&s->model, c->model_text,
-                            (const char *const *)(uintptr_t)c->model_mmproj.item,
-                            c->model_mmproj.count, NULL, err);
+    return server_model_load(&s->model, c->model_text,
+                             (const char *const *)(uintptr_t)c->model_mmproj.item,
+                             c->model_mmproj.count, err);
 }
 
 static tacit_status new_server(server **out, const char *dir, tacit_error *err)

@@ -7,16 +7,22 @@ ratio within a round. Rates are given by the clock and, in parentheses, by proce
 threads: where other programs run, only the latter compare. Beside decode stands how many times as long
 a token takes as a plain read of the file's tensors by the same threads in the same process.
 
-usage: bench_inference.py BIN [--shapes smollm2-135m,smollm2-360m] [--types q8_0,q4_0,q4_1,q4_k]
+The last rows are a picture of 512 pixels through SigLIP-B/16 (bench_tower.py): milliseconds, and
+their ratios to the peers' milliseconds.
+
+usage: bench_inference.py BIN [--shapes smollm2-135m,smollm2-360m,tower] [--types q8_0,q4_0,q4_1,q4_k]
                           [--threads 1,2] [--rounds 5] [--ik DIR] [--dir DIR] [--json]
 """
 import argparse
+import itertools
 import json
 import os
 import resource
 import subprocess
 import sys
 import time
+
+import bench_tower
 
 PROMPT, DECODE, FIRST = 128, 32, 32
 PHASES = ("prefill", "decode")
@@ -33,11 +39,12 @@ def pinned(threads):
     return lambda: os.sched_setaffinity(0, cpus)
 
 
-def run(command, threads):
-    """Standard output, and processor seconds of the child."""
+def run(command, threads, both=False):
+    """Standard output (with `both` also what it said beside), and processor seconds of the child."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    out = subprocess.run(command, check=True, capture_output=True, preexec_fn=pinned(threads)).stdout
+    child = subprocess.run(command, check=True, capture_output=True, preexec_fn=pinned(threads))
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    out = child.stdout + child.stderr if both else child.stdout
     return out, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
@@ -140,13 +147,41 @@ def print_row(row):
     print("; ".join(parts).replace(":;", ":"), flush=True)
 
 
+def compare_tower(options, tower, text, pictures, threads):
+    """Best milliseconds of ours, and median ratios to each peer's within a round."""
+    peers, script = {}, os.path.abspath(__file__)
+    if "llama.cpp" in options.peers:
+        peers["llama.cpp"] = lambda: bench_tower.llama_cpp(run, script, text, tower, threads)
+    if "ik_llama.cpp" in options.peers:
+        peers["ik_llama.cpp"] = lambda: bench_tower.ik_llama_cpp(run, options.ik, text, tower, pictures, threads)
+    ours, theirs = [], {name: [] for name in peers}
+    for _ in range(options.rounds):
+        ours.append(bench_tower.tacit(run, os.path.join(options.bin, "tacit"), text, tower, pictures, threads))
+        for name, encode in peers.items():
+            theirs[name].append(encode())
+    row = {"tower": os.path.basename(tower), "threads": threads,
+           "ms": [1e3 * min(o[unit] for o in ours) for unit in range(2)]}
+    for name, rounds in theirs.items():
+        row[f"over_{name}"] = [median([o[unit] / t[unit] for o, t in zip(ours, rounds)]) for unit in range(2)]
+    return row
+
+
+def print_tower(row):
+    parts = [f"{row['tower']}, {row['threads']} threads: {show(row['ms'])} ms a picture"]
+    parts += [f"{row[key][0]:.2f} ({row[key][1]:.2f}) x {key.split('over_')[1]}'s" for key in row if "over_" in key]
+    print("; ".join(parts), flush=True)
+
+
 def main():
+    if sys.argv[1:2] == ["--tower-child"]:
+        bench_tower.llama_cpp_child(sys.argv[2], sys.argv[3], int(sys.argv[4]))
+        return
     if sys.argv[1:2] == ["--llama-cpp-child"]:
         llama_cpp_child(sys.argv[2], int(sys.argv[3]))
         return
     parser = argparse.ArgumentParser()
     parser.add_argument("bin")
-    parser.add_argument("--shapes", default="smollm2-135m,smollm2-360m")
+    parser.add_argument("--shapes", default="smollm2-135m,smollm2-360m,tower")
     parser.add_argument("--types", default="q8_0,q4_0,q4_1,q4_k")
     parser.add_argument("--threads", default="1,2")
     parser.add_argument("--rounds", type=int, default=5)
@@ -155,8 +190,14 @@ def main():
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     os.makedirs(options.dir, exist_ok=True)
-    peers = peers_of(options)
+    peers = options.peers = peers_of(options)
     for shape in options.shapes.split(","):
+        if shape == "tower":
+            towers, text, pictures = bench_tower.files(options)
+            for tower, threads in itertools.product(towers.values(), map(int, options.threads.split(","))):
+                row = compare_tower(options, tower, text, pictures, threads)
+                print(json.dumps(row), flush=True) if options.json else print_tower(row)
+            continue
         for kind in options.types.split(","):
             model = os.path.join(options.dir, f"{shape}-{kind}.gguf")
             if not os.path.exists(model):

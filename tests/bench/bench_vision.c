@@ -3,7 +3,9 @@
  * in Q8_0 and in F16: bench_vision [THREADS [SECONDS [large]]]. One line of JSON a case: processor
  * milliseconds a picture, GFLOP/s, and the share of the rate of one large fp32 product of the same
  * machine and run, everything but products counted as loss. Of fast precision also how far its rows
- * are from the exact ones (relative, L2). */
+ * are from the exact ones (relative, L2).
+ *
+ * bench_vision write q8_0|f16 OUT.gguf: the large tower as a file, for comparisons with others. */
 #include "../engine/reference_vision.h"
 #include "product_rate.h"
 
@@ -154,9 +156,25 @@ static int run_case(const bench *b, tacit_pool *pool, double seconds)
     return 0;
 }
 
+static int write_tower(const char *type, const char *path)
+{
+    const reference_spec *spec = &cases[strcmp(type, "f16") == 0 ? 2 : 1].spec;
+    tacit_error err = {0};
+    gguf_writer *w = gguf_writer_new();
+    reference_keys(w, spec);
+    reference_tensors(w, spec);
+    bool failed = gguf_write(w, path, &err) != TACIT_OK;
+    if (failed)
+        fprintf(stderr, "bench_vision: %s\n", err.message);
+    gguf_writer_free(w);
+    return failed;
+}
+
 int main(int argc, char **argv)
 {
     tacit_pool *pool;
+    if (argc == 4 && strcmp(argv[1], "write") == 0)
+        return write_tower(argv[2], argv[3]);
     size_t threads = argc > 1 ? (size_t)strtoul(argv[1], NULL, 10) : 1;
     double seconds = argc > 2 ? strtod(argv[2], NULL) : 2;
     bool large = argc > 3 && strcmp(argv[3], "large") == 0;

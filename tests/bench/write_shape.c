@@ -20,7 +20,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BYTES = 256, CONTROLS = 3, LEAST_VOCAB = BYTES + 1 + CONTROLS, MOST_LAYERS = 32 };
+enum {
+    BYTES = 256,
+    CONTROLS = 3,
+    GRID = 6, /* rows, and columns, of tiles of a picture */
+    MARKERS = 3 + GRID * GRID,
+    LEAST_VOCAB = BYTES + 1 + MARKERS + CONTROLS,
+    MOST_LAYERS = 32
+};
 
 /* From the models' public configurations. */
 typedef struct shape {
@@ -260,6 +267,17 @@ static size_t byte_text(char *out, unsigned byte)
     return 2;
 }
 
+/* What stands around pictures in SmolVLM's vocabulary. */
+static size_t marker_text(char *out, size_t size, uint32_t i)
+{
+    static const char *const named[] = {"<fake_token_around_image>", "<global-img>", "<image>"};
+    if (i < 3)
+        return (size_t)snprintf(out, size, "%s", named[i]);
+    i -= 3;
+    return (size_t)snprintf(out, size, "<row_%" PRIu32 "_col_%" PRIu32 ">", i / GRID + 1,
+                            i % GRID + 1);
+}
+
 static void put_vocabulary(gguf_writer *w, const shape *s)
 {
     static const char *const control[CONTROLS] = {"<|endoftext|>", "<|im_start|>", "<|im_end|>"};
@@ -268,7 +286,7 @@ static void put_vocabulary(gguf_writer *w, const shape *s)
         "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + "
         "message['content'] + '<|im_end|>' + '\\n'}}{% endfor %}{% if add_generation_prompt %}"
         "{{ '<|im_start|>assistant\\n' }}{% endif %}";
-    char(*text)[16] = calloc(s->vocab, sizeof *text);
+    char(*text)[32] = calloc(s->vocab, sizeof *text);
     gguf_string *token = calloc(s->vocab, sizeof *token);
     int32_t *kind = calloc(s->vocab, sizeof *kind);
     if (!text || !token || !kind) {
@@ -281,13 +299,16 @@ static void put_vocabulary(gguf_writer *w, const shape *s)
             size = byte_text(text[i], i);
         else if (i == BYTES)
             size = (size_t)snprintf(text[i], sizeof text[i], "\xc4\x8a\xc4\x8a");
+        else if (i <= BYTES + MARKERS)
+            size = marker_text(text[i], sizeof text[i], i - BYTES - 1);
         else if (i >= s->vocab - CONTROLS)
             size =
                 (size_t)snprintf(text[i], sizeof text[i], "%s", control[i - (s->vocab - CONTROLS)]);
         else
             size = (size_t)snprintf(text[i], sizeof text[i], "filler%" PRIu32, i);
         token[i] = (gguf_string){text[i], size};
-        kind[i] = i >= s->vocab - CONTROLS ? 3 : 1;
+        bool is_marker = i > BYTES && i <= BYTES + MARKERS;
+        kind[i] = is_marker || i >= s->vocab - CONTROLS ? 3 : 1;
     }
     gguf_put_string(w, "tokenizer.ggml.model", "gpt2", 4);
     gguf_put_string(w, "tokenizer.ggml.pre", s->pre, strlen(s->pre));

@@ -11,6 +11,7 @@
 
 #include "agent_scene.h"
 #include "client/snapshot.h"
+#include "common/memory_limit.h"
 
 #include <dirent.h>
 #include <signal.h>
@@ -201,6 +202,7 @@ static void a_damaged_upload_is_sent_again(void **state)
 
 /* Injected by the linker's --wrap. */
 static int snapshots_without_memory, sealed_without_room;
+static size_t snapshot_memory; /* of the last one */
 
 tacit_status __real_snapshot_open(client_snapshot **out, const snapshot_setup *setup,
                                   tacit_error *err);
@@ -209,6 +211,7 @@ tacit_status __wrap_snapshot_open(client_snapshot **out, const snapshot_setup *s
 tacit_status __wrap_snapshot_open(client_snapshot **out, const snapshot_setup *setup,
                                   tacit_error *err)
 {
+    snapshot_memory = setup->memory;
     if (snapshots_without_memory-- <= 0)
         return __real_snapshot_open(out, setup, err);
     *out = NULL;
@@ -250,6 +253,51 @@ static void a_machine_out_of_memory_tries_the_round_again(void **state)
     begin(&s, 3);
     snapshots_without_memory = 1;
     expect_a_second_try(&s, TACIT_NO_MEMORY);
+    end(&s);
+}
+
+static uint64_t fixed(void *ctx)
+{
+    return *(uint64_t *)ctx;
+}
+
+/* What is reserved stays spent, so a device that could not train says so before; later, with more
+ * memory, it takes the same plan. */
+static void a_plan_that_does_not_fit_is_refused_before_it_is_reserved(void **state)
+{
+    scene s;
+    uint64_t there = 512 << 10;
+    (void)state;
+    begin(&s, 3);
+    s.server.offer_plan = true;
+    fake_publish(&s.server, 1, 0.01f);
+    tacit_memory_inject(fixed, &there);
+    expect_run(&s, TACIT_REFUSED);
+    tacit_memory_inject(NULL, NULL);
+    assert_non_null(strstr(s.device.err.message,
+                           "plan does not fit into this device's memory: training needs "));
+    assert_non_null(strstr(s.device.err.message, " 512.0 KiB are available: "));
+    assert_int_equal(account_of(&s).reserves, 0);
+    assert_int_equal(CALLS(RESERVE), 0);
+    assert_false(fake_device_has(&s.device, "rounds", ""));
+    expect_run(&s, TACIT_OK);
+    assert_int_equal(account_of(&s).spends, 1);
+    end(&s);
+}
+
+/* Examples that are kept between steps get a quarter of what the training leaves. */
+static void examples_leave_room_for_the_training(void **state)
+{
+    scene s;
+    uint64_t there = 64 << 20;
+    (void)state;
+    begin(&s, 3);
+    s.server.offer_plan = true;
+    fake_publish(&s.server, 1, 0.01f);
+    tacit_memory_inject(fixed, &there);
+    expect_run(&s, TACIT_OK);
+    tacit_memory_inject(NULL, NULL);
+    assert_in_range(snapshot_memory, 1 << 20, (16 << 20) - 1);
     end(&s);
 }
 
@@ -910,6 +958,8 @@ int main(void)
         cmocka_unit_test(an_upload_continues_at_the_servers_offset),
         cmocka_unit_test(a_damaged_upload_is_sent_again),
         cmocka_unit_test(a_machine_out_of_memory_tries_the_round_again),
+        cmocka_unit_test(a_plan_that_does_not_fit_is_refused_before_it_is_reserved),
+        cmocka_unit_test(examples_leave_room_for_the_training),
         cmocka_unit_test(sealed_bytes_without_room_are_made_again),
         cmocka_unit_test(data_that_vanish_change_nothing),
         cmocka_unit_test(a_shrunken_log_stops_the_device),

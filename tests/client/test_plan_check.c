@@ -10,6 +10,7 @@
 #include "../engine/tiny_model.h"
 #include "../privacy/world.h"
 #include "client/plan_check.h"
+#include "common/memory_limit.h"
 
 static size_t tiny_values;
 static uint8_t tiny_base[TACIT_DIGEST_BYTES];
@@ -367,6 +368,37 @@ static void other_shapes_are_refused(void **state)
     expect_status(&o, TACIT_OK, "");
     assert_int_equal(plan_check_layout(&o.plan, tiny->model, NULL, &o.err), TACIT_REFUSED);
     assert_non_null(strstr(o.err.message, "values"));
+    drop_offer(&o);
+}
+
+static uint64_t fixed(void *ctx)
+{
+    return *(uint64_t *)ctx;
+}
+
+/* The least that will do is the plan's: the trainer's parts, Adam's state, and forty bytes a value.
+ */
+static void plans_that_do_not_fit_are_refused(void **state)
+{
+    const tiny_model *tiny = *state;
+    offered o;
+    tacit_training_plan p;
+    make_offer(&o, NULL, NULL);
+    expect_status(&o, TACIT_OK, "");
+    const tacit_training training = plan_training(&o.plan, tiny->model);
+    tacit_pool *pool;
+    OK(tacit_pool_new(&pool, 2, &o.err));
+    OK(tacit_training_plan_of(&p, tiny->model, &training, pool, &o.err));
+    tacit_pool_free(pool);
+    assert_int_equal(p.beside, 40 * tiny_values);
+    assert_int_equal(p.optimizer, 8 * tiny_values);
+    tacit_memory_inject(fixed, &p.total);
+    OK(plan_check_memory(&o.plan, tiny->model, 2, &o.err));
+    p.total--;
+    assert_int_equal(plan_check_memory(&o.plan, tiny->model, 2, &o.err), TACIT_REFUSED);
+    tacit_memory_inject(NULL, NULL);
+    assert_non_null(strstr(o.err.message, "plan does not fit into this device's memory: training"));
+    assert_non_null(strstr(o.err.message, " would fit"));
     drop_offer(&o);
 }
 
@@ -758,6 +790,7 @@ int main(void)
         cmocka_unit_test(plans_without_end_are_refused),
         cmocka_unit_test(another_base_is_named),
         cmocka_unit_test(other_shapes_are_refused),
+        cmocka_unit_test(plans_that_do_not_fit_are_refused),
         cmocka_unit_test(a_base_of_the_same_shape_is_refused),
         cmocka_unit_test(targets_that_the_base_lacks_are_refused),
         cmocka_unit_test(an_adaptive_clip_is_its_schedules),

@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "../common/memory_probe.h"
 #include "../engine/tiny_model.h"
 #include "client/snapshot.h"
 #include "common/file.h"
@@ -101,6 +102,34 @@ static void units_are_records_subjects_or_the_device(void **state)
     /* Without one: b, e; x: a, d; y: c; z: its own a, which the a of x does not displace. */
     expect_units(TACIT_UNIT_SUBJECT, subjects, 4);
     expect_units(TACIT_UNIT_DEVICE, device, 1);
+}
+
+static tacit_status open_again(void *ctx, tacit_error *err)
+{
+    client_snapshot *s;
+    const snapshot_setup setup = {.path = copy,
+                                  .media_folder = folder,
+                                  .model = tiny.model,
+                                  .unit = TACIT_UNIT_RECORD,
+                                  .max_rows = 256,
+                                  .memory = 1 << 20};
+    (void)ctx;
+    tacit_status status = snapshot_open(&s, &setup, err);
+    snapshot_close(s);
+    return status;
+}
+
+/* More records than memory holds are told, not killed. */
+static void records_are_counted(void **state)
+{
+    (void)state;
+    take(two_subjects);
+    for (size_t i = 0; i < 6; i++) {
+        tacit_error err;
+        tacit_status status = memory_probe_run(i, open_again, NULL, &err);
+        assert_int_equal(status, TACIT_NO_MEMORY);
+        assert_non_null(strstr(err.message, "the next records of the data needs "));
+    }
 }
 
 static void no_data_is_no_unit(void **state)
@@ -306,6 +335,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(units_are_records_subjects_or_the_device),
+        cmocka_unit_test(records_are_counted),
         cmocka_unit_test(no_data_is_no_unit),
         cmocka_unit_test(the_copy_outlives_the_file),
         cmocka_unit_test(an_unreadable_file_is_an_empty_one),

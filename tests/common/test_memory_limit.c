@@ -10,8 +10,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #define GIB ((uint64_t)1 << 30)
+#define SMALL 1000 /* is not judged */
 
 static char root[] = "/tmp/tacit-memory-XXXXXX";
 
@@ -67,6 +70,51 @@ static void test_the_least_counts(void **state)
     assert_int_equal(system(remove), 0);
 }
 
+/* What a process may still take of data and of addresses. */
+static void test_limits_of_the_process(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/tacit-status-XXXXXX";
+    static const char text[] = "Name:\tx\nVmPeak:\t  9999 kB\nVmSize:\t    2048 kB\nVmData:\t"
+                               "    1024 kB\nVmDataX: 1 kB\n";
+    int fd = mkstemp(path);
+    assert_int_equal(write(fd, text, sizeof text - 1), sizeof text - 1);
+    close(fd);
+    assert_int_equal(memory_limit_left(path, RLIM_INFINITY, RLIM_INFINITY), UINT64_MAX);
+    assert_int_equal(memory_limit_left(path, 1536 * 1024, RLIM_INFINITY), 512 * 1024);
+    assert_int_equal(memory_limit_left(path, RLIM_INFINITY, 2049 * 1024), 1024);
+    assert_int_equal(memory_limit_left(path, 1536 * 1024, 2049 * 1024), 1024);
+    assert_int_equal(memory_limit_left(path, 1000 * 1024, RLIM_INFINITY), 0);
+    unlink(path);
+    assert_int_equal(memory_limit_left(path, 1000, 1000), UINT64_MAX);
+}
+
+static uint64_t available_under(int resource, uint64_t limit, uint64_t mapped)
+{
+    struct rlimit before, lower;
+    assert_int_equal(getrlimit(resource, &before), 0);
+    lower = (struct rlimit){limit, before.rlim_max};
+    assert_int_equal(setrlimit(resource, &lower), 0);
+    uint64_t found = tacit_memory_available_beside(mapped);
+    assert_int_equal(setrlimit(resource, &before), 0);
+    return found;
+}
+
+/* This process's own limits count; pages of files that are mapped already are not new to them. */
+static void test_this_process(void **state)
+{
+    (void)state;
+    static const int resource[] = {RLIMIT_DATA, RLIMIT_AS};
+    uint64_t free_memory = tacit_memory_available();
+    assert_true(free_memory > 64 << 20);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(available_under(resource[i], 4096, 0), 0);
+        assert_int_equal(available_under(resource[i], 4096, 5000), 5000);
+        assert_true(available_under(resource[i], (rlim_t)1 << 62, 0) > free_memory / 2);
+        assert_true(available_under(resource[i], (rlim_t)1 << 62, UINT64_MAX) > free_memory / 2);
+    }
+}
+
 static void test_what_is_refused_says_how_much(void **state)
 {
     (void)state;
@@ -95,9 +143,67 @@ static void test_memory_is_judged_before_it_is_taken(void **state)
     assert_null(memory);
     assert_non_null(strstr(err.message, "rows needs 8.0 EiB, "));
     assert_non_null(strstr(err.message, "available; give fewer"));
+}
+
+static uint64_t fixed(void *ctx)
+{
+    return *(uint64_t *)ctx;
+}
+
+/* Tests say what is there; then nothing is too small to be judged. */
+static void test_injection(void **state)
+{
+    (void)state;
+    tacit_error err = {0};
+    uint64_t there = 100;
+    void *memory;
+    assert_int_equal(tacit_memory_judge(SMALL, "little", "", &err), TACIT_OK);
+    tacit_memory_inject(fixed, &there);
+    assert_int_equal(tacit_memory_available(), 100);
+    assert_int_equal(tacit_memory_available_beside(50), 100);
+    assert_int_equal(tacit_memory_judge(100, "little", "", &err), TACIT_OK);
+    assert_int_equal(tacit_memory_judge(101, "little", "take less", &err), TACIT_NO_MEMORY);
+    assert_string_equal(err.message, "little needs 0.1 KiB, 0.1 KiB are available; take less");
+    assert_int_equal(tacit_memory_alloc(&memory, 101, 1, "a row", "", &err), TACIT_NO_MEMORY);
+    assert_null(memory);
+    tacit_memory_inject(NULL, NULL);
+    assert_true(tacit_memory_available() > 100);
+    assert_int_equal(tacit_memory_judge(UINT64_MAX / 2, "much", "", &err), TACIT_NO_MEMORY);
+    assert_int_equal(tacit_memory_fail(2048, "a row", "take less", &err), TACIT_NO_MEMORY);
+    assert_non_null(strstr(err.message, "a row needs 2.0 KiB, which the system does not give"));
+    assert_non_null(strstr(err.message, "available; take less"));
+}
+
+/* Small pieces are judged when 16 MiB of them have come together, as if so much came again. */
+static void test_small_pieces_add_up(void **state)
+{
+    (void)state;
+    tacit_error err = {0};
+    tacit_memory_tally t = {0};
+    for (int i = 0; i < 100; i++)
+        assert_int_equal(tacit_memory_tally_add(&t, 1 << 20, "pieces", "", &err), TACIT_OK);
+    assert_int_equal(t.unjudged, (100 % 16) << 20);
+    t = (tacit_memory_tally){0};
+    assert_int_equal(tacit_memory_tally_add(&t, UINT64_MAX / 2, "a piece", "give fewer", &err),
+                     TACIT_NO_MEMORY);
+    assert_non_null(strstr(err.message, "a piece needs 8.0 EiB, "));
+    uint64_t there = 9;
+    t = (tacit_memory_tally){0};
+    tacit_memory_inject(fixed, &there);
+    assert_int_equal(tacit_memory_tally_add(&t, 9, "pieces", "", &err), TACIT_OK);
+    assert_int_equal(tacit_memory_tally_add(&t, 10, "pieces", "", &err), TACIT_NO_MEMORY);
+    tacit_memory_inject(NULL, NULL);
+}
+
+static void test_what_cannot_be_counted(void **state)
+{
+    (void)state;
+    tacit_error err = {0};
+    void *memory;
     assert_int_equal(tacit_memory_alloc(&memory, SIZE_MAX / 4, 8, "rows", "give fewer", &err),
                      TACIT_NO_MEMORY);
     assert_null(memory);
+    assert_string_equal(err.message, "rows needs more than memory can be; give fewer");
 }
 
 static void test_texts(void **state)
@@ -114,8 +220,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_least_counts),
+        cmocka_unit_test(test_limits_of_the_process),
+        cmocka_unit_test(test_this_process),
         cmocka_unit_test(test_what_is_refused_says_how_much),
         cmocka_unit_test(test_memory_is_judged_before_it_is_taken),
+        cmocka_unit_test(test_injection),
+        cmocka_unit_test(test_small_pieces_add_up),
+        cmocka_unit_test(test_what_cannot_be_counted),
         cmocka_unit_test(test_texts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

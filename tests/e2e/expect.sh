@@ -8,6 +8,13 @@ fail() {
     exit 1
 }
 
+# unknown_template MODEL OUT: the same model, but for a chat template that nobody knows.
+unknown_template() {
+    LC_ALL=C sed 's/capitalize/titlecased/g' "$1" >"$2"
+    cmp -s "$1" "$2" && fail "$1 has another template than this test thinks"
+    return 0
+}
+
 # expect CODE PATTERN WORDS...: exit code, and a pattern that both outputs together contain.
 expect() {
     local code=$1 pattern=$2 found=0 text

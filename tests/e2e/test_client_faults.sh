@@ -36,6 +36,14 @@ sed -i "s|^server: .*|server: \"$url\"|" "$work/new/client.yaml"
 expect 0 'the server has no round for this device now' once new
 verb device revoke "$("$client" status --dir "$work/new" --json | json device | cut -c1-8)" >/dev/null
 
+# A model that no record can be put to: nothing would be learned from what is spent.
+unknown_template "$work/text.gguf" "$work/odd.gguf"
+odd='odd.gguf: the model.s chat template, .* is not one of those supported .*; devices take the template of the model.s file'
+expect 3 "$odd" "$client" enroll --token "$(token)" --dir "$work/odd" --server "$url" --model "$work/odd.gguf" --data "$work/cart.jsonl"
+expect 3 "$odd" "$client" train --dir "$work/odd-alone" --model "$work/odd.gguf" --data "$work/cart.jsonl" --out "$work/x.gguf" \
+    --epsilon 3 --steps 3 --q 0.25
+[ "$(status_of odd-alone reserves)" = 0 ] || fail "budget was spent on a model without a template"
+
 # A policy that became stricter since the enrolment: the plan is refused, and nothing is spent.
 enrol van "$(token)" >/dev/null
 enrol cart "$(token)" >/dev/null

@@ -23,6 +23,11 @@ expect 0 'accuracy .* of 3 answers' eval "${model[@]}" --data "$dir/good.jsonl" 
 expect 0 '"examples":1,' eval "${model[@]}" --data "$dir/good.jsonl" --limit 1 --json
 expect 0 '(right|wrong) label:3: expected .low., answered' eval "${model[@]}" --data "$dir/good.jsonl" --answers
 
+# Why answers end.
+expect 0 '"finish_reasons":\{"stop":0,"length":3,"context":0\}' eval "${model[@]}" --data "$dir/good.jsonl" --json -n 4
+expect 0 '1 answers were ended by the model.s context of 512 rows' eval "${model[@]}" --data "$dir/good.jsonl" -n 600 --limit 1
+expect 0 'ended +0 by themselves, 0 by --tokens, 1 by a full context' eval "${model[@]}" --data "$dir/good.jsonl" -n 600 --limit 1
+
 # The same numbers whatever the threads, and other numbers for other marker tokens.
 loss() { "$tacit" eval "${model[@]}" --data "$dir/good.jsonl" --json -n 4 "$@" | sed 's/.*"loss":\([^,]*\),.*/\1/'; }
 [ "$(loss -t 1)" = "$(loss -t 3)" ] || fail "the loss depends on the number of threads"
@@ -37,6 +42,21 @@ expect 3 'bad.jsonl:5: .*stay inside' eval "${model[@]}" --data "$dir/bad.jsonl"
 expect 3 'no record could be evaluated' eval "${model[@]}" --data "$dir/half.jsonl"
 expect 3 'half.jsonl:1.*damaged JPEG' eval "${model[@]}" --data "$dir/half.jsonl" --strict
 expect 3 'give its file with --mmproj' eval -m "$dir/text.gguf" --data "$dir/good.jsonl" --strict
+
+# A chat template that is not supported is a fault of the model: said once and before data are read. The one
+# that is chosen instead gives the numbers of the file's own.
+unknown_template "$dir/text.gguf" "$dir/odd.gguf"
+expect 3 "chat template, which begins with '<.im_start.>.*', is not one of those supported .*; choose one with --chat-template$" \
+    eval -m "$dir/odd.gguf" --data "$dir/nowhere.jsonl"
+[ "$("$tacit" eval -m "$dir/odd.gguf" --data "$dir/good.jsonl" 2>&1 | wc -l)" = 1 ] || fail "the template is named more than once"
+model[1]=$dir/odd.gguf
+same=$(loss --chat-template smolvlm)
+model[1]=$dir/text.gguf
+[[ -n $same && $same = "$(loss)" ]] || fail "a chosen template gives another loss than the file's own"
+expect 2 "chat template 'gpt': expected one of smolvlm, " eval "${model[@]}" --data "$dir/good.jsonl" --chat-template gpt
+# Tokens that the vocabulary does not have are not spelled by letters.
+expect 3 "template .chatml. is made of the token '<.im_end.>', which the vocabulary does not have; choose one with --chat-template: smolvlm, " \
+    eval "${model[@]}" --data "$dir/nowhere.jsonl" --chat-template chatml
 
 # Files that are no models, or the wrong way round.
 head -c 2000 "$dir/mmproj.gguf" >"$dir/cut.gguf"

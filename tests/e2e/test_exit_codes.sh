@@ -16,6 +16,19 @@ tacit=$bin/tacit client=$bin/tacit-client server=$bin/tacit-server audit=$bin/ta
 for program in "$tacit" "$client" "$server" "$audit"; do
     expect 2 'see|usage' "$program" no-such-command
 done
+# Every command of a program, of one word or of two, tells its help and the program's version.
+for program in "$tacit" "$client" "$server" "$audit"; do
+    name=$(basename "$program")
+    version=$("$program" --version)
+    grep -qE "^$name [0-9]+\.[0-9]+\.[0-9]+$" <<<"$version" || fail "$name --version: $version"
+    while IFS= read -r words; do
+        # shellcheck disable=SC2086
+        [ "$("$program" $words --version)" = "$version" ] || fail "$name $words --version: another version"
+        # shellcheck disable=SC2086
+        expect 0 '^ +--version ' "$program" $words --help
+    done < <("$program" --help | sed -n 's/^  \([a-z][a-z -]*[a-z]\)  .*/\1/p' | sed 's/ *$//')
+done
+expect 0 '^tacit-server [0-9.]+$' "$server" device --version
 expect 2 '' "$tacit" eval --no-such-option
 expect 2 'dir' "$client" status
 expect 2 '' "$server" run --no-such-option

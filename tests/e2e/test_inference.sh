@@ -73,6 +73,36 @@ expect 0 'prefill [0-9.]+ tokens/s, decode [0-9.]+ tokens/s, 2 threads' \
 expect 0 '"prefill_tokens_per_s":[0-9.]+,"decode_tokens_per_s":[0-9.]+,"prefill_tokens_per_cpu_s":[0-9.]+,"decode_tokens_per_cpu_s":[0-9.]+.*"peak_rss_bytes":[0-9]+' \
     bench -m "$text" -p 20 -n 4 -r 1 --exact --json
 
+# Why an answer ends: nano says what it has to, the tiny model never stops. A full context is told.
+expect 0 '"finish_reason":"stop"' run -m "$TACIT_SOURCE/tests/nano/nano.gguf" -p "What is the speed?" --json
+expect 0 '"finish_reason":"length"' run -m "$text" -p x --raw -n 5 -c 8 --json
+expect 0 'context of 8 rows is full, which ended the answer; --context takes up to 512' run -m "$text" -p x --raw -n 500 -c 8
+expect 0 'context of 512 rows, all that the model has, is full' run -m "$text" -p x --raw -n 600
+"$tacit" run -m "$text" -p x --raw -n 500 -c 8 --json 2>/dev/null >"$dir/full"
+grep -qE '"tokens":\[([0-9]+,){7}[0-9]+\],"finish_reason":"context"' "$dir/full" || fail "not 8 tokens in 8 rows: $(cat "$dir/full")"
+"$tacit" run -m "$text" -p x --raw -n 8 -c 8 2>&1 | grep full && fail "a full context is told of an answer that was to end there"
+
+# Conversations need a template whose tokens the vocabulary has; raw prompts need none.
+unknown_template "$text" "$dir/odd.gguf"
+expect 3 'is not one of those supported .*; choose one with --chat-template$' run -m "$dir/odd.gguf" -p x -n 1
+expect 3 'choose one with --chat-template$' logits -m "$dir/odd.gguf" -p x --chat
+expect 0 . run -m "$dir/odd.gguf" -p x -n 1 --raw
+expect 0 . run -m "$dir/odd.gguf" -p x -n 1 --chat-template smolvlm
+expect 0 . bench -m "$dir/odd.gguf" -p 8 -n 1 -r 1
+expect 0 "^  chat template: .*is not one of those supported .smolvlm, " inspect "$dir/odd.gguf"
+expect 3 "template .llama3. is made of the token '<.start_header_id.>', which the vocabulary does not have" \
+    run -m "$TACIT_SOURCE/tests/nano/nano.gguf" -p x --chat-template llama3
+LC_ALL=C sed '0,/<end_of_utterance>/s//<end_of_utterancx>/' "$text" >"$dir/lacking.gguf"
+lacking="the chat template .smolvlm. is made of the token '<end_of_utterance>', which the vocabulary does not have"
+expect 3 "$lacking; choose one with" run -m "$dir/lacking.gguf" -p x
+expect 0 "^  chat template: $lacking" inspect "$dir/lacking.gguf"
+
+# A system turn stands where the template has it.
+spelled=$(printf '<|im_start|>System: s<end_of_utterance>\nUser: x<end_of_utterance>\nAssistant:')
+tokens() { "$tacit" logits -m "$text" --top 1 --json "$@" | sed 's/"logits".*//'; }
+same "$(tokens --system s -p x)" "$(tokens --special -p "$spelled")" "the tokens with a system turn"
+expect 2 '--system, --image' run -m "$text" --raw --system s -p x
+
 # What goes wrong says what, with the design's exit codes.
 head -c 20000 "$text" >"$dir/torn.gguf"
 expect 3 'nowhere.gguf' run -m "$dir/nowhere.gguf" -p x
@@ -81,7 +111,13 @@ expect 3 "'clip' is not supported.*--mmproj" run -m "$mmproj" -p x
 expect 3 'text.gguf' run -m "$text" --mmproj "$text" -p x
 expect 3 'picture|image' run -m "$text" -p x --image "$dir/picture.png"
 expect 3 'absent.png' run -m "$text" --mmproj "$mmproj" -p x --image "$dir/absent.png"
-expect 3 'shorten|rows' logits -m "$text" -p "$(head -c 60000 /dev/zero | tr '\0' a)"
+# What is too long says how long it is, whose limit it meets, and what can be done.
+long=$(head -c 60000 /dev/zero | tr '\0' a)
+expect 3 'an input of 60000 rows: the context holds 512, which is all that the model has' logits -m "$text" -p "$long"
+expect 3 'a conversation of 600[0-9][0-9] rows: the model.s context holds 512; shorten it' run -m "$text" -p "$long"
+expect 3 'an input of 2[0-9] rows: the context holds 8, the model.s up to 512; .* enlarge the context' run -m "$text" -p x -c 8
+expect 3 'part.gguf: one of 2 parts; join them' run -m "$dir/part.gguf" -p x
+expect 3 'part.gguf: one of 2 parts; join them' logits -m "$text" --mmproj "$dir/part.gguf" -p x
 expect 2 '--form llava: expected hf, hf-frame' run -m "$text" --mmproj "$mmproj" --image "$dir/picture.png" -p x --form llava
 expect 2 '--raw' run -m "$text" --mmproj "$mmproj" --raw --image "$dir/picture.png" -p x
 expect 2 'temp' run -m "$text" -p x --temp -1

@@ -32,6 +32,14 @@ expect 3 'none.gguf: cannot open' "$tacit" inspect "$work/none.gguf"
 expect 2 'expected FILE' "$tacit" inspect
 expect 0 'usage: tacit inspect FILE' "$tacit" inspect --help
 
+# Types that are not known are named with those that are, and listed with all else that the file holds.
+alien=$TACIT_SOURCE/tests/fuzz/corpus/gguf/bad/unknown_type
+expect 3 "tensor 'new': type 40 is unknown, so is its size; expected f32, f16, .* or q4_0" "$tacit" run -m "$alien" -p x
+expect 0 '^  new +type 40 +\[16,2\]$' "$tacit" inspect "$alien"
+expect 0 '^  type: 1 tensors are of type 40, which cannot be computed \(f32, f16, .* or q4_0 can\)$' "$tacit" inspect "$alien"
+expect 0 '"types":\[\{"type":"type 40","tensors":1,"bytes":0\},\{"type":"higher numbers","tensors":1,"bytes":0\}\]' \
+    "$tacit" inspect --json "$alien"
+
 expect 0 '^[0-9]+( [0-9]+)*$' "$tacit" tokenize -m "$small" -p 'The heart rate is 72.'
 expect 0 '^\{"tokens":\[2\],"seconds":[0-9.e-]+\}$' "$tacit" tokenize -m "$small" --special --json -p '<|im_end|>'
 expect 0 '^\{"tokens":\[([0-9]{2,},)+[0-9]{2,}\],"seconds":[0-9.e-]+\}$' "$tacit" tokenize -m "$small" --json -p '<|im_end|>'

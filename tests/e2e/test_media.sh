@@ -50,6 +50,11 @@ logits() { "$tacit" logits "$@" -p "braking?" --json --exact; }
 expect 0 '"prompt_rows":' run "${both[@]}" --image "$dir/a.jpg" --sensor "$dir/a.csv" -p "braking?" -n 3 --json
 expect 2 'need the chat template' run "${both[@]}" --sensor "$dir/a.csv" -p x --raw
 
+# Encoding is timed beside text: one picture and one window are two frames.
+expect 0 '"frames":2,"encode_seconds":0\.' bench "${both[@]}" --image "$dir/a.jpg" --sensor "$dir/a.csv" -p 4 -n 1 -r 1 --json
+expect 0 'encoding [0-9.]* ms, .*, 1 frames' bench "${both[@]}" --image "$dir/a.jpg" -p 4 -n 1 -r 1
+expect 0 '"frames":0,' bench "${both[@]}" -p 4 -n 1 -r 1 --json
+
 # Media without their encoder, encoders that are too many or somebody else's.
 expect 3 'a.csv: the model has no sensor encoder; give its file with --mmproj' run "${text[@]}" --mmproj "$dir/mmproj.gguf" --sensor "$dir/a.csv" -p x
 expect 3 'a.jpg: the model has no image encoder' run "${text[@]}" --mmproj "$dir/sensor.gguf" --image "$dir/a.jpg" -p x

@@ -17,6 +17,9 @@ expect 3 'none.gguf: cannot read' "$bin/tacit-server" init "$work/never" --model
 # What 'run' could not work with is refused as well.
 expect 3 'gate.jsonl: expected the magic' "$bin/tacit-server" init "$work/never" --model gate.jsonl
 expect 3 "architecture 'clip'" "$bin/tacit-server" init "$work/never" --model mmproj.gguf
+unknown_template text.gguf odd.gguf
+expect 3 "odd.gguf: the model's chat template, .* is not one of those supported .*; devices take the template of the model's file" \
+    "$bin/tacit-server" init "$work/never" --model odd.gguf
 expect 3 "'bad name': expected a DNS name" "$bin/tacit-server" init "$work/never" --name 'bad name' --model text.gguf
 { cat gate.jsonl; echo '{"id":"p","messages":[{"role":"user","content":[{"type":"image","image":"img/no.png"}]},{"role":"assistant","content":"1"}]}'; } >pictures.jsonl
 expect 3 "pictures.jsonl:$(wc -l <pictures.jsonl): .*img/no.png: cannot read" \
@@ -32,6 +35,9 @@ expect 2 "unknown command 'device shwo'; see 'tacit-server device --help'" "$bin
 (cd "a folder" && expect 0 'is ready' "$bin/tacit-server" init "$work/server" --host 127.0.0.1 --port 0 \
     --enrol-port 0 --model ../text.gguf --gate ../gate.jsonl)
 expect 5 'no server answers' verb device list
+sed 's|text.gguf|odd.gguf|' server/server.yaml >server.yaml && mv server.yaml server/ && chmod 600 server/server.yaml
+expect 3 'odd.gguf: .* devices take the template' "$bin/tacit-server" run --dir "$work/server"
+sed -i 's|odd.gguf|text.gguf|' server/server.yaml
 start_server
 expect 0 '^none$' verb device list
 expect 0 '^none$' verb round list

@@ -60,8 +60,29 @@ expect 0 '"weighted":14' "$tacit" quantize "$work/f32.gguf" "$work/weighted.gguf
 cmp -s "$work/weighted.gguf" "$work/q4_0.gguf" && fail "weights change nothing"
 expect 0 'quantize.imatrix.file +string +"w.gguf"' "$tacit" inspect "$work/weighted.gguf"
 expect 3 'expected an importance matrix' "$tacit" quantize "$text" "$work/no.gguf" --type q4_0 --imatrix "$text"
-expect 3 'names none of its tensors' "$tacit" quantize "$work/mmproj.gguf" "$work/no.gguf" --type q4_0 \
-    --imatrix "$work/w.gguf"
+expect 3 'mmproj.gguf: an importance matrix is of the linears of a text model, .* leave it out here' \
+    "$tacit" quantize "$work/mmproj.gguf" "$work/no.gguf" --type q4_0 --imatrix "$work/w.gguf"
+LC_ALL=C sed 's/blk\./blX./g; s/token_embd/token_embX/g' "$work/w.gguf" >"$work/foreign.gguf"
+expect 3 'names none of its tensors; it is another model' "$tacit" quantize "$work/f32.gguf" "$work/no.gguf" \
+    --type q4_0 --imatrix "$work/foreign.gguf"
+# With pictures: their rows count, on any number of threads, and make another matrix.
+cp "$TACIT_SOURCE/tests/fuzz/corpus/image/good/jpeg_full" "$work/a.jpg"
+sed 's|"content":\[|"content":[{"type":"image","image":"a.jpg"},|' "$work/d.jsonl" | sed '4d' |
+    sed 's|{"type":"image","image":"a.jpg"},\({"type":"text","text":"It\)|\1|' >"$work/seen.jsonl"
+seen() { "$tacit" calibrate -m "$work/f32.gguf" --mmproj "$work/mmproj.gguf" --data "$work/seen.jsonl" --json "$@"; }
+expect 0 '"records":3,"skipped":0' seen -o "$work/s.gguf"
+seen -o "$work/s1.gguf" -t 1 >/dev/null 2>&1
+cmp "$work/s.gguf" "$work/s1.gguf" || fail "threads change the matrix of pictures"
+cmp -s "$work/s.gguf" "$work/w.gguf" && fail "pictures change no matrix"
+expect 0 '"weighted":14' "$tacit" quantize "$work/f32.gguf" "$work/seen.gguf" --type q4_0 --json --imatrix "$work/s.gguf"
+expect 3 'd.jsonl:1: .*--mmproj|seen.jsonl:1: .*--mmproj' "$tacit" calibrate -m "$work/f32.gguf" --data "$work/seen.jsonl" \
+    -o "$work/no.gguf" --strict
+unknown_template "$work/f32.gguf" "$work/odd.gguf"
+expect 3 'is not one of those supported .*; choose one with --chat-template$' \
+    "$tacit" calibrate -m "$work/odd.gguf" --data "$work/none.jsonl" -o "$work/no.gguf"
+expect 0 '"records":3,' "$tacit" calibrate -m "$work/odd.gguf" --chat-template smolvlm --data "$work/d.jsonl" \
+    -o "$work/w2.gguf" --json
+cmp "$work/w.gguf" "$work/w2.gguf" || fail "a chosen template gives another matrix than the file's own"
 expect 3 'd.jsonl:4' "$tacit" calibrate -m "$text" --data "$work/d.jsonl" -o "$work/no.gguf" --strict
 
 # What is refused, and that nothing is left behind.

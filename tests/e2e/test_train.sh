@@ -72,10 +72,27 @@ losses "${seeing[@]}" --trainable all --epochs 8 --batch 2 --learning-rate 0.003
 expect 0 'epoch 1: loss' -m "$dir/all.gguf" --mmproj "$dir/all-mm.gguf" --data "$dir/pictures.jsonl" \
     --trainable ffa --out "$dir/f.gguf" --eval "$dir/pictures.jsonl"
 
+# A chat template that is not supported: said before data are read, and another can be chosen.
+unknown_template "$dir/text.gguf" "$dir/odd.gguf"
+expect 3 'is not one of those supported .*; choose one with --chat-template$' -m "$dir/odd.gguf" \
+    --data "$dir/absent.jsonl" --trainable lora --out "$dir/x"
+expect 0 'epoch 1: loss' -m "$dir/odd.gguf" --chat-template smolvlm --data "$dir/text.jsonl" --trainable lora --out "$dir/x"
+expect 3 "made of the token '<.im_end.>'" "${model[@]}" --chat-template chatml --data "$dir/absent.jsonl" \
+    --trainable lora --out "$dir/x"
+
 expect 0 'usage: tacit train' --help
 expect 2 'trainable' "${model[@]}" --data "$dir/text.jsonl" --out "$dir/x"
 expect 2 'expected lora, ffa, projector or all' "${lora[@]}" --trainable prompt --out "$dir/x"
 expect 2 'unknown target' "${lora[@]}" --trainable lora --targets attn_z --out "$dir/x"
+# What a set has no use for is not taken silently.
+for given in "targets attn_q" "rank 4" "alpha 2"; do
+    # shellcheck disable=SC2086
+    expect 2 "^tacit: --${given% *} is of an adapter: --trainable lora or ffa, not all$" "${model[@]}" \
+        --data "$dir/text.jsonl" --trainable all --out "$dir/x" --$given
+done
+expect 2 '--types is of a saved model' "${lora[@]}" --trainable lora --types f32 --out "$dir/x"
+expect 2 '--momentum is of --optimizer sgd' "${lora[@]}" --trainable lora --momentum 0.5 --out "$dir/x"
+expect 0 'epoch 12' "${lora[@]}" --trainable lora --optimizer sgd --momentum 0.5 --out "$dir/x"
 expect 2 'expected adamw' "${lora[@]}" --trainable lora --optimizer lion --out "$dir/x"
 expect 2 '--form llava: expected hf, hf-frame' "${lora[@]}" --trainable lora --form llava --out "$dir/x"
 expect 2 'no projector' "${lora[@]}" --trainable projector --out "$dir/x"

@@ -412,7 +412,8 @@ static void test_long_clips_are_refused(void **state)
     float *out;
     size_t count;
     sound_bytes s = sound_wav16(samples, 16000, AUDIO_RATE);
-    expect_refusal(s.data, s.size, 15999, "1.00 s of sound: at most 1.00 s");
+    expect_refusal(s.data, s.size, 15999,
+                   "1.00 s of sound, 16000 samples: at most 1.00 s, 15999 samples, are taken");
     assert_int_equal(audio_file_decode(&out, &count, s.data, s.size, "clip", 16000, NULL),
                      TACIT_OK);
     tacit_wipe_free(out);

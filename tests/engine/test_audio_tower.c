@@ -630,7 +630,7 @@ static void test_preparing(void **state)
         sound_bytes wav = sound_wav16(samples, COUNT(samples), AUDIO_RATE);
         assert_int_equal(audio_prepare(&frames, &n_frames, t.a, wav.data, wav.size, "clip", &err),
                          TACIT_BAD_INPUT);
-        assert_non_null(strstr(err.message, "clip: 0.28 s of sound: at most 0.28 s"));
+        assert_non_null(strstr(err.message, "clip: 0.28 s of sound, "));
         assert_null(frames);
         free(wav.data);
         free_tower(&t);

@@ -6,9 +6,15 @@
 
 #include <cmocka.h>
 
+#include "common/file.h"
 #include "engine/calibrate.h"
+#include "engine/example.h"
+#include "engine/image.h"
 #include "random_llama.h"
 #include "reference_llama.h"
+#include "tiny_model.h"
+
+#include "../golden/pictures_pillow.h"
 
 enum { ROWS = 150 }; /* more than a chunk */
 
@@ -147,8 +153,90 @@ static void sums_are_those_of_every_input(void **state)
     random_file_close(&f);
 }
 
+/* Adds to sum[width] the squares of one row after the first layer's norm, as its first linear meets
+ * it. */
+static void add_row(double *sum, const float *x, const float *norm, size_t width)
+{
+    double squares = 0;
+    for (size_t i = 0; i < width; i++)
+        squares += (double)x[i] * x[i];
+    for (size_t i = 0; i < width; i++) {
+        double h = x[i] / sqrt(squares / (double)width + (double)1e-5f) * norm[i];
+        sum[i] += h * h;
+    }
+}
+
+/* The first layer's inputs of an example, from the file's embeddings and the encoder's rows. */
+static void expect_first_layer(const importance *m, const tiny_model *t, const tacit_input *in)
+{
+    enum { WIDTH = 32 };
+    double sum[WIDTH] = {0};
+    float norm[WIDTH], row[WIDTH];
+    gguf_file *file;
+    tacit_error err;
+    assert_int_equal(gguf_open(&file, t->text, &err), TACIT_OK);
+    const gguf_tensor *g = gguf_tensor_find(file, "blk.0.attn_norm.weight");
+    g->traits->to_f32(norm, g->data, WIDTH);
+    g = gguf_tensor_find(file, "token_embd.weight");
+    for (size_t i = 0; i < in->count; i++) {
+        const tacit_row *r = &in->row[i];
+        if (r->modality == TACIT_MODALITY_TOKEN)
+            g->traits->to_f32(row, g->data + (size_t)r->token * g->row_bytes, WIDTH);
+        else
+            memcpy(row, in->media[r->media].rows + (size_t)r->token * WIDTH, sizeof row);
+        add_row(sum, row, norm, WIDTH);
+    }
+    const importance_entry *e = importance_find(m, "blk.0.attn_q.weight");
+    assert_non_null(e);
+    assert_true(*e->rows == (double)in->count);
+    for (size_t i = 0; i < WIDTH; i++)
+        assert_true(fabs(e->sum[i] - sum[i]) <= 1e-5 * sum[i]);
+    gguf_close(file);
+}
+
+/* Rows of a picture are inputs like those of tokens. */
+static void rows_of_media_count(void **state)
+{
+    (void)state;
+    static const char line[] =
+        "{\"id\":\"a\",\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image\","
+        "\"image\":\"p.jpg\"},{\"type\":\"text\",\"text\":\"q\"}]},"
+        "{\"role\":\"assistant\",\"content\":\"7\"}]}\n";
+    tiny_model t = tiny_load(true);
+    char picture[128], data[128];
+    tacit_error err = {0};
+    tacit_dataset d = {0};
+    tacit_row_cache *cache;
+    tacit_input in;
+    importance m = {0};
+    calibrate_result result;
+    const calibrate_options how = {.strict = true};
+    snprintf(picture, sizeof picture, "%s/p.jpg", t.folder);
+    snprintf(data, sizeof data, "%s/d.jsonl", t.folder);
+    assert_int_equal(tacit_file_write(picture, jpeg_plain, sizeof jpeg_plain, 0600, &err), 0);
+    assert_int_equal(tacit_file_write(data, line, sizeof line - 1, 0600, &err), 0);
+    assert_int_equal(tacit_dataset_load(&d, data, true, &err), TACIT_OK);
+    if (calibrate_run(&m, &result, t.model, &d, &how, NULL, &err) != TACIT_OK)
+        fail_msg("%s", err.message);
+    assert_int_equal(tacit_example_build(&in, t.model, &d.record[0], NULL, &err), TACIT_OK);
+    assert_int_equal(tacit_row_cache_new(&cache, t.model, 0, NULL, NULL, &err), TACIT_OK);
+    assert_int_equal(tacit_row_cache_fill(cache, &in, &err), TACIT_OK);
+    assert_int_equal(in.n_media, 1);
+    assert_int_equal(result.records, 1);
+    assert_int_equal(result.rows, in.count);
+    expect_first_layer(&m, &t, &in);
+    tacit_row_cache_free(cache);
+    tacit_input_free(&in);
+    importance_free(&m);
+    tacit_dataset_free(&d);
+    unlink(picture);
+    unlink(data);
+    tiny_free(&t);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(sums_are_those_of_every_input)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(sums_are_those_of_every_input),
+                                       cmocka_unit_test(rows_of_media_count)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,10 +17,11 @@
 
 enum { MOST = 8 };
 
-static const char *const forms[] = {"smolvlm",        "llava-onevision", "qwen3",      "chatml",
-                                    "llama3.1",       "llama3",          "mistral-v1", "mistral-v3",
-                                    "mistral-tekken", "mistral-v7",      "llava-1.5",  "vicuna",
-                                    "vicuna-orca",    "vicuna-1.1"};
+static const char *const forms[] = {
+    "smolvlm",    "llava-onevision", "qwen3",          "qwen3.5",    "qwq",
+    "chatml",     "lfm2.5",          "llama3.1",       "llama3",     "mistral-v7-tekken",
+    "mistral-v1", "mistral-v3",      "mistral-tekken", "mistral-v7", "gemma",
+    "llava-1.5",  "vicuna",          "vicuna-orca",    "vicuna-1.1"};
 
 typedef struct conversation {
     tacit_message message[MOST];
@@ -146,7 +147,7 @@ static void test_pieces_join_to_what_jinja_prints(void **state)
     (void)state;
     const json_t *rows = json_object_get(golden, "templates");
     size_t n = json_array_size(json_object_get(golden, "conversations"));
-    assert_int_equal(json_array_size(rows), 18);
+    assert_int_equal(json_array_size(rows), 26);
     for (size_t i = 0; i < json_array_size(rows); i++) {
         const json_t *row = json_array_get(rows, i);
         const char *name = json_string_value(json_object_get(row, "name"));
@@ -240,6 +241,110 @@ static void test_mistral_keeps_the_system_with_the_last_user(void **state)
     tacit_pieces_free(&pieces);
 }
 
+static void expect_refusal(const char *form, const char *json, const char *message)
+{
+    tacit_chat chat;
+    tacit_pieces pieces;
+    tacit_error err;
+    conversation c;
+    json_t *turns = json_loads(json, 0, NULL);
+    assert_non_null(turns);
+    read_conversation(&c, turns);
+    assert_int_equal(tacit_chat_choose(&chat, form, &err), TACIT_OK);
+    assert_int_equal(tacit_chat_render(&chat, c.message, c.count, true, &pieces, &err),
+                     TACIT_BAD_INPUT);
+    assert_string_equal(err.message, message);
+    tacit_pieces_free(&pieces);
+    json_decref(turns);
+}
+
+static void test_system_turns_that_templates_refuse(void **state)
+{
+    (void)state;
+#define SAYS(role, text) "{\"role\":\"" role "\",\"content\":[{\"text\":\"" text "\"}]}"
+#define SHOWS(role) "{\"role\":\"" role "\",\"content\":[{\"type\":\"image\"}]}"
+    static const char *const with_media[] = {"gemma", "qwen3.5", "mistral-v7-tekken"};
+    for (size_t i = 0; i < sizeof with_media / sizeof *with_media; i++) {
+        char message[256];
+        snprintf(message, sizeof message,
+                 "the system message has media: this model's chat template (%s) takes text alone "
+                 "there; move them to a user's turn",
+                 with_media[i]);
+        expect_refusal(with_media[i], "[" SHOWS("system") "," SAYS("user", "x") "]", message);
+    }
+    expect_refusal("qwen3.5", "[" SAYS("system", "x") "]",
+                   "no user message: this model's chat template (qwen3.5) expects a question");
+    expect_refusal("qwen3.5", "[" SAYS("user", "x") "," SAYS("system", "y") "]",
+                   "message 2 of 2 is a system message: this model's chat template (qwen3.5) "
+                   "takes one only at the start");
+}
+
+/* Mistral's templates since Small 3 print today's date where no system text is given: then there is
+ * no answer that tomorrow's would equal. */
+static void test_no_template_asks_the_clock(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "{%- set default_system_message = \"Today is \" + strftime_now(\"%Y-%m-%d\") + \".\" %}"
+        "{{- bos_token }}{%- set system_prompt = default_system_message %}"
+        "{{- '[SYSTEM_PROMPT]' + system_prompt + '[/SYSTEM_PROMPT]' }}"
+        "{{- '[INST]' + message['content'] + '[/INST]' }}{{- message['content'] + eos_token }}";
+    tacit_chat chat;
+    tacit_error err;
+    tacit_pieces pieces;
+    conversation c;
+    assert_int_equal(tacit_chat_recognise(&chat, text, &err), TACIT_OK);
+    assert_string_equal(chat.form.name, "mistral-v7-tekken");
+    assert_string_equal(chat.says, "");
+    read_conversation(&c, json_array_get(json_object_get(golden, "conversations"), 9));
+    assert_int_equal(tacit_chat_render(&chat, c.message, c.count, true, &pieces, &err), TACIT_OK);
+    char *all = join(&pieces, false);
+    assert_string_equal(all, "<s>[SYSTEM_PROMPT]Be brief.[/SYSTEM_PROMPT][INST]Why?[/INST]");
+    free(all);
+    tacit_pieces_free(&pieces);
+    for (size_t n = 0; n < 2; n++) {
+        assert_int_equal(tacit_chat_render(&chat, c.message + 1, n, true, &pieces, &err),
+                         TACIT_BAD_INPUT);
+        assert_non_null(strstr(err.message, "says today's date"));
+        tacit_pieces_free(&pieces);
+    }
+}
+
+/* A small vocabulary's own words for its control tokens; a form that is made of others is refused,
+ * whichever of its texts has them. */
+static void test_control_tokens_must_be_tokens(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *form, *message;
+    } cases[] = {
+        {"chatml", NULL},
+        {"llama3", "is made of the token '<|start_header_id|>'"},
+        {"smolvlm", NULL},
+        {"qwen3", "is made of the token '<think>'"},
+        {"qwq", "is made of the token '<think>'"},
+        {"gemma", "is made of the token '<start_of_turn>'"},
+        {"vicuna", NULL},
+        {"mistral-v3", "is made of the token '[INST]'"},
+    };
+    gguf_file *file;
+    tacit_tokenizer *t;
+    tacit_error err;
+    assert_int_equal(gguf_open(&file, GOLDEN "tokenizer/small_gpt2.gguf", &err), TACIT_OK);
+    assert_int_equal(tacit_tokenizer_load(&t, file, &err), TACIT_OK);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        tacit_chat chat;
+        assert_int_equal(tacit_chat_choose(&chat, cases[i].form, &err), TACIT_OK);
+        tacit_status status = tacit_chat_check_tokens(&chat, t, &err);
+        if (!cases[i].message != (status == TACIT_OK))
+            fail_msg("%s: %s", cases[i].form, status == TACIT_OK ? "accepted" : err.message);
+        if (cases[i].message && !strstr(err.message, cases[i].message))
+            fail_msg("%s: %s", cases[i].form, err.message);
+    }
+    tacit_tokenizer_free(t);
+    gguf_close(file);
+}
+
 static void push_all(const tacit_tokenizer *t, const tacit_pieces *p, tacit_tokens *out)
 {
     tacit_error err;
@@ -319,6 +424,15 @@ static void test_nobody_writes_control_tokens(void **state)
     gguf_close(file);
 }
 
+#define GEMMA(newlines, item)                                                                      \
+    "{{ bos_token }}{% set first_user_prefix = messages[0]['content'] + " newlines " %}"           \
+    "{% if (message['role'] == 'assistant') %}{% set role = message['role'] %}{% endif %}"         \
+    "{{ '<start_of_turn>' + role + '\n' + first }}{{ message['content'] | trim }}{{ " item         \
+    " }}<end_of_turn>{% if add_generation_prompt %}<start_of_turn>model{% endif %}"
+#define TEKKEN(value)                                                                              \
+    "{{ '[SYSTEM_PROMPT]' + s }}{{ '[INST]' }}{{ '[/INST]' }}{{ bos_token }}{{ eos_token }}"       \
+    "{% set s = default_system_message %}{%- set default_system_message = " value
+
 static void test_other_templates_are_refused(void **state)
 {
     (void)state;
@@ -334,14 +448,26 @@ static void test_other_templates_are_refused(void **state)
         "<|start_header_id|>user<|end_header_id|>",
         "{{'<|im_start|>' + message['role'] + '\n' + message['content'] | trim + '<|im_end|>'}}"
         "{% if add_generation_prompt %}{% endif %}",
+        /* Gemma's with one newline after the system's text, and with texts that are not stripped.
+         */
+        GEMMA("'\\n'", "item['text'] | trim"),
+        GEMMA("'\\n\\n'", "item['text']"),
+        /* A default that is no constant, and one that does not end. */
+        TEKKEN("'a' + name %}"),
+        TEKKEN("'a\\x41' %}"),
+        TEKKEN("'a"),
+        TEKKEN("name %}"),
     };
     tacit_chat chat;
     tacit_error err;
     assert_int_equal(tacit_chat_recognise(&chat, NULL, &err), TACIT_NOT_FOUND);
-    assert_non_null(strstr(err.message, "--chat-template (smolvlm, llava-onevision, "));
+    assert_int_equal(tacit_chat_recognise(&chat, GEMMA("'\\n\\n'", "item['text'] | trim"), &err),
+                     TACIT_OK);
+    assert_int_equal(tacit_chat_recognise(&chat, TEKKEN("'a' %}"), &err), TACIT_OK);
+    assert_non_null(strstr(err.message, "smolvlm, llava-onevision, "));
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         assert_int_equal(tacit_chat_recognise(&chat, others[i], &err), TACIT_BAD_INPUT);
-        assert_non_null(strstr(err.message, "--chat-template (smolvlm, llava-onevision, "));
+        assert_non_null(strstr(err.message, "(smolvlm, llava-onevision, "));
     }
 }
 
@@ -370,12 +496,13 @@ static void test_the_default_system_turn_is_the_templates_own(void **state)
         assert_int_equal(tacit_chat_recognise(&chat, text, &err), TACIT_OK);
         assert_string_equal(chat.says, cases[i].expected);
     }
-    char *huge = malloc(4096); /* too long to be kept: not silently left out */
-    memset(huge, 'x', 4096);
+    enum { HUGE = 2 * CHAT_SAYS_MAX };
+    char *huge = malloc(HUGE); /* too long to be kept: not silently left out */
+    memset(huge, 'x', HUGE);
     memcpy(huge, head, sizeof head - 1);
-    memcpy(huge + 4096 - 11, "<|im_end|>", 11);
+    memcpy(huge + HUGE - 11, "<|im_end|>", 11);
     assert_int_equal(tacit_chat_recognise(&chat, huge, &err), TACIT_BAD_INPUT);
-    assert_non_null(strstr(err.message, "expected at most 1023 bytes"));
+    assert_non_null(strstr(err.message, "expected at most 8191 bytes"));
     free(huge);
 }
 
@@ -421,6 +548,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_orders_that_templates_refuse),
         cmocka_unit_test(test_forms_can_be_chosen_by_name),
         cmocka_unit_test(test_mistral_keeps_the_system_with_the_last_user),
+        cmocka_unit_test(test_system_turns_that_templates_refuse),
+        cmocka_unit_test(test_no_template_asks_the_clock),
+        cmocka_unit_test(test_control_tokens_must_be_tokens),
         cmocka_unit_test(test_pieces_tokenize_like_the_whole),
         cmocka_unit_test(test_nobody_writes_control_tokens),
         cmocka_unit_test(test_other_templates_are_refused),

@@ -513,7 +513,8 @@ static void test_bad_rows(void **state)
     assert_int_equal(tacit_context_new(&c, model, &large, NULL, &err), TACIT_USAGE);
     assert_non_null(strstr(err.message, "512"));
     check(tacit_context_new(&c, model, &small, NULL, &err), &err);
-    assert_refused(c, &s, 16, 1, "holds 15");
+    assert_refused(c, &s, 16, 1,
+                   "an input of 16 rows: the context holds 15, the model's up to 512");
     assert_refused(c, &s, 10, 0, "media");
     s.media.n_rows = 3;
     assert_refused(c, &s, 10, 1, "row 3 of media 0");
@@ -530,6 +531,9 @@ static void test_bad_rows(void **state)
     for (int i = 0; i < 6; i++)
         check(tacit_context_feed_token(c, i, &err), &err);
     assert_int_equal(tacit_context_feed_token(c, 1, &err), TACIT_BAD_INPUT);
+    assert_string_equal(err.message,
+                        "an input of 1 rows behind the 15 that are there: the context holds 15, "
+                        "the model's up to 512; shorten the input or enlarge the context");
     tacit_context_free(c);
     tacit_context_free(NULL);
     free_sequence(&s);

@@ -59,6 +59,7 @@ static void test_what_is_counted(void **state)
     assert_int_equal(p.weights, matrices);
     assert_int_equal(p.keys_values, kv_cache_bytes(&w.model->text, TACIT_KV_INT8, 1000, 128));
     assert_int_equal(p.total, p.weights + p.keys_values + p.working);
+    assert_int_equal(p.mapped, p.weights);
     spec.chunk = 512;
     assert_true(tacit_context_plan_of(w.model, &spec, NULL).working > p.working);
     spec.precision = TACIT_FAST;
@@ -95,10 +96,12 @@ static void test_packed_weights_are_counted(void **state)
             assert_int_equal(tacit_context_plan_of(w.model, &spec, NULL).weights,
                              (layers + vocab * (untied ? 2 : 1)) * of[i].file);
             spec.precision = TACIT_FAST;
-            uint64_t fast = tacit_context_plan_of(w.model, &spec, NULL).weights;
+            tacit_context_plan plan = tacit_context_plan_of(w.model, &spec, NULL);
+            uint64_t fast = plan.weights;
             assert_int_equal(fast, (layers + vocab) * of[i].packed + untied * vocab * of[i].file);
-            assert_packer_takes(&w,
-                                of[i].type == TACIT_TYPE_F32 ? 0 : (layers + vocab) * of[i].packed);
+            uint64_t packed = of[i].type == TACIT_TYPE_F32 ? 0 : (layers + vocab) * of[i].packed;
+            assert_int_equal(plan.mapped, fast - packed);
+            assert_packer_takes(&w, packed);
             close_world(&w);
         }
 }

@@ -9,6 +9,7 @@
 #include "engine/evaluate.h"
 #include "engine/example.h"
 #include "engine/image.h"
+#include "engine/model_parts.h"
 #include "engine/trainer.h"
 
 #include "tiny_model.h"
@@ -188,6 +189,28 @@ static void test_records_that_cannot_be_read(void **state)
     tacit_dataset_free(&d);
 }
 
+/* Nothing is right or wrong where a model's numbers are none; infinite ones have a largest, and no
+ * loss. */
+static void test_logits_that_are_no_numbers(void **state)
+{
+    tiny_model *t = *state;
+    tacit_dataset d = make_dataset(t);
+    tacit_evaluation e;
+    tacit_error err = {0};
+    float *norm = (float *)(uintptr_t)t->model->text.output_norm, was = norm[3];
+    const float wrong[] = {NAN, INFINITY};
+    tacit_evaluation_options how = {.max_tokens = 1};
+    for (int i = 0; i < 2; i++) {
+        norm[3] = wrong[i];
+        assert_int_equal(tacit_evaluate(&e, t->model, &d, &how, NULL, &err), TACIT_FAILED);
+        assert_non_null(strstr(err.message, "logits are not numbers"));
+    }
+    norm[3] = was;
+    assert_int_equal(tacit_evaluate(&e, t->model, &d, &how, NULL, &err), TACIT_OK);
+    assert_true(isfinite(e.loss));
+    tacit_dataset_free(&d);
+}
+
 static int setup(void **state)
 {
     static tiny_model t;
@@ -223,6 +246,7 @@ int main(void)
         cmocka_unit_test(test_answers_and_loss),
         cmocka_unit_test(test_cache_limit_and_threads),
         cmocka_unit_test(test_records_that_cannot_be_read),
+        cmocka_unit_test(test_logits_that_are_no_numbers),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -219,16 +219,42 @@ static void test_no_bos_to_print(void **state)
 {
     tiny_model *t = *state;
     tacit_error err;
-    tacit_input in;
-    tacit_record r = parse("{\"id\":\"a\",\"messages\":[{\"role\":\"user\",\"content\":\"x\"},"
-                           "{\"role\":\"assistant\",\"content\":\"y\"}]}");
-    const tacit_chat before = t->model->chat;
-    assert_int_equal(tacit_model_choose_chat(t->model, "mistral-v1", &err), TACIT_OK);
-    assert_int_equal(tacit_example_build(&in, t->model, &r, NULL, &err), TACIT_BAD_INPUT);
+    assert_int_equal(tacit_model_choose_chat(t->model, "mistral-v1", &err), TACIT_BAD_INPUT);
     assert_string_equal(err.message,
                         "the chat template asks for the vocabulary's BOS, and the file "
                         "names none: key 'tokenizer.ggml.bos_token_id'");
+    assert_int_equal(tacit_model_choose_chat(t->model, "chatml", &err), TACIT_BAD_INPUT);
+    assert_string_equal(err.message, "the chat template (chatml) is made of the token "
+                                     "'<|im_end|>', which the vocabulary does not have");
+    assert_string_equal(t->model->chat.form.name, "smolvlm"); /* as before */
+}
+
+/* A model without a template that can be used: no record is built, and it can be asked before. */
+static void test_no_chat_template(void **state)
+{
+    tiny_model *t = *state;
+    tacit_error err;
+    tacit_input in;
+    tacit_record r = parse("{\"id\":\"a\",\"messages\":[{\"role\":\"user\",\"content\":\"x\"},"
+                           "{\"role\":\"assistant\",\"content\":\"y\"}]}");
+    const tacit_tokenizer *own = t->model->tokenizer;
+    const tacit_chat before = t->model->chat;
+    gguf_file *file;
+    tacit_tokenizer *other;
+    assert_int_equal(tacit_model_check_chat(t->model, &err), TACIT_OK);
+    assert_int_equal(
+        gguf_open(&file, TACIT_SOURCE_DIR "/tests/golden/tokenizer/small_gpt2.gguf", &err),
+        TACIT_OK);
+    assert_int_equal(tacit_tokenizer_load(&other, file, &err), TACIT_OK);
+    t->model->tokenizer = other;
+    t->model->chat = (tacit_chat){0};
+    assert_int_equal(tacit_model_check_chat(t->model, &err), TACIT_NOT_FOUND);
+    assert_int_equal(tacit_example_build(&in, t->model, &r, NULL, &err), TACIT_NOT_FOUND);
+    assert_null(in.row);
+    t->model->tokenizer = (tacit_tokenizer *)(uintptr_t)own;
     t->model->chat = before;
+    tacit_tokenizer_free(other);
+    gguf_close(file);
     tacit_record_free(&r);
 }
 
@@ -339,7 +365,42 @@ static void test_refusals(void **state)
         assert_int_equal(tacit_example_build(&in, t->model, &r, &how, &err), TACIT_BAD_INPUT);
         assert_null(in.media);
     }
-    assert_non_null(strstr(err.message, "rows"));
+    how.max_rows = 0; /* the model's */
+    assert_int_equal(tacit_example_build(&in, t->model, &r, &how, &err), TACIT_OK);
+    size_t rows = in.count;
+    char expected[256];
+    snprintf(expected, sizeof expected,
+             "a conversation of %zu rows: at most 29 are taken here, the model's context holds "
+             "512; shorten it or raise the limit",
+             rows);
+    tacit_input_free(&in);
+    how.max_rows = 29;
+    assert_int_equal(tacit_example_build(&in, t->model, &r, &how, &err), TACIT_BAD_INPUT);
+    assert_string_equal(err.message, expected);
+    how.max_rows = rows;
+    assert_int_equal(tacit_example_build(&in, t->model, &r, &how, &err), TACIT_OK);
+    tacit_input_free(&in);
+    tacit_record_free(&r);
+}
+
+/* The model's own limit cannot be raised. Beyond it rows are counted, not kept. */
+static void test_longer_than_the_context(void **state)
+{
+    const tiny_model *t = *state;
+    static char line[4096];
+    tacit_error err = {0};
+    tacit_input in;
+    int head = snprintf(line, sizeof line,
+                        "{\"id\":\"a\",\"messages\":[{\"role\":\"user\",\"content\":\"");
+    memset(line + head, 'a', 600);
+    snprintf(line + head + 600, sizeof line - (size_t)head - 600,
+             "\"},{\"role\":\"assistant\",\"content\":\"7\"}]}");
+    tacit_record r = parse(line);
+    assert_int_equal(tacit_example_build(&in, t->model, &r, NULL, &err), TACIT_BAD_INPUT);
+    /* <|im_start|>, "User: ", 600, the end and a line, "Assistant:", " 7", the end and a line */
+    assert_string_equal(err.message, "a conversation of 623 rows: the model's context holds 512; "
+                                     "shorten it");
+    assert_null(in.row);
     tacit_record_free(&r);
 }
 
@@ -400,10 +461,12 @@ int main(void)
         cmocka_unit_test(test_user_text_stays_text),
         cmocka_unit_test(test_one_bos),
         cmocka_unit_test(test_no_bos_to_print),
+        cmocka_unit_test(test_no_chat_template),
         cmocka_unit_test(test_forms_of_pictures),
         cmocka_unit_test(test_tiles),
         cmocka_unit_test(test_pixels),
         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_longer_than_the_context),
         cmocka_unit_test(test_picture_without_a_tower),
         cmocka_unit_test(test_files),
     };

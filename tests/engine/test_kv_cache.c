@@ -358,6 +358,25 @@ static void test_bytes(void **state)
     drop(&w);
 }
 
+/* How many rows fit counts the pages that are there and those that memory has room for. */
+static void test_rows_that_fit(void **state)
+{
+    (void)state;
+    world w;
+    make(&w, TACIT_KV_F32, 8);
+    kv_cache whole = w.cache, c;
+    tacit_error err;
+    assert_int_equal(kv_cache_rows_that_fit(&whole, 0), MAX_ROWS); /* all pages are there */
+    assert_int_equal(kv_cache_init(&c, &w.m, TACIT_KV_F32, MAX_ROWS, 8, &err), TACIT_OK);
+    assert_int_equal(kv_cache_rows_that_fit(&c, c.page_bytes - 1), 0);
+    assert_int_equal(kv_cache_rows_that_fit(&c, c.page_bytes), KV_PAGE_ROWS);
+    assert_int_equal(kv_cache_reserve(&c, 1, &err), TACIT_OK);
+    assert_int_equal(kv_cache_rows_that_fit(&c, c.page_bytes - 1), KV_PAGE_ROWS);
+    assert_int_equal(kv_cache_rows_that_fit(&c, UINT64_MAX), MAX_ROWS);
+    kv_cache_fini(&c);
+    drop(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -369,6 +388,7 @@ int main(void)
         cmocka_unit_test(test_values_at_the_edges),
         cmocka_unit_test(test_widening),
         cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_rows_that_fit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -330,6 +330,28 @@ static void test_whole_pictures(void **state)
     tacit_image_free(&picture);
 }
 
+/* LLaVA-NeXT's processors, its authors' and Hugging Face's, ask no picture whether it is alone. */
+static void test_pictures_of_llava_next(void **state)
+{
+    (void)state;
+    vision_shape s = onevision_shape(8, 2, 3);
+    tacit_image picture = pattern(20, 9);
+    tacit_media alone, among;
+    vision_arrangement a;
+    s.max_tiles = 0;
+    vision_arrange(&a, &s, 20, 9);
+    assert_int_equal(media_prepare_picture(&alone, &picture, &s, true, NULL), TACIT_OK);
+    assert_int_equal(media_prepare_picture(&among, &picture, &s, false, NULL), TACIT_OK);
+    assert_true(a.frames > 2);
+    assert_int_equal(among.dim[0], 3 * a.frames);
+    assert_int_equal(among.extent[0], 20);
+    assert_int_equal(among.extent[1], 9);
+    assert_int_equal(among.n_rows, a.total);
+    assert_memory_equal(alone.digest, among.digest, sizeof alone.digest);
+    free(alone.values), free(among.values);
+    tacit_image_free(&picture);
+}
+
 /* Extreme shapes stay within memory that a frame is worth. */
 static void test_extreme_pictures(void **state)
 {
@@ -395,6 +417,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_onevision_counts),
         cmocka_unit_test(test_pixels_of_frames),
         cmocka_unit_test(test_whole_pictures),
+        cmocka_unit_test(test_pictures_of_llava_next),
         cmocka_unit_test(test_extreme_pictures),
     };
     if (argc == 5 && strcmp(argv[1], "frames") == 0)

@@ -109,6 +109,28 @@ static void test_greedy_and_top(void **state)
     tacit_sampler_fini(&s);
 }
 
+/* Overflow: infinite scores are the most likely, or equally unlikely. */
+static void test_infinite_logits(void **state)
+{
+    (void)state;
+    const float above[VOCAB] = {1, INFINITY, 2, NAN, INFINITY, 3};
+    const float below[VOCAB] = {-INFINITY, NAN, -INFINITY, -INFINITY, NAN, NAN};
+    size_t of_above[VOCAB] = {0}, of_below[VOCAB] = {0};
+    const double top_p[] = {0, 0.9};
+    for (int p = 0; p < 2; p++) {
+        tacit_sampler s = new_sampler(0.7, 0, top_p[p], 5);
+        for (int i = 0; i < 200; i++) {
+            of_above[tacit_sampler_next(&s, above)]++;
+            of_below[tacit_sampler_next(&s, below)]++;
+        }
+        tacit_sampler_fini(&s);
+    }
+    assert_int_equal(of_above[1] + of_above[4], 400);
+    assert_in_range(of_above[1], 100, 300);
+    assert_int_equal(of_below[0] + of_below[2] + of_below[3], 400);
+    assert_true(of_below[0] > 50 && of_below[2] > 50 && of_below[3] > 50);
+}
+
 static void test_bad_numbers(void **state)
 {
     (void)state;
@@ -128,9 +150,8 @@ static void test_bad_numbers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_frequencies),
-        cmocka_unit_test(test_seed_repeats),
-        cmocka_unit_test(test_greedy_and_top),
+        cmocka_unit_test(test_frequencies),    cmocka_unit_test(test_seed_repeats),
+        cmocka_unit_test(test_greedy_and_top), cmocka_unit_test(test_infinite_logits),
         cmocka_unit_test(test_bad_numbers),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);

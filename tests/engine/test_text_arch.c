@@ -641,6 +641,43 @@ static void scalings_that_are_not_computed(void **state)
     }
 }
 
+/* Files say a factor by the new key or the old one, with a type or without. Without a type it is
+ * linear, and the new key goes first: so llama.cpp reads them. */
+static void keys_of_a_factor(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *type;
+        float factor, old; /* 0: no such key */
+        double expected;
+    } cases[] = {{NULL, 4, 0, 4},     {NULL, 0, 4, 4},     {NULL, 4, 8, 4},
+                 {"linear", 4, 0, 4}, {"linear", 0, 4, 4}, {"linear", 0, 0, 1},
+                 {"none", 4, 0, 1},   {"none", 0, 4, 1},   {NULL, 0, 0, 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        random_llama m = random_arch("llama");
+        char key[96];
+        gguf_writer *w = random_llama_writer(&m);
+        if (cases[i].type)
+            gguf_put_string(w, random_name(key, &m, "rope.scaling.type"), cases[i].type,
+                            strlen(cases[i].type));
+        if (cases[i].factor > 0)
+            gguf_put_f32(w, random_name(key, &m, "rope.scaling.factor"), cases[i].factor);
+        if (cases[i].old > 0)
+            gguf_put_f32(w, random_name(key, &m, "rope.scale_linear"), cases[i].old);
+        random_file f = random_llama_open(w);
+        tacit_model *model = random_model(&f, true);
+        const ops_rope *rope = &model->text.rope[0];
+        for (size_t j = 0; j < m.head / 2; j++) {
+            double plain = pow(10000, -2.0 * (double)j / (double)m.head);
+            if (!(fabs(rope->frequency[j] / plain * cases[i].expected - 1) < 1e-12))
+                fail_msg("case %zu, pair %zu: %g of %g", i, j, rope->frequency[j], plain);
+        }
+        assert_true(rope->magnitude == 1);
+        random_model_free(model);
+        random_file_close(&f);
+    }
+}
+
 /* The published example of YaRN: LLaMA 2 (base 10000, heads of 128, 4,096 tokens) stretched 16
  * times. Pairs before index 20 turn as they did, those from 46 on 16 times slower (arXiv
  * 2309.00071: at least 32 and at most one turn in 4,096 tokens), and sqrt(1/t) is 0.1 ln(16) + 1.
@@ -721,6 +758,7 @@ int main(void)
         cmocka_unit_test(what_remains_of_convolutions),
         cmocka_unit_test(keys_that_would_change_answers),
         cmocka_unit_test(scalings_that_are_not_computed),
+        cmocka_unit_test(keys_of_a_factor),
         cmocka_unit_test(yarn_of_llama_2),
         cmocka_unit_test(rows_beyond_the_context),
     };

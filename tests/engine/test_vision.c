@@ -187,6 +187,9 @@ static void test_rows_agree_with_the_reference(void **state)
     check_rows_against_reference(&spec, 2e-6);
     spec.swapped = true;
     check_rows_against_reference(&spec, 2e-6);
+    /* Pixels beyond the last whole patch, as in SmolVLM-2.2B: 384 with patches of 14. */
+    spec.image = 20, spec.patch = 3, spec.scale = 3;
+    check_rows_against_reference(&spec, 2e-6);
 }
 
 static void test_rows_of_mlp_towers(void **state)
@@ -579,13 +582,14 @@ static const struct {
     uint32_t value;
     const char *word;
 } bad_sizes[] = {
-    {"clip.vision.image_size", 13, "no multiple of patch size"},
+    {"clip.vision.image_size", 14, "no multiple of scale"},
     {"clip.vision.image_size", 1, "patches"},
     {"clip.vision.image_size", 0, "image_size"},
     {"clip.vision.image_size", 1 << 20, "image_size"},
     {"clip.vision.patch_size", 0, "patch_size"},
-    {"clip.vision.patch_size", 5, "no multiple"},
-    {"clip.vision.patch_size", 6, "no multiple of scale|shape"},
+    {"clip.vision.patch_size", 4, "no multiple of scale"},
+    {"clip.vision.patch_size", 5, "shape"},
+    {"clip.vision.patch_size", 6, "shape"},
     {"clip.vision.projector.scale_factor", 5, "no multiple of scale"},
     {"clip.vision.projector.scale_factor", 0, "scale_factor"},
     {"clip.vision.projector.scale_factor", 3, "shape"},
@@ -687,8 +691,14 @@ static void test_wrong_kinds_are_refused(void **state)
     tacit_error err = {0};
     gguf_writer *w = gguf_writer_new();
     gguf_put_string(w, "clip.projector_type", "ldpv2", 5);
-    expect_refusal(load_changed(w, &err), &err, "'ldpv2': supported are 'idefics3', 'mlp'",
-                   "projector");
+    expect_refusal(load_changed(w, &err), &err,
+                   "clip.projector_type is 'ldpv2': supported are 'idefics3', 'mlp'", "projector");
+    /* Newer converters write the key of the modality, alone or beside a word for all of them. */
+    w = gguf_writer_new();
+    gguf_put_string(w, "clip.vision.projector_type", "ldpv2", 5);
+    expect_refusal(load_changed(w, &err), &err,
+                   "clip.vision.projector_type is 'ldpv2': supported are 'idefics3', 'mlp'",
+                   "projector of the modality");
     w = gguf_writer_new();
     gguf_put_string(w, "clip.projector_type", "mlp", 3);
     expect_refusal(load_changed(w, &err), &err, "mm.0.weight is missing", "no mlp");

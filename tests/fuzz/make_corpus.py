@@ -74,6 +74,7 @@ GGUF_BAD = {
     "alignment_0": container([key("general.alignment", U32, u32(0))], [ONE], FLOATS),
     "truncated": container([NAME], [ONE], FLOATS[:-1]),
     "offset": container([NAME], [tensor("one", [8, 4], 0, 2**63)], FLOATS),
+    "unknown_type": container([NAME], [tensor("new", [16, 2], 40, 0), tensor("far", [2**40, 2**23], 2**31, 0)], FLOATS),
 }
 
 
@@ -138,7 +139,7 @@ def chat_corpus():
     bad = {"empty": b"", "llama2": b"{% for m in messages %}[INST] {{ m['content'] }} [/INST]{% endfor %}",
            "llama2_system": b"{{ bos_token }}{{ '[INST] <<SYS>>' }}{{ ' [/INST]' + eos_token }}",
            "thinking": b"<|im_start|><think><|im_end|>add_generation_prompt",
-           "long_system": b"add_generation_prompt<|im_start|>system\n" + b"x" * 1024 + b"<|im_end|>"}
+           "long_system": b"add_generation_prompt<|im_start|>system\n" + b"x" * 8192 + b"<|im_end|>"}
     return good, bad
 
 

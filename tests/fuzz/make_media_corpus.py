@@ -117,7 +117,8 @@ def llava(kind="mlp", clip=False, pinpoints=(), aspect="", features=(), skip="",
 def towers():
     good = {"tiny": tower(), "llava": llava(clip=True), "states": llava(clip=True, features=(0, 1)),
             "onevision": llava(pinpoints=(8, 8, 16, 8, 16, 24), aspect="anyres_max_2"),
-            "next": llava(clip=True, pinpoints=(8, 16, 16, 16)), "odd_patch": llava(image_size=9)}
+            "next": llava(clip=True, pinpoints=(8, 16, 16, 16)), "odd_patch": llava(image_size=9),
+            "odd_tile": tower(image_size=9)}
     bad = {"no_projector": tower(skip="mm.model.fc.weight"), "no_bias": tower(skip="v.blk.0.attn_q.bias"),
            "patch": tower(patch_size=3), "zero_patch": tower(patch_size=0), "scale": tower(projector__scale_factor=3),
            "kind": llava(kind="resampler"), "pinpoints": llava(pinpoints=(8, 8, 8)), "sizes": llava(pinpoints=(8, 12)),

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The whole path from pictures and sound to logits against transformers: tiny random models of four
+"""The whole path from pictures and sound to logits against transformers: tiny random models of five
 kinds (multimodal_models.py, in float64), written as GGUF files (multimodal_convert.py), are given the same
 conversations about the same media through transformers' own processors and through `tacit logits
 --chat`.
@@ -7,6 +7,7 @@ conversations about the same media through transformers' own processors and thro
     idefics3    SmolVLM: tiles, overview, row and column markers; also told not to split pictures
     onevision   LLaVA-OneVision: qwen2, SigLIP, tiles of the best size joined with newline rows
     llava       LLaVA-1.5: llama with a SentencePiece vocabulary, CLIP, pictures padded to squares
+    llava-next  LLaVA-1.6: the same text model and tower, every picture in tiles joined with newline rows
     ultravox    llama 3, Whisper's encoder, Ultravox's projector
 
 Token for token and row for row the sequences must be equal. exact precision: KL of the next token at
@@ -34,6 +35,8 @@ from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3I
 from transformers.models.idefics3.processing_idefics3 import Idefics3Processor
 from transformers.models.llava.image_processing_pil_llava import LlavaImageProcessorPil
 from transformers.models.llava.processing_llava import LlavaProcessor
+from transformers.models.llava_next.image_processing_pil_llava_next import LlavaNextImageProcessorPil
+from transformers.models.llava_next.processing_llava_next import LlavaNextProcessor
 from transformers.models.llava_onevision.image_processing_pil_llava_onevision import LlavaOnevisionImageProcessorPil
 from transformers.models.llava_onevision.processing_llava_onevision import LlavaOnevisionProcessor
 
@@ -180,6 +183,8 @@ class Onevision(Kind):
 
 class Llava(Kind):
     name = "llava"
+    given = ("input_ids", "pixel_values")
+    size = dict(size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32})
 
     def __init__(self, folder):
         self.pieces = train_sentencepiece(folder) + [("<image>", 0.0), ("<pad>", 0.0)]
@@ -187,14 +192,19 @@ class Llava(Kind):
         self.vocab = len(self.pieces)
         self.media_token = self.tokenizer.token_to_id("<image>")
         self.more, self.frame = [], True
-        cutter = LlavaImageProcessorPil(do_pad=True, size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32})
-        self.processor = LlavaProcessor(cutter, fast(self.tokenizer, bos_token="<s>", eos_token="</s>"), patch_size=4,
-                                        vision_feature_select_strategy="default", num_additional_image_tokens=1,
-                                        chat_template=make_chat.LLAVA)
+        make, cutter = self.processors()
+        self.processor = make(cutter, fast(self.tokenizer, bos_token="<s>", eos_token="</s>"), patch_size=4,
+                              vision_feature_select_strategy="default", num_additional_image_tokens=1,
+                              chat_template=make_chat.LLAVA)
+
+    def processors(self):
+        return LlavaProcessor, LlavaImageProcessorPil(do_pad=True, **self.size)
 
     def prepare(self, paths):
-        given = super().prepare(paths)
-        return {k: v for k, v in given.items() if k in ("input_ids", "pixel_values")}
+        return {k: v for k, v in super().prepare(paths).items() if k in self.given}
+
+    def keys(self, w):
+        """What the tower's file says beside."""
 
     def convert(self, weights, text, mmproj):
         vocabulary = convert.sentencepiece(self.pieces, ("<image>", "<pad>"), make_chat.LLAVA, bos_token_id=1,
@@ -203,7 +213,23 @@ class Llava(Kind):
                            attention__layer_norm_rms_epsilon=1e-5, rope__freq_base=1e4)
         # The model reads the state before the last block, which converters therefore leave out.
         convert.write_tower(mmproj, weights, "vision_tower.vision_model.", "mlp", layers=2, mean=CLIP_MEAN, std=CLIP_STD,
-                            eps=1e-5, gelu=False)
+                            eps=1e-5, gelu=False, more=self.keys)
+
+
+class LlavaNext(Llava):
+    name = "llava-next"
+    given = ("input_ids", "pixel_values", "image_sizes")
+    pinpoints = [[32, 64], [64, 32], [64, 64], [96, 32], [32, 96]]
+
+    def processors(self):
+        return LlavaNextProcessor, LlavaNextImageProcessorPil(image_grid_pinpoints=self.pinpoints, **self.size)
+
+    def family(self):
+        return {**super().family(), "pinpoints": self.pinpoints}
+
+    def keys(self, w):
+        w.add_string("clip.vision.image_aspect_ratio", "anyres")
+        w.add_array("clip.vision.image_grid_pinpoints", [side for h, w in self.pinpoints for side in (w, h)])
 
 
 def train_sentencepiece(folder):
@@ -395,7 +421,7 @@ def main():
     program, folder, python = sys.argv[1:4]
     os.makedirs(folder, exist_ok=True)
     kinds = {"idefics3": Idefics3, "idefics3-frame": lambda: Idefics3(False), "onevision": Onevision,
-             "llava": lambda: Llava(folder), "ultravox": Ultravox}
+             "llava": lambda: Llava(folder), "llava-next": lambda: LlavaNext(folder), "ultravox": Ultravox}
     report = Report()
     for name, make in kinds.items():
         if not sys.argv[4:] or name in sys.argv[4:]:

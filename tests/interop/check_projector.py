@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Rows of pictures from `tacit embed` against NumPy in float64, in the public shapes of SigLIP-B/16
-at 512 pixels with idefics3 (SmolVLM), SigLIP-so400m/14 at 384 with mlp (LLaVA-OneVision) and CLIP
-ViT-L/14 at 336 with mlp (LLaVA-1.5), all their blocks: random weights in F16 and in Q8_0 (rows that its
-blocks do not divide in F16, as converters have them). Written from the papers and the public
-configurations. Relative errors (L2) of at most 1e-3 pass, in fast precision 1e-2.
+at 512 pixels with idefics3 (SmolVLM), SigLIP-so400m/14 at 384 with idefics3 (SmolVLM-2.2B) and with mlp
+(LLaVA-OneVision), and CLIP ViT-L/14 at 336 with mlp (LLaVA-1.5), all their blocks: random weights in F16
+and in Q8_0 (rows that its blocks do not divide in F16, as converters have them). Written from the papers
+and the public configurations. Relative errors (L2) of at most 1e-3 pass, in fast precision 1e-2.
 
 usage: check_projector.py TACIT FOLDER [LAYERS]     (needs numpy)
 """
@@ -28,6 +28,8 @@ LIMITS = {"exact": 1e-3, "fast": 1e-2}
 
 SHAPES = {
     "SigLIP-B/16-512, idefics3": dict(image=512, patch=16, width=768, ff=3072, heads=12, layers=12, out=576, scale=4),
+    "SigLIP-so400m/14-384, idefics3": dict(image=384, patch=14, width=1152, ff=4304, heads=16, layers=27, out=2048,
+                                           scale=3),
     "SigLIP-so400m/14-384, mlp": dict(image=384, patch=14, width=1152, ff=4304, heads=16, layers=26, out=896),
     "CLIP ViT-L/14-336, mlp": dict(image=336, patch=14, width=1024, ff=4096, heads=16, layers=23, out=1024, clip=True),
 }
@@ -96,10 +98,10 @@ def text_model(path, width):
     f = File(1)
     f.text("general.architecture", "llama")
     for name, value in (("context_length", 4096), ("embedding_length", width), ("block_count", 1),
-                        ("feed_forward_length", 32), ("attention.head_count", 1)):
+                        ("feed_forward_length", 32), ("attention.head_count", 2)):
         f.number("llama." + name, value)
     f.real("llama.attention.layer_norm_rms_epsilon", 1e-5)
-    f.number("llama.rope.dimension_count", width)
+    f.number("llama.rope.dimension_count", width // 2)
     letters = [chr(c) for c in range(33, 127)] + ["<fake_token_around_image>", "<global-img>"]
     f.text("tokenizer.ggml.model", "gpt2")
     f.text("tokenizer.ggml.pre", "smollm")

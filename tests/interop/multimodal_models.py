@@ -69,23 +69,32 @@ def onevision(family):
     return model, model.language_model
 
 
-def llava(family):
+def of_llava(family, config_class, model_class, **more):
     vision = transformers.CLIPVisionConfig(**TOWER, hidden_act="quick_gelu", layer_norm_eps=1e-5)
-    config = transformers.LlavaConfig(
+    config = config_class(
         vision_config=vision, text_config=llama(family["vocab"]), vision_feature_layer=-2,
         vision_feature_select_strategy="default", image_token_index=family["media_token"],
-        image_seq_length=(TOWER["image_size"] // TOWER["patch_size"]) ** 2)
-    model = transformers.LlavaForConditionalGeneration(config)
+        image_seq_length=(TOWER["image_size"] // TOWER["patch_size"]) ** 2, **more)
+    model = model_class(config)
     whole = model.forward
 
-    def forward(input_ids, pixel_values=None):
-        """This class takes an input without pictures for one of another age."""
+    def forward(input_ids, pixel_values=None, **pictures):
+        """These classes take an input without pictures for one of another age."""
         if pixel_values is None:
             return model.language_model(inputs_embeds=model.get_input_embeddings()(input_ids))
-        return whole(input_ids=input_ids, pixel_values=pixel_values)
+        return whole(input_ids=input_ids, pixel_values=pixel_values, **pictures)
 
     model.forward = forward
     return model, model.language_model
+
+
+def llava(family):
+    return of_llava(family, transformers.LlavaConfig, transformers.LlavaForConditionalGeneration)
+
+
+def llava_next(family):
+    return of_llava(family, transformers.LlavaNextConfig, transformers.LlavaNextForConditionalGeneration,
+                    image_grid_pinpoints=family["pinpoints"])
 
 
 class Projector(nn.Module):
@@ -136,7 +145,7 @@ def ultravox(family):
     return model, model.text
 
 
-FAMILIES = {"idefics3": idefics3, "onevision": onevision, "llava": llava, "ultravox": ultravox}
+FAMILIES = {"idefics3": idefics3, "onevision": onevision, "llava": llava, "llava-next": llava_next, "ultravox": ultravox}
 
 
 def on_grid(values, kind):

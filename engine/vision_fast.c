@@ -11,21 +11,25 @@
 #define ROWS_A_TASK ((size_t)8)
 
 /* What the rows of a weight are in blocks of 8 bits: rounded once, rounded with the remainders as
- * well, or left in fp32. Of the error that rounding everything makes (1.4 % of the rows of a tower
- * of 12 blocks) the feed-forward nets cause four fifths; where their products with remainders would
- * take longer than those of fp32, or their weights would have to be rounded to 8 bits too, they
- * stay exact. Tiles round to 16 bits: there nothing needs to. */
+ * well, or left in fp32. Queries and keys are rounded once: with random weights what that does to
+ * attention is all but lost among its many rows. What the values' weights, the attention's output
+ * and the feed-forward nets are off by stays in the rows: where their products with remainders
+ * would take longer than those of fp32, or their weights would have to be rounded to 8 bits too,
+ * they stay exact. Tiles round to 16 bits: there nothing needs to. */
 typedef enum rounding { ROUNDED, REFINED, UNROUNDED } rounding;
+
+/* Below this width rounding costs as much time as it saves. */
+#define NARROW 256
 
 static bool is_delicate(const tacit_vision *v, size_t i)
 {
     size_t part = (i - v->first_block) % VISION_PARTS;
-    return i >= v->first_projector || part == VISION_UP || part == VISION_DOWN;
+    return i >= v->first_projector || (part != VISION_Q && part != VISION_K);
 }
 
 static rounding rounding_of(const tacit_vision *v, size_t i)
 {
-    if (!v->product[i])
+    if (!v->product[i] || v->shape.width < NARROW)
         return UNROUNDED;
     bool quantized = v->linear[i].type->block_values > 1;
     if (!is_delicate(v, i) || (kernels()->fast->tiles && !quantized))
@@ -84,11 +88,24 @@ static const fast_weight *packed_weight(const vision_pass *p, size_t i)
     return p->weight[i] ? &none : &p->packed[i];
 }
 
-/* Makes the input for the products of tensor i, `rows` of it; false when none reads it. */
-static bool begin_input(vision_pass *p, size_t i, size_t rows)
+/* The weights that one input meets. */
+typedef struct readers {
+    size_t tensor[FAST_MAX_PRODUCTS], count;
+} readers;
+
+/* Makes an input of `rows`, with remainders if any reader wants them; false when none reads it:
+ * then it is one without columns, for which there need be no memory. */
+static bool begin_input(vision_pass *p, const readers *to, size_t rows)
 {
-    const fast_weight *w = packed_weight(p, i);
-    fast_input_begin(&p->input, w, rows, p->v->tensor[i].cols, rounding_of(p->v, i) == REFINED);
+    const fast_weight *w = packed_weight(p, to->tensor[0]);
+    bool refined = false;
+    for (size_t i = 0; i < to->count; i++) {
+        const fast_weight *other = packed_weight(p, to->tensor[i]);
+        w = other->panels ? other : w;
+        refined |= other->panels && rounding_of(p->v, to->tensor[i]) == REFINED;
+    }
+    size_t cols = w->panels ? p->v->tensor[to->tensor[0]].cols : 0;
+    fast_input_begin(&p->input, w, rows, cols, refined);
     return w->panels;
 }
 
@@ -100,7 +117,7 @@ typedef struct step {
     size_t norm; /* VISION_ABSENT: none */
     bool activated;
     size_t width;
-    size_t product; /* whose input y is, or VISION_ABSENT */
+    const readers *to; /* of y, or NULL */
 } step;
 
 typedef struct step_job {
@@ -131,65 +148,58 @@ static void run_rows(void *ctx, size_t i, size_t thread)
 static void run_step(vision_pass *p, const step *s)
 {
     size_t rows = p->v->shape.tokens;
-    step_job job = {p, s, s->product != VISION_ABSENT && begin_input(p, s->product, rows)};
+    step_job job = {p, s, s->to && begin_input(p, s->to, rows)};
     tacit_pool_run(p->pool, (rows + ROWS_A_TASK - 1) / ROWS_A_TASK, run_rows, &job);
 }
 
-/* Products of block l on what was quantized from x. */
-static void multiply(vision_pass *p, size_t l, const vision_part *part, float *const *y,
-                     size_t count, const float *x)
+/* Products on what was quantized from x: y[i] of reader i. */
+static void multiply(vision_pass *p, const readers *to, float *const *y, const float *x)
 {
     tacit_linear linear[FAST_MAX_PRODUCTS];
     fast_product product[FAST_MAX_PRODUCTS];
-    for (size_t i = 0; i < count; i++) {
-        size_t tensor = vision_block_tensor(p->v, l, part[i]);
-        linear[i] = vision_linear(p, tensor, true);
+    for (size_t i = 0; i < to->count; i++) {
+        linear[i] = vision_linear(p, to->tensor[i], true);
         product[i] = (fast_product){.l = &linear[i],
-                                    .w = packed_weight(p, tensor),
+                                    .w = packed_weight(p, to->tensor[i]),
                                     .y = y[i],
-                                    .refined = rounding_of(p->v, tensor) == REFINED};
+                                    .refined = rounding_of(p->v, to->tensor[i]) == REFINED};
     }
-    fast_forward(p->pool, product, count, &p->input, x, p->scratch);
-}
-
-static void multiply_one(vision_pass *p, size_t l, vision_part part, float *y, const float *x)
-{
-    multiply(p, l, &part, &y, 1, x);
+    fast_forward(p->pool, product, to->count, &p->input, x, p->scratch);
 }
 
 void vision_fast_block(vision_pass *p, size_t l, tower_block *b, float *x)
 {
-    static const vision_part qkv[] = {VISION_Q, VISION_K, VISION_V};
     const vision_shape *s = &p->v->shape;
     const size_t base = vision_block_tensor(p->v, l, 0), none = VISION_ABSENT;
-    float *const heads[] = {b->q, b->k, b->v};
+    const readers qkv = {{base + VISION_Q, base + VISION_K, base + VISION_V}, 3};
+    const readers out = {{base + VISION_OUT}, 1}, up = {{base + VISION_UP}, 1};
+    const readers down = {{base + VISION_DOWN}, 1};
     const tower_attention attention = {b->q, b->k, b->v, b->mixed, s->tokens, s->width, s->heads};
-    const step enter = {x, NULL, b->norm1, base + VISION_LN1, false, s->width, base + VISION_Q};
-    const step mixed = {b->mixed, NULL, b->mixed, none, false, s->width, base + VISION_OUT};
-    const step middle = {x, b->q, b->norm2, base + VISION_LN2, false, s->width, base + VISION_UP};
-    const step act = {b->up, NULL, b->act, none, true, s->ff, base + VISION_DOWN};
-    const step leave = {x, b->q, NULL, none, false, s->width, none};
+    const step enter = {x, NULL, b->norm1, base + VISION_LN1, false, s->width, &qkv};
+    const step mixed = {b->mixed, NULL, b->mixed, none, false, s->width, &out};
+    const step middle = {x, b->q, b->norm2, base + VISION_LN2, false, s->width, &up};
+    const step act = {b->up, NULL, b->act, none, true, s->ff, &down};
+    const step leave = {x, b->q, NULL, none, false, s->width, NULL};
     run_step(p, &enter);
-    multiply(p, l, qkv, heads, 3, b->norm1);
+    multiply(p, &qkv, (float *const[]){b->q, b->k, b->v}, b->norm1);
     tower_attend(p->pool, &attention, p->attention);
     run_step(p, &mixed);
-    multiply_one(p, l, VISION_OUT, b->q, b->mixed);
+    multiply(p, &out, &b->q, b->mixed);
     run_step(p, &middle);
-    multiply_one(p, l, VISION_UP, b->up, b->norm2);
+    multiply(p, &up, &b->up, b->norm2);
     run_step(p, &act);
-    multiply_one(p, l, VISION_DOWN, b->q, b->act);
+    multiply(p, &down, &b->q, b->act);
     run_step(p, &leave);
 }
 
 void vision_fast_linear(vision_pass *p, size_t i, bool bias, float *y, const float *x, size_t rows)
 {
+    const readers to = {{i}, 1};
     tacit_linear linear = vision_linear(p, i, bias);
     bool refined = rounding_of(p->v, i) == REFINED;
     const fast_product product = {
         .l = &linear, .w = packed_weight(p, i), .y = y, .refined = refined};
-    if (product.w->panels)
+    if (begin_input(p, &to, rows))
         fast_input_set(p->pool, &p->input, product.w, x, rows, linear.n_in, refined);
-    else
-        fast_input_begin(&p->input, product.w, rows, linear.n_in, refined);
     fast_forward(p->pool, &product, 1, &p->input, x, p->scratch);
 }

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STEP 32 /* rows of one feed */
+#define STEP 128 /* rows of one feed: what comes out does not depend on it */
 #define TARGETS 256
 #define WAYS 5 /* below */
 

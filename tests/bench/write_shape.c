@@ -25,7 +25,8 @@ enum {
     CONTROLS = 3,
     GRID = 6, /* rows, and columns, of tiles of a picture */
     MARKERS = 3 + GRID * GRID,
-    LEAST_VOCAB = BYTES + 1 + MARKERS + CONTROLS
+    LEAST_VOCAB = BYTES + 1 + MARKERS + CONTROLS,
+    MOST_LAYERS = 32
 };
 
 /* From the models' public configurations. */
@@ -35,21 +36,29 @@ typedef struct shape {
     float eps, base;
     bool tied, qkv_bias, qk_norm, llama3_factors;
     uint32_t window; /* Gemma 3's, with norms behind the halves of its layers */
+    uint32_t taps;   /* LFM2's: layers convolve, but for those whose bit is set in `attends` */
+    uint32_t attends;
+    int32_t sections[4]; /* Qwen 2 VL's: pairs that turn by time, height and width */
 } shape;
 
 static const shape shapes[] = {
-    {"smollm2-135m", "llama", "smollm", 576, 30, 9, 3, 64, 1536, 49152, 8192, 1e-5f, 1e5f, true,
-     false, false, false, 0},
-    {"smollm2-360m", "llama", "smollm", 960, 32, 15, 5, 64, 2560, 49152, 8192, 1e-5f, 1e5f, true,
-     false, false, false, 0},
+    {"smollm2-135m", "llama", "smollm", 576, 30, 9, 3, 64, 1536, 49152, 8192, 1e-5f, 1e5f,
+     .tied = true},
+    {"smollm2-360m", "llama", "smollm", 960, 32, 15, 5, 64, 2560, 49152, 8192, 1e-5f, 1e5f,
+     .tied = true},
     {"llama32-1b", "llama", "llama-bpe", 2048, 16, 32, 8, 64, 8192, 128256, 131072, 1e-5f, 5e5f,
-     true, false, false, true, 0},
-    {"qwen25-05b", "qwen2", "qwen2", 896, 24, 14, 2, 64, 4864, 151936, 32768, 1e-6f, 1e6f, true,
-     true, false, false, 0},
-    {"gemma3-1b", "gemma3", "gpt-2", 1152, 26, 4, 1, 256, 6912, 262144, 32768, 1e-6f, 1e6f, true,
-     false, true, false, 512},
-    {"qwen3-06b", "qwen3", "qwen2", 1024, 28, 16, 8, 128, 3072, 151936, 40960, 1e-6f, 1e6f, true,
-     false, true, false, 0},
+     .tied = true, .llama3_factors = true},
+    {"qwen25-05b", "qwen2", "qwen2", 896, 24, 14, 2, 64, 4864, 151936, 32768, 1e-6f, 1e6f,
+     .tied = true, .qkv_bias = true},
+    {"qwen2vl-2b", "qwen2vl", "qwen2", 1536, 28, 12, 2, 128, 8960, 151936, 32768, 1e-6f, 1e6f,
+     .tied = true, .qkv_bias = true, .sections = {16, 24, 24, 0}},
+    {"qwen3-06b", "qwen3", "qwen2", 1024, 28, 16, 8, 128, 3072, 151936, 40960, 1e-6f, 1e6f,
+     .tied = true, .qk_norm = true},
+    {"gemma3-1b", "gemma3", "gpt-2", 1152, 26, 4, 1, 256, 6912, 262144, 32768, 1e-6f, 1e6f,
+     .tied = true, .qk_norm = true, .window = 512},
+    {"lfm2-350m", "lfm2", "lfm2", 1024, 16, 16, 8, 64, 4608, 65536, 128000, 1e-5f, 1e6f,
+     .tied = true, .qk_norm = true, .taps = 3,
+     .attends = 1 << 2 | 1 << 5 | 1 << 8 | 1 << 10 | 1 << 12 | 1 << 14},
 };
 #define SHAPES (sizeof shapes / sizeof shapes[0])
 
@@ -106,39 +115,62 @@ static void put_vector(gguf_writer *w, options *o, uint32_t layer, const char *p
     put(w, o, name, tacit_type_find(TACIT_TYPE_F32), n, 1, amplitude, offset);
 }
 
-static void put_layer(gguf_writer *w, options *o, uint32_t layer)
+static bool attends(const shape *s, uint32_t layer)
+{
+    return s->taps == 0 || (s->attends >> layer & 1) != 0;
+}
+
+static void put_linear(gguf_writer *w, options *o, uint32_t layer, const char *part, uint64_t n_in,
+                       uint64_t n_out, bool bias)
+{
+    char name[64];
+    snprintf(name, sizeof name, "blk.%" PRIu32 ".%s.weight", layer, part);
+    put(w, o, name, type_for(o->type, n_in), n_in, n_out, sqrt(3.0 / (double)n_in), 0);
+    snprintf(name, sizeof name, "%s.bias", part);
+    if (bias)
+        put_vector(w, o, layer, name, n_out, 1, 0);
+}
+
+static void put_attention(gguf_writer *w, options *o, uint32_t layer)
 {
     const shape *s = &o->s;
     uint64_t q = (uint64_t)s->heads * s->head, kv = (uint64_t)s->kv_heads * s->head;
-    const struct {
-        const char *name;
-        uint64_t n_in, n_out;
-        bool bias;
-    } linear[] = {
-        {"attn_q", s->width, q, s->qkv_bias},  {"attn_k", s->width, kv, s->qkv_bias},
-        {"attn_v", s->width, kv, s->qkv_bias}, {"attn_output", q, s->width, false},
-        {"ffn_gate", s->width, s->ff, false},  {"ffn_up", s->width, s->ff, false},
-        {"ffn_down", s->ff, s->width, false},
-    };
+    if (s->qk_norm) {
+        put_vector(w, o, layer, "attn_q_norm.weight", s->head, 0.5, 1);
+        put_vector(w, o, layer, "attn_k_norm.weight", s->head, 0.5, 1);
+    }
+    put_linear(w, o, layer, "attn_q", s->width, q, s->qkv_bias);
+    put_linear(w, o, layer, "attn_k", s->width, kv, s->qkv_bias);
+    put_linear(w, o, layer, "attn_v", s->width, kv, s->qkv_bias);
+    put_linear(w, o, layer, "attn_output", q, s->width, false);
+}
+
+static void put_convolution(gguf_writer *w, options *o, uint32_t layer)
+{
+    const shape *s = &o->s;
     char name[64];
+    snprintf(name, sizeof name, "blk.%" PRIu32 ".shortconv.conv.weight", layer);
+    put(w, o, name, tacit_type_find(TACIT_TYPE_F32), s->taps, s->width, 1, 0);
+    put_linear(w, o, layer, "shortconv.in_proj", s->width, 3 * (uint64_t)s->width, false);
+    put_linear(w, o, layer, "shortconv.out_proj", s->width, s->width, false);
+}
+
+static void put_layer(gguf_writer *w, options *o, uint32_t layer)
+{
+    const shape *s = &o->s;
     put_vector(w, o, layer, "attn_norm.weight", s->width, 0.3, 1);
     put_vector(w, o, layer, "ffn_norm.weight", s->width, 0.3, 1);
     if (s->window > 0) {
         put_vector(w, o, layer, "post_attention_norm.weight", s->width, 0.3, 1);
         put_vector(w, o, layer, "post_ffw_norm.weight", s->width, 0.3, 1);
     }
-    if (s->qk_norm) {
-        put_vector(w, o, layer, "attn_q_norm.weight", s->head, 0.5, 1);
-        put_vector(w, o, layer, "attn_k_norm.weight", s->head, 0.5, 1);
-    }
-    for (size_t i = 0; i < sizeof linear / sizeof linear[0]; i++) {
-        snprintf(name, sizeof name, "blk.%" PRIu32 ".%s.weight", layer, linear[i].name);
-        put(w, o, name, type_for(o->type, linear[i].n_in), linear[i].n_in, linear[i].n_out,
-            sqrt(3.0 / (double)linear[i].n_in), 0);
-        snprintf(name, sizeof name, "%s.bias", linear[i].name);
-        if (linear[i].bias)
-            put_vector(w, o, layer, name, linear[i].n_out, 1, 0);
-    }
+    if (attends(s, layer))
+        put_attention(w, o, layer);
+    else
+        put_convolution(w, o, layer);
+    put_linear(w, o, layer, "ffn_gate", s->width, s->ff, false);
+    put_linear(w, o, layer, "ffn_up", s->width, s->ff, false);
+    put_linear(w, o, layer, "ffn_down", s->ff, s->width, false);
 }
 
 /* The divisors of Llama 3.1 and 3.2 (factor 32, low 1, high 4, trained on 8192): frequencies of
@@ -156,17 +188,51 @@ static void put_factors(gguf_writer *w, const shape *s)
     gguf_put_tensor(w, "rope_freqs.weight", 1, &n, TACIT_TYPE_F32, divisor);
 }
 
+/* Key-value heads: a number, or one a layer where some layers have none. */
+static void put_kv_heads(gguf_writer *w, const shape *s)
+{
+    uint32_t heads[MOST_LAYERS];
+    char key[64];
+    snprintf(key, sizeof key, "%s.attention.head_count_kv", s->arch);
+    for (uint32_t i = 0; i < s->layers; i++)
+        heads[i] = attends(s, i) ? s->kv_heads : 0;
+    if (s->taps > 0)
+        gguf_put_array(w, key, GGUF_U32, heads, s->layers);
+    else
+        gguf_put_u32(w, key, s->kv_heads);
+}
+
+/* What only some architectures have. */
+static void put_forms(gguf_writer *w, const shape *s)
+{
+    char key[64];
+    put_kv_heads(w, s);
+    snprintf(key, sizeof key, "%s.attention.sliding_window", s->arch);
+    if (s->window > 0)
+        gguf_put_u32(w, key, s->window);
+    snprintf(key, sizeof key, "%s.shortconv.l_cache", s->arch);
+    if (s->taps > 0)
+        gguf_put_u32(w, key, s->taps);
+    snprintf(key, sizeof key, "%s.rope.dimension_sections", s->arch);
+    if (s->sections[0] > 0)
+        gguf_put_array(w, key, GGUF_I32, s->sections, 4);
+}
+
 static void put_keys(gguf_writer *w, const options *o)
 {
     const shape *s = &o->s;
     const struct {
         const char *key;
         uint32_t value;
-    } number[] = {{"context_length", s->context},     {"embedding_length", s->width},
-                  {"block_count", s->layers},         {"feed_forward_length", s->ff},
-                  {"attention.head_count", s->heads}, {"attention.head_count_kv", s->kv_heads},
-                  {"attention.key_length", s->head},  {"attention.value_length", s->head},
-                  {"rope.dimension_count", s->head},  {"vocab_size", s->vocab}};
+    } number[] = {{"context_length", s->context},
+                  {"embedding_length", s->width},
+                  {"block_count", s->layers},
+                  {"feed_forward_length", s->ff},
+                  {"attention.head_count", s->heads},
+                  {"attention.key_length", s->head},
+                  {"attention.value_length", s->head},
+                  {"rope.dimension_count", s->head},
+                  {"vocab_size", s->vocab}};
     char key[64];
     gguf_put_string(w, "general.architecture", s->arch, strlen(s->arch));
     gguf_put_string(w, "general.name", s->name, strlen(s->name));
@@ -180,9 +246,7 @@ static void put_keys(gguf_writer *w, const options *o)
     gguf_put_f32(w, key, s->eps);
     snprintf(key, sizeof key, "%s.rope.freq_base", s->arch);
     gguf_put_f32(w, key, s->base);
-    snprintf(key, sizeof key, "%s.attention.sliding_window", s->arch);
-    if (s->window > 0)
-        gguf_put_u32(w, key, s->window);
+    put_forms(w, s);
 }
 
 /* The character that stands for a byte in GPT-2's vocabularies. */
@@ -272,7 +336,8 @@ static int write_model(options *o)
     put_vocabulary(w, s);
     put(w, o, "token_embd.weight", type_for(o->embedding_type, s->width), s->width, s->vocab,
         spread, 0);
-    put(w, o, "output_norm.weight", f32, s->width, 1, 0.3, 1);
+    put(w, o, s->taps > 0 ? "token_embd_norm.weight" : "output_norm.weight", f32, s->width, 1, 0.3,
+        1);
     if (!s->tied)
         put(w, o, "output.weight", type_for(o->embedding_type, s->width), s->width, s->vocab,
             spread, 0);

@@ -12,8 +12,7 @@ conversations about the same media through transformers' own processors and thro
 
 Token for token and row for row the sequences must be equal. exact precision: KL of the next token at
 most 1e-5 at every position, rows at most 1e-3 apart (relative L2). fast: the squared error of all
-logits at most 5e-3 of the reference's squares, rows 2e-2 (64 values average less than a tower's width:
-the 1e-2 of public shapes are check_projector.py's to judge).
+logits at most 5e-3 of the reference's squares, rows 1e-2.
 
 The processors are those of a current transformers, which needs no torch for them; the models those of
 the last one that takes Debian's torch.
@@ -49,7 +48,7 @@ sys.path.insert(0, os.path.join(HERE, "..", "golden"))
 import make_chat  # noqa: E402
 from make_processor import CLIP_MEAN, CLIP_STD, HALF  # noqa: E402
 
-KL_LIMIT, FAST_LIMIT, ROW_LIMIT, FAST_ROW_LIMIT, DIFFERENT = 1e-5, 5e-3, 1e-3, 2e-2, 1e-2
+KL_LIMIT, FAST_LIMIT, ROW_LIMIT, FAST_ROW_LIMIT, DIFFERENT = 1e-5, 5e-3, 1e-3, 1e-2, 1e-2
 QUESTION = "What does the lamp call for at 10:45? It's 37.2 °C, naïve <b>reader</b>!"
 SIZES = [(32, 32), (200, 60), (50, 170), (9, 7), (400, 300), (61, 64)]
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"

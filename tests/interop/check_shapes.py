@@ -32,6 +32,13 @@ CASES = [
     ("qwen3-06b", OTHERS, 4, 160),
     ("llama32-1b", OTHERS, 2, 160),
     ("llama32-1b", ["q8_0"], 2, 1800),
+    # Of six layers of Gemma 3 the last sees everything; the others' windows cut behind 512 tokens.
+    ("gemma3-1b", COMMON + OTHERS, 6, 160),
+    ("gemma3-1b", ["q8_0"], 6, 800),
+    ("gemma3-1b", ["q8_0"], None, 160),
+    ("lfm2-350m", COMMON + OTHERS, 4, 160),
+    ("lfm2-350m", ["q8_0"], None, 160),
+    ("qwen2vl-2b", COMMON + OTHERS, 2, 160),
 ]
 
 

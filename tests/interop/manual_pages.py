@@ -119,4 +119,5 @@ def main():
         sys.exit("too few manual pages: give a folder of unpacked packages")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,6 @@
-"""What the checks share: a reader of GGUF files, a forward of llama, qwen2 and qwen3 models in NumPy,
-ways to ask `tacit` and llama.cpp, and a counter of what passed. Shares no code with Tacit. Needs numpy,
-and PyPI's gguf to read types beyond Q8_0, Q4_0 and Q4_1."""
+"""What the checks share: a reader of GGUF files, a forward of llama, qwen2, qwen2vl, qwen3, gemma3 and lfm2
+models in NumPy, ways to ask `tacit` and llama.cpp, and a counter of what passed. Shares no code with Tacit.
+Needs numpy, and PyPI's gguf to read types beyond Q8_0, Q4_0 and Q4_1."""
 import json
 import struct
 import subprocess
@@ -103,32 +103,61 @@ def norm(x, w, eps):
     return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * w
 
 
+def silu(x):
+    return x / (1 + np.exp(-x))
+
+
+def gelu(x):
+    """By tanh, as Gemma has it."""
+    return x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+
+
 class Shape:
-    """The numbers of a text model's file."""
+    """The numbers of a text model's file. Gemma 3 (arXiv 2503.19786): five layers that look back over a
+    window, and turn by a base of their own, then one that sees everything; embeddings times the root of
+    their width; GeGLU. LFM2 (arXiv 2511.23404): layers without key-value heads convolve."""
+
+    LOCAL_BASE, PATTERN = 10000.0, 6
 
     def __init__(self, f):
         self.arch = f.keys["general.architecture"]
         key = lambda name, absent=None: f.keys.get(f"{self.arch}.{name}", absent)
         self.layers, self.width = key("block_count"), key("embedding_length")
         self.heads = key("attention.head_count")
-        self.kv = key("attention.head_count_kv", self.heads)
+        self.kv = key("attention.head_count_kv", self.heads)  # or one a layer
         self.dim = key("attention.key_length", self.width // self.heads)
         self.eps = key("attention.layer_norm_rms_epsilon")
         self.base = key("rope.freq_base", 10000.0)
-        # Llama's converter reorders rows so that neighbours are a pair; Qwen's files keep the models'
-        # own order, in which a pair is half a head apart.
-        self.halves = {"llama": False, "qwen2": True, "qwen3": True}[self.arch]
+        self.window = key("attention.sliding_window", 0)
+        self.scale = np.sqrt(self.width) if self.arch == "gemma3" else 1
+        self.activation = gelu if self.arch == "gemma3" else silu
+        # Llama's converter reorders rows so that neighbours are a pair; the others' files keep the models'
+        # own order, in which a pair is half a head apart. Where Qwen 2 VL's positions have several numbers
+        # those of text are equal.
+        self.halves = {"llama": False, "qwen2": True, "qwen2vl": True, "qwen3": True, "gemma3": True,
+                       "lfm2": True}[self.arch]
         if key("rope.scaling.type", "none") != "none":
             raise ValueError("scaled rope is not in this reference")
+        if self.window and self.arch != "gemma3":
+            raise ValueError("windows are Gemma 3's alone in this reference")
+
+    def kv_of(self, layer):
+        """Key-value heads; 0: the layer convolves."""
+        return self.kv[layer] if isinstance(self.kv, tuple) else self.kv
+
+    def window_of(self, layer):
+        """How far a layer looks back; 0: it sees everything."""
+        return 0 if (layer + 1) % self.PATTERN == 0 else self.window
 
     def pairs(self):
         """Columns of a head: the first and the second of each pair."""
         return (np.arange(self.dim // 2), np.arange(self.dim // 2, self.dim)) if self.halves else (
             np.arange(0, self.dim, 2), np.arange(1, self.dim, 2))
 
-    def angles(self, f, n):
+    def angles(self, f, n, layer=0):
         """[n, dim / 2]: of positions 0 to n - 1; Llama 3's divisors are a tensor."""
-        step = self.base ** -(np.arange(0, self.dim, 2) / self.dim)
+        base = self.LOCAL_BASE if self.window_of(layer) else self.base
+        step = base ** -(np.arange(0, self.dim, 2) / self.dim)
         divisor = f.tensor("rope_freqs.weight")
         return np.arange(n)[:, None] * (step if divisor is None else step / divisor)
 
@@ -142,52 +171,85 @@ def rope(x, angle, pairs):
     return out
 
 
-def attend(q, k, v):
-    """Causal attention of one text: q [n, heads, dim], k and v [n, kv heads, dim]."""
+def attend(q, k, v, window):
+    """Causal attention of one text: q [n, heads, dim], k and v [n, kv heads, dim]; window 0: all before."""
     n, heads, dim = q.shape
     k, v = (np.repeat(t, heads // t.shape[1], 1) for t in (k, v))
     q, k, v = (t.transpose(1, 0, 2) for t in (q, k, v))
-    score = q @ k.transpose(0, 2, 1) / np.sqrt(dim) + np.triu(np.full((n, n), -np.inf), 1)
+    behind = np.arange(n)[:, None] - np.arange(n)
+    hidden = (behind < 0) | (behind >= window if window else False)
+    score = q @ k.transpose(0, 2, 1) / np.sqrt(dim) + np.where(hidden, -np.inf, 0)
     p = np.exp(score - score.max(-1, keepdims=True))
     p /= p.sum(-1, keepdims=True)
     return (p @ v).transpose(1, 0, 2).reshape(n, -1)
+
+
+def convolve(x, kernel):
+    """A row's column is the sum over the last rows of that column, weighted: x [n, width], kernel
+    [width, taps], whose last tap is the row's own."""
+    taps = kernel.shape[1]
+    x = np.concatenate((np.zeros((taps - 1, x.shape[1])), x))
+    return sum(x[t : len(x) - taps + 1 + t] * kernel[:, t] for t in range(taps))
+
+
+class Layer:
+    """One layer of a file on the rows of all texts, side by side; `split` parts them."""
+
+    def __init__(self, f, shape, i, split, rows):
+        self.f, self.shape, self.i, self.split = f, shape, i, split
+        self.angle = shape.angles(f, rows, i)
+
+    def weight(self, name):
+        return self.f.tensor(f"blk.{self.i}.{name}.weight")
+
+    def linear(self, h, name):
+        bias = self.f.tensor(f"blk.{self.i}.{name}.bias")
+        y = h @ self.weight(name).T
+        return y if bias is None else y + bias
+
+    def norm(self, h, name):
+        """Of rows, or of heads; nothing where the file has no such norm."""
+        scale = self.weight(name)
+        return h if scale is None else norm(h, scale, self.shape.eps)
+
+    def turned(self, h, name, count):
+        heads = self.norm(self.linear(h, name).reshape(len(h), count, self.shape.dim), name + "_norm")
+        return [rope(x, self.angle[: len(x)], self.shape.pairs()) for x in self.split(heads)]
+
+    def attention(self, h):
+        s, kv = self.shape, self.shape.kv_of(self.i)
+        q, k = self.turned(h, "attn_q", s.heads), self.turned(h, "attn_k", kv)
+        v = self.split(self.linear(h, "attn_v").reshape(len(h), kv, s.dim))
+        mixed = [attend(q, k, v, s.window_of(self.i)) for q, k, v in zip(q, k, v)]
+        return self.linear(np.concatenate(mixed), "attn_output")
+
+    def convolution(self, h):
+        before, after, x = np.split(self.linear(h, "shortconv.in_proj"), 3, -1)
+        kernel = self.weight("shortconv.conv")
+        mixed = np.concatenate([convolve(t, kernel) for t in self.split(before * x)])
+        return self.linear(after * mixed, "shortconv.out_proj")
+
+    def forward(self, x):
+        mix = self.attention if self.shape.kv_of(self.i) else self.convolution
+        x = x + self.norm(mix(self.norm(x, "attn_norm")), "post_attention_norm")
+        h = self.norm(x, "ffn_norm")
+        gated = self.shape.activation(self.linear(h, "ffn_gate")) * self.linear(h, "ffn_up")
+        return x + self.norm(self.linear(gated, "ffn_down"), "post_ffw_norm")
 
 
 def forward(f, texts):
     """Yields the logits [len(tokens), vocabulary] of every list of tokens, in float64 on the
     dequantized weights. Layer by layer for all texts, so that a weight is dequantized once."""
     shape = Shape(f)
-    eps, dim = shape.eps, shape.dim
     ends = np.cumsum([len(t) for t in texts])
     split = lambda rows: np.split(rows, ends[:-1])
-    angle = shape.angles(f, max(len(t) for t in texts))
     embedding = f.tensor("token_embd.weight")
-    x = embedding[np.concatenate(texts)]
+    x = embedding[np.concatenate(texts)] * shape.scale
     for i in range(shape.layers):
-        w = lambda name: f.tensor(f"blk.{i}.{name}.weight")
-
-        def linear(h, name):
-            bias = f.tensor(f"blk.{i}.{name}.bias")
-            y = h @ w(name).T
-            return y if bias is None else y + bias
-
-        def heads(h, name, count):
-            y = linear(h, name).reshape(len(h), count, dim)
-            scale = w(name + "_norm")
-            return split(y if scale is None else norm(y, scale, eps))
-
-        turn = lambda x: rope(x, angle[: len(x)], shape.pairs())
-        h = norm(x, w("attn_norm"), eps)
-        q, k = heads(h, "attn_q", shape.heads), heads(h, "attn_k", shape.kv)
-        v = split(linear(h, "attn_v").reshape(len(h), shape.kv, dim))
-        mixed = [attend(turn(q), turn(k), v) for q, k, v in zip(q, k, v)]
-        x = x + linear(np.concatenate(mixed), "attn_output")
-        h = norm(x, w("ffn_norm"), eps)
-        gate = linear(h, "ffn_gate")
-        x = x + linear(gate / (1 + np.exp(-gate)) * linear(h, "ffn_up"), "ffn_down")
+        x = Layer(f, shape, i, split, max(len(t) for t in texts)).forward(x)
+    scale = f.tensor("token_embd_norm.weight" if shape.arch == "lfm2" else "output_norm.weight")
     output = f.tensor("output.weight")
-    x = norm(x, f.tensor("output_norm.weight"), eps)
-    for rows in split(x):
+    for rows in split(norm(x, scale, shape.eps)):
         yield rows @ (embedding if output is None else output).T
 
 

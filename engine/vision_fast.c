@@ -12,27 +12,28 @@
 
 /* What the rows of a weight are in blocks of 8 bits: rounded once, rounded with the remainders as
  * well, or left in fp32. Queries and keys are rounded once: with random weights what that does to
- * attention is all but lost among its many rows. What the values' weights, the attention's output
- * and the feed-forward nets are off by stays in the rows: where their products with remainders
- * would take longer than those of fp32, or their weights would have to be rounded to 8 bits too,
- * they stay exact. Tiles round to 16 bits: there nothing needs to. */
+ * attention is all but lost among its many rows. So are, in files of blocks, the values and the
+ * attention's output: errors of rows average out over what is mixed. Those of weights do not, so
+ * other files' stay exact. What feed-forward nets and the projector are off by stays in the rows:
+ * where their products with remainders would take longer than those of fp32, or their weights would
+ * have to be rounded too, they stay exact. Tiles round to 16 bits: there nothing needs to. */
 typedef enum rounding { ROUNDED, REFINED, UNROUNDED } rounding;
 
 /* Below this width rounding costs as much time as it saves. */
 #define NARROW 256
-
-static bool is_delicate(const tacit_vision *v, size_t i)
-{
-    size_t part = (i - v->first_block) % VISION_PARTS;
-    return i >= v->first_projector || (part != VISION_Q && part != VISION_K);
-}
 
 static rounding rounding_of(const tacit_vision *v, size_t i)
 {
     if (!v->product[i] || v->shape.width < NARROW)
         return UNROUNDED;
     bool quantized = v->linear[i].type->block_values > 1;
-    if (!is_delicate(v, i) || (kernels()->fast->tiles && !quantized))
+    bool in_block = i >= v->first_block && i < v->first_projector;
+    size_t part = (i - v->first_block) % VISION_PARTS;
+    if (kernels()->fast->tiles && !quantized)
+        return ROUNDED;
+    if (in_block && (part == VISION_Q || part == VISION_K))
+        return ROUNDED;
+    if (in_block && quantized && (part == VISION_V || part == VISION_OUT))
         return ROUNDED;
     return quantized && kernels()->fast->sums_bytes ? REFINED : UNROUNDED;
 }

@@ -65,6 +65,8 @@ def main():
     program, model, page_path, folder = sys.argv[1:5]
     rows = int(sys.argv[5]) if len(sys.argv) > 5 else ROWS
     os.makedirs(folder, exist_ok=True)
+    if rows < 2048:
+        sys.exit(f"{rows} rows: expected at least 2048, which are three contexts")
     report, found = Report(), []
     for name, text in texts(page_path):
         path = os.path.join(folder, name.replace(" ", "-") + ".txt")

@@ -12,6 +12,8 @@
 #include "reference_llama.h"
 #include "train_fixture.h"
 
+#include <unistd.h>
+
 static void check(tacit_status status, const tacit_error *err)
 {
     if (status != TACIT_OK)
@@ -259,10 +261,12 @@ static double inferred_loss(const tacit_model *m, const tacit_adapter *adapter,
     return sum / (double)trained;
 }
 
-/* Through the file that an adapter is written to. */
+/* Through the file that an adapter is written to; this program runs several times at once, with
+ * other kernels. */
 static tacit_adapter *golden_adapter(const tacit_model *m, const gguf_file *golden)
 {
-    static const char path[] = TACIT_BINARY_DIR "/test-text-arch.gguf";
+    char path[256];
+    snprintf(path, sizeof path, "%s/test-text-arch-%ld.gguf", TACIT_BINARY_DIR, (long)getpid());
     tacit_trainable_spec spec = fixture_spec(TACIT_TRAIN_LORA);
     tacit_trainer *t = fixture_trainer(m, &spec, 32, NULL);
     const tacit_adapter_info info = {.version = 1};

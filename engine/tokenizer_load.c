@@ -389,6 +389,9 @@ static void mark_control_tokens(tacit_tokenizer *t)
         if (k->is_end || k->is_shown || (k->kind == TOKEN_USER_DEFINED && row))
             mark(t, (int32_t)i, false);
     }
+    /* Nor does text that no piece has become a token that steers: it is left out. */
+    if (t->unknown >= 0 && (t->token[t->unknown].is_end || t->unknown == t->bos))
+        t->unknown = -1;
 }
 
 /* What is matched in raw text; `special` says with control tokens or without. */

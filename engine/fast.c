@@ -7,12 +7,12 @@
 #include <string.h>
 
 #define QUANTIZE_ROWS 8
-#define TASK_BYTES 16384    /* of panels, for few rows: at least, what is worth a task */
-#define STRETCH_BYTES 65536 /* and at most: read on end, memory gives more */
-#define MANY_ROWS 8         /* from here on a task is */
-#define TASK_COLS 32        /* columns */
-#define TASKS_A_THREAD 4    /* at least, of tiles */
-#define STRETCHES_A_THREAD 2
+#define TASK_BYTES 16384     /* of panels, for few rows: at least, what is worth a task */
+#define STRETCH_BYTES 65536  /* and at most: read on end, memory gives more */
+#define MANY_ROWS 8          /* from here on a task is */
+#define TASK_COLS 32         /* columns */
+#define TASKS_A_THREAD 4     /* at least, of tiles */
+#define STRETCHES_A_THREAD 2 /* at least, for few rows */
 
 /* What is read again and again, weights by every row or rows by every task, may fill so much of the
  * second cache. */

@@ -124,10 +124,7 @@ ALWAYS void add_block(__m512 *y, const panel_reader *p, size_t b, const int8_t *
                       const float *meta, size_t meta_stride, const size_t rows,
                       const fast_form form)
 {
-    const size_t bytes = GROUP * (form == FAST_8   ? 8u
-                                  : form == FAST_6 ? 6u
-                                  : form >= FAST_5 ? 5u
-                                                   : 4u);
+    const size_t bytes = block_bytes(GROUP, form);
     const uint8_t *w = p->w + b * bytes;
     if (rows <= 2)
         fetch_ahead(p, b, bytes);

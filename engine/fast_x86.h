@@ -34,6 +34,13 @@ typedef struct panel_reader {
     size_t pace; /* bytes of the whole panel for each block */
 } panel_reader;
 
+/* fast_block_bytes where the form is a constant, and then one itself: tables are read at run time.
+ * A `group` are the bytes of four columns. */
+ALWAYS size_t block_bytes(const size_t group, const fast_form form)
+{
+    return group * (form == FAST_8 ? 8u : form == FAST_6 ? 6u : form >= FAST_5 ? 5u : 4u);
+}
+
 #define AHEAD 4096 /* bytes; one page and 64 cache lines */
 
 /* With few rows the weights come from memory, and what is computed on one block keeps the processor

@@ -133,8 +133,11 @@ static tacit_status lay_on_grid(sensor_window *out, const tacit_sensor *s, grid 
     status = tacit_memory_alloc(&values, out->patches, shape->patch_values * sizeof *out->values,
                                 what, "give a shorter window", err);
     out->values = values;
-    for (size_t i = 0; i < shape->channels && status == TACIT_OK; i++)
+    for (size_t i = 0; i < shape->channels && status == TACIT_OK; i++) {
         status = add_channel(out, g, &s->channel[i], i, err);
+        if (status != TACIT_OK)
+            tacit_fail_context(err, "%s", name);
+    }
     if (status != TACIT_OK) {
         tacit_wipe_free(out->values);
         *out = (sensor_window){0};

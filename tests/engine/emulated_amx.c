@@ -83,18 +83,7 @@ static void multiply(float *y, size_t y_stride, size_t cols, const uint8_t *pane
         }
 }
 
-#define DEFINE(FORM)                                                                               \
-    static void multiply_##FORM(float *y, size_t y_stride, size_t cols, const uint8_t *panel,      \
-                                const fast_rows *a, size_t rows)                                   \
-    {                                                                                              \
-        multiply(y, y_stride, cols, panel, a, rows, FORM);                                         \
-    }
-DEFINE(FAST_8)
-DEFINE(FAST_4)
-DEFINE(FAST_4M)
-DEFINE(FAST_5)
-DEFINE(FAST_5M)
-DEFINE(FAST_6)
+#include "engine/fast_multiply_forms.h"
 
 /* A thread that has multiplied holds no tiles. */
 static void multiply_on_tiles(float *y, size_t y_stride, size_t cols, const uint8_t *panel,
@@ -112,8 +101,7 @@ static fast_kernels emulated_fast = {
     .width = WIDTH,
     .flips = true,
     .sums_bytes = true,
-    .multiply = {multiply_FAST_8, multiply_FAST_4, multiply_FAST_4M, multiply_FAST_5,
-                 multiply_FAST_5M, multiply_FAST_6},
+    .multiply = MULTIPLY_FORMS,
     .tiles = &emulated_tiles,
 };
 

@@ -31,7 +31,7 @@ size_t fast_input_values(size_t rows, size_t n_in)
     return whole(rows, FAST_TILE_ROWS) * whole(n_in, FAST_BLOCK);
 }
 
-/* Quanta and remainders take as much as bf16 values. */
+/* Quanta and remainders take as much as values of 16 bits. */
 static size_t value_bytes(size_t values)
 {
     return whole(2 * values, 64);
@@ -90,22 +90,39 @@ static uint16_t *tiled_row(const fast_input *in, size_t row)
     return in->tiles + row / FAST_TILE_ROWS * in->blocks * FAST_TILE_VALUES + at;
 }
 
-static bool wants_tiles(const fast_weight *w, size_t rows)
+/* Where every packed weight takes them, and the rows are many or a weight knows nothing else. */
+static bool wants_tiles(const fast_weight *const *w, size_t count, size_t rows)
 {
     const fast_kernels *k = kernels()->fast;
-    return k->tiles && (rows >= k->tiles->from_rows || (w->panels && !k->multiply[w->form]));
+    bool wanted = k->tiles && rows >= k->tiles->from_rows;
+    for (size_t i = 0; i < count; i++) {
+        if (w[i]->panels && !fast_takes_tiles(k, w[i]->form))
+            return false;
+        wanted |= w[i]->panels && !k->multiply[w[i]->form];
+    }
+    return wanted;
 }
 
-void fast_input_begin(fast_input *in, const fast_weight *w, size_t rows, size_t n_in, bool refined)
+/* Rows that only fill up the last tiles. */
+static void clear_behind(fast_input *in)
+{
+    for (size_t r = in->rows; r < whole(in->rows, FAST_TILE_ROWS); r++)
+        for (size_t b = 0; b < in->blocks; b++) {
+            memset(tiled_row(in, r) + b * FAST_TILE_VALUES, 0, FAST_BLOCK * sizeof *in->tiles);
+            in->meta[r * in->blocks + b] = 0;
+        }
+}
+
+void fast_input_begin(fast_input *in, const fast_weight *const *w, size_t count, size_t rows,
+                      size_t n_in, bool refined)
 {
     in->rows = rows;
     in->n_in = n_in;
     in->refined = refined;
     in->blocks = n_in % FAST_BLOCK == 0 ? n_in / FAST_BLOCK : 0;
-    in->tiled = in->blocks > 0 && wants_tiles(w, rows);
-    for (size_t r = rows; in->tiled && r < whole(rows, FAST_TILE_ROWS); r++)
-        for (size_t b = 0; b < in->blocks; b++)
-            memset(tiled_row(in, r) + b * FAST_TILE_VALUES, 0, FAST_BLOCK * sizeof *in->tiles);
+    in->tiled = in->blocks > 0 && wants_tiles(w, count, rows);
+    if (in->tiled)
+        clear_behind(in);
 }
 
 static void quantize_row(fast_input *in, const float *x, size_t row)
@@ -121,7 +138,8 @@ void fast_input_rows(fast_input *in, const float *x, size_t first, size_t rows)
     for (size_t r = 0; in->blocks > 0 && r < rows; r++) {
         const float *row = x + r * in->n_in;
         if (in->tiled)
-            kernels()->fast->tiles->put_row(tiled_row(in, first + r), row, in->blocks);
+            kernels()->fast->tiles->put_row(tiled_row(in, first + r),
+                                            in->meta + (first + r) * in->blocks, row, in->blocks);
         else
             quantize_row(in, row, first + r);
     }
@@ -144,7 +162,7 @@ static void quantize_task(void *ctx, size_t i, size_t thread)
 void fast_input_set(tacit_pool *pool, fast_input *in, const fast_weight *w, const float *x,
                     size_t rows, size_t n_in, bool refined)
 {
-    fast_input_begin(in, w, rows, n_in, refined);
+    fast_input_begin(in, &w, 1, rows, n_in, refined);
     quantize_job job = {in, x};
     tacit_pool_run(pool, (rows + QUANTIZE_ROWS - 1) / QUANTIZE_ROWS, quantize_task, &job);
 }
@@ -166,10 +184,11 @@ static void multiply_cols(const fast_product *p, const fast_input *in, size_t fi
                          in->refined && p->refined};
     const uint8_t *panel = p->w->panels + first / k->width * p->w->panel_bytes;
     float *y = p->y + first;
-    if (in->tiled)
-        k->tiles->multiply(y, p->l->n_out, end - first, panel, p->w->form, in->tiles, in->rows,
-                           in->blocks, in->room + thread * k->tiles->room_bytes);
-    else
+    if (in->tiled) {
+        const fast_tiled tiled = {in->tiles, in->meta, in->blocks};
+        k->tiles->multiply(y, p->l->n_out, end - first, panel, p->w->form, &tiled, in->rows,
+                           in->room + thread * k->tiles->room_bytes);
+    } else
         k->multiply[p->w->form](y, p->l->n_out, end - first, panel, &a, in->rows);
     for (size_t r = 0; p->l->bias && r < in->rows; r++)
         kernels()->axpy(y + r * p->l->n_out, 1, p->l->bias + first, end - first);

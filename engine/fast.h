@@ -5,7 +5,7 @@
  * the rounding's remainder, quantized in the same way: the error is all but gone. A row's result
  * depends neither on other rows nor on the number of threads.
  *
- * Kernels with tiles (fast_kernels.h) take inputs of at least `from_rows` rows in bf16 instead,
+ * Kernels with tiles (fast_kernels.h) take inputs of at least `from_rows` rows in 16 bits instead,
  * which rounds less and makes remainders unnecessary. With them a row's result also depends on
  * whether that many rows come together, and still on nothing else of the others: the same rows in
  * other portions may differ by rounding. */
@@ -17,7 +17,7 @@
 /* Activations: quantized, the remainder of a row following it where there is one, or in tiles. */
 typedef struct fast_input {
     int8_t *q;
-    float *meta;
+    float *meta;     /* of tiles: a scale each block of a row */
     uint16_t *tiles; /* in the memory of q */
     uint8_t *room;   /* of the tiles' products: [threads, room_bytes] */
     size_t rows, n_in, blocks;
@@ -35,12 +35,13 @@ size_t fast_input_bytes(size_t values, size_t threads);
 
 /* Quantizes x [rows, n_in], with `refined` also the remainders; where n_in is no multiple of 32
  * nothing is quantized and linears of that width take the exact path. `w` is the weight that it
- * meets; of several any one: others whose form needs another kind of input take the exact path. */
+ * meets. */
 void fast_input_set(tacit_pool *pool, fast_input *in, const fast_weight *w, const float *x,
                     size_t rows, size_t n_in, bool refined);
 /* The same in parts, for callers that have their rows at hand: begin, then each row once, x[r]
- * being row first + r; different rows by any threads. */
-void fast_input_begin(fast_input *in, const fast_weight *w, size_t rows, size_t n_in, bool refined);
+ * being row first + r; different rows by any threads. w[count] are all the weights that it meets. */
+void fast_input_begin(fast_input *in, const fast_weight *const *w, size_t count, size_t rows,
+                      size_t n_in, bool refined);
 void fast_input_rows(fast_input *in, const float *x, size_t first, size_t rows);
 
 /* One of several linears on the same input. */

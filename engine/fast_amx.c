@@ -165,12 +165,13 @@ static void set_weights(tile_operands *o, const uint8_t *panel, fast_form form, 
 }
 
 static void multiply(float *y, size_t y_stride, size_t cols, const uint8_t *panel, fast_form form,
-                     const uint16_t *a, size_t rows, size_t blocks, void *room)
+                     const fast_tiled *a, size_t rows, void *room)
 {
+    size_t blocks = a->blocks;
     size_t parts = (blocks + MAX_STEPS - 1) / MAX_STEPS, step = (blocks + parts - 1) / parts;
     tile_begin();
     for (size_t at = 0; at < blocks; at += step) {
-        tile_operands o = {.a = a + at * TILE_VALUES, .a_next = blocks * TILE_VALUES};
+        tile_operands o = {.a = a->tile + at * TILE_VALUES, .a_next = blocks * TILE_VALUES};
         o.steps = blocks - at < step ? blocks - at : step;
         set_weights(&o, panel, form, cols, at, blocks, room);
         tile_multiply(y, y_stride, rows, cols, &o, at > 0);
@@ -178,8 +179,9 @@ static void multiply(float *y, size_t y_stride, size_t cols, const uint8_t *pane
     tile_end();
 }
 
-static void put_row(uint16_t *tile, const float *x, size_t blocks)
+static void put_row(uint16_t *tile, float *scale, const float *x, size_t blocks)
 {
+    (void)scale;
     for (size_t i = 0; i < 2 * blocks; i++, x += 16) {
         words v = (words)with_plain_nan((floats)load_words(x));
         v += 0x7fff + (v >> 16 & 1);
@@ -189,6 +191,7 @@ static void put_row(uint16_t *tile, const float *x, size_t blocks)
 }
 
 const fast_tiles fast_tiles_amx = {
+    .takes = {true, true, true, true, true, true, true},
     .from_rows = 32, /* counted, not measured: bench_products tells on a processor that has tiles */
     .max_cols = MAX_COLS,
     .room_bytes = (size_t)MAX_COLS * MAX_STEPS * TILE_DEPTH * sizeof(uint16_t),

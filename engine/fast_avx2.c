@@ -276,5 +276,6 @@ const fast_kernels fast_kernels_avx2 = {
     .flips = true,
     .quantize = quantize,
     .multiply = MULTIPLY_FORMS,
+    .tiles = &fast_tiles_avx2,
 };
 #endif

@@ -10,15 +10,16 @@
  *   5 bits: as 4 bits, then [width][4] bytes: bit j is the fifth bit of group j
  *   6 bits: as 4 bits, then two times [width][4] bytes: bits 2 j and 2 j + 1 of the first are the
  *           upper bits of group j, those of the second of group j + 4
- *  16 bits: no quanta and no scales but bf16 values, [32 / 2][width][2] of a block (for fast_tiles)
+ *  16 bits: no quanta and no scales but bf16 values, [32 / 2][width][2] of a block (for tiles)
  * so that one load serves the same columns of every row, and the work is per column of the result.
  *
  * Sums over quanta are exact integers; a column's sum over blocks is one chain of multiply-adds, so
  * a row's result depends neither on other rows nor on threads. Variants differ in rounding only.
  *
- * A table may have tiles: the same panels times many rows in bf16 (8 bits of mantissa), a block of
- * results at a time. Nothing is rounded but the operands, each by at most 2^-9 of itself: about a
- * quarter of what blocks of 8 bits do to activations. */
+ * A table may have tiles: the same panels times many rows whose values have 16 bits, a block of
+ * results at a time. Values are bf16 (8 bits of mantissa: each operand is rounded by at most 2^-9
+ * of itself, about a quarter of what blocks of 8 bits do to activations), or integers with a scale
+ * a block, which round activations by 2^-16 of its largest value and weights not at all. */
 #ifndef TACIT_ENGINE_FAST_KERNELS_H
 #define TACIT_ENGINE_FAST_KERNELS_H
 
@@ -69,19 +70,29 @@ typedef struct fast_rows {
 typedef void fast_multiply(float *y, size_t y_stride, size_t cols, const uint8_t *panel,
                            const fast_rows *a, size_t rows);
 
-/* Products on matrix tiles. Activations are bf16 in tiles of 16 rows by 32 columns, each 1024 bytes
- * on its own: value j of block b of row r is a[(r / 16 * blocks + b) * 512 + r % 16 * 32 + j]; rows
- * up to a multiple of 16 are there and finite. Every element of y is one chain of sums over blocks,
- * whatever its row's and column's company is. */
+/* Activations of 16 bits in tiles of 16 rows by 32 columns, each 1024 bytes on its own: value j of
+ * block b of row r is tile[(r / 16 * blocks + b) * 512 + r % 16 * 32 + j]; rows up to a multiple of
+ * 16 are there and finite. Of integers the block's scale is scale[r * blocks + b]. */
+typedef struct fast_tiled {
+    const uint16_t *tile;
+    const float *scale; /* not read where values are bf16 */
+    size_t blocks;
+} fast_tiled;
+
+/* Products on tiles. Every element of y is one chain of sums over blocks, whatever its row's and
+ * column's company is. */
 typedef struct fast_tiles {
-    size_t from_rows;  /* from how many rows on it takes less time than `multiply` */
-    size_t max_cols;   /* of one call */
-    size_t room_bytes; /* of one call, aligned to 64 */
-    /* One row in: block b goes to tile + b * 512. Rounded to nearest even; NaN stays NaN. */
-    void (*put_row)(uint16_t *tile, const float *x, size_t blocks);
-    /* As fast_multiply, of any form. */
+    bool takes[FAST_FORMS]; /* FAST_16: values are bf16, else integers */
+    size_t from_rows;       /* from how many rows on it takes less time than `multiply` */
+    size_t max_cols;        /* of one call */
+    size_t room_bytes;      /* of one call, aligned to 64 */
+    /* One row in: block b goes to tile + b * 512. bf16: rounded to nearest even, NaN stays NaN.
+     * Integers: scale[b] = largest magnitude / 32767, rounded to nearest; NaN where a value is not
+     * finite. */
+    void (*put_row)(uint16_t *tile, float *scale, const float *x, size_t blocks);
+    /* As fast_multiply, of any form that is taken. */
     void (*multiply)(float *y, size_t y_stride, size_t cols, const uint8_t *panel, fast_form form,
-                     const uint16_t *a, size_t rows, size_t blocks, void *room);
+                     const fast_tiled *a, size_t rows, void *room);
 } fast_tiles;
 
 typedef struct fast_kernels {
@@ -93,8 +104,14 @@ typedef struct fast_kernels {
      * a value that is not finite has scale NaN. */
     void (*quantize)(int8_t *q, float *meta, const float *x, size_t blocks);
     fast_multiply *multiply[FAST_FORMS]; /* NULL: tiles alone */
-    const fast_tiles *tiles;             /* NULL: none; else width is 16 and `flips` holds */
+    const fast_tiles *tiles;             /* NULL: none; else `flips` holds */
 } fast_kernels;
+
+/* Whether panels of a form may meet tiles. */
+static inline bool fast_takes_tiles(const fast_kernels *k, fast_form form)
+{
+    return k->tiles && k->tiles->takes[form];
+}
 
 /* Bytes of a block's quanta and of a whole panel. */
 static inline size_t fast_block_bytes(fast_form form, size_t width)
@@ -112,6 +129,7 @@ static inline size_t fast_panel_bytes(fast_form form, size_t width, size_t block
 extern const fast_kernels fast_kernels_generic;
 #if defined(__x86_64__)
 extern const fast_kernels fast_kernels_avx2;
+extern const fast_tiles fast_tiles_avx2;
 extern const fast_kernels fast_kernels_avx512;
 extern const fast_kernels fast_kernels_amx;
 extern const fast_tiles fast_tiles_amx;

@@ -264,7 +264,7 @@ size_t fast_weight_plan(fast_weight *w, const fast_kernels *k, const tacit_linea
 {
     const source *s = source_of(l);
     *w = (fast_weight){.n_out = l->n_out};
-    if (!s || l->n_in % FAST_BLOCK != 0 || (s->form == FAST_16 && !k->tiles))
+    if (!s || l->n_in % FAST_BLOCK != 0 || (s->form == FAST_16 && !fast_takes_tiles(k, FAST_16)))
         return 0;
     w->form = s->form;
     w->blocks = l->n_in / FAST_BLOCK;

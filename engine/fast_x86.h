@@ -64,34 +64,40 @@ ALWAYS __m256i load_four(const int8_t *q)
     return _mm256_set1_epi32(four);
 }
 
-/* The block's largest magnitude by its bits: NaN and inf are above every finite number. */
-static inline void quantize_block(int8_t *q, float *meta, const float *x)
+/* Rounds a block to integers of at most `most` and returns the scale; the block's largest magnitude
+ * is found by its bits: NaN and inf are above every finite number. */
+static inline float round_block(__m256i r[4], const float *x, float most)
 {
     const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
     __m256 v[4];
-    __m256i most = _mm256_setzero_si256();
+    __m256i top = _mm256_setzero_si256();
     for (int i = 0; i < 4; i++) {
         v[i] = _mm256_loadu_ps(x + (size_t)8 * i);
-        most = _mm256_max_epi32(most, _mm256_and_si256(_mm256_castps_si256(v[i]), magnitude));
+        top = _mm256_max_epi32(top, _mm256_and_si256(_mm256_castps_si256(v[i]), magnitude));
     }
-    __m128i m = _mm_max_epi32(_mm256_castsi256_si128(most), _mm256_extracti128_si256(most, 1));
+    __m128i m = _mm_max_epi32(_mm256_castsi256_si128(top), _mm256_extracti128_si256(top, 1));
     m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0x4e));
     m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0xb1));
     int32_t bits = _mm_cvtsi128_si32(m);
     float largest = _mm_cvtss_f32(_mm_castsi128_ps(m));
     int finite = bits < 0x7f800000;
     /* Of values so small that the inverse is infinite nothing is left. */
-    float inverse = finite && largest > 0 ? 127.0f / largest : 0;
+    float inverse = finite && largest > 0 ? most / largest : 0;
     int usable = finite && inverse < __builtin_inff();
-    __m256i r[4];
     for (int i = 0; i < 4; i++)
         r[i] = usable ? _mm256_cvtps_epi32(_mm256_mul_ps(v[i], _mm256_set1_ps(inverse)))
                       : _mm256_setzero_si256();
+    return finite ? largest / most : __builtin_nanf("");
+}
+
+static inline void quantize_block(int8_t *q, float *meta, const float *x)
+{
+    __m256i r[4];
+    meta[0] = round_block(r, x, 127.0f);
     __m256i sum = _mm256_add_epi32(_mm256_add_epi32(r[0], r[1]), _mm256_add_epi32(r[2], r[3]));
     __m128i s = _mm_add_epi32(_mm256_castsi256_si128(sum), _mm256_extracti128_si256(sum, 1));
     s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
     s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1));
-    meta[0] = finite ? largest / 127.0f : __builtin_nanf("");
     meta[1] = meta[0] * (float)_mm_cvtsi128_si32(s);
     /* Packing works within 128-bit halves: put the groups of four back in order. */
     __m256i bytes =

@@ -22,6 +22,15 @@ typedef enum rounding { ROUNDED, REFINED, UNROUNDED } rounding;
 /* Below this width rounding costs as much time as it saves. */
 #define NARROW 256
 
+/* Where one instruction adds products of bytes, and where there is nothing to add to tiles. */
+static bool refining_saves_time(const tacit_vision *v, size_t i)
+{
+    const fast_kernels *k = kernels()->fast;
+    fast_weight w;
+    return fast_weight_plan(&w, k, &v->linear[i]) > 0 &&
+           (k->sums_bytes || fast_takes_tiles(k, w.form));
+}
+
 static rounding rounding_of(const tacit_vision *v, size_t i)
 {
     if (!v->product[i] || v->shape.width < NARROW)
@@ -29,13 +38,13 @@ static rounding rounding_of(const tacit_vision *v, size_t i)
     bool quantized = v->linear[i].type->block_values > 1;
     bool in_block = i >= v->first_block && i < v->first_projector;
     size_t part = (i - v->first_block) % VISION_PARTS;
-    if (kernels()->fast->tiles && !quantized)
+    if (fast_takes_tiles(kernels()->fast, FAST_16) && !quantized)
         return ROUNDED;
     if (in_block && (part == VISION_Q || part == VISION_K))
         return ROUNDED;
     if (in_block && quantized && (part == VISION_V || part == VISION_OUT))
         return ROUNDED;
-    return quantized && kernels()->fast->sums_bytes ? REFINED : UNROUNDED;
+    return quantized && refining_saves_time(v, i) ? REFINED : UNROUNDED;
 }
 
 /* The most values that are quantized at a time. */
@@ -98,16 +107,16 @@ typedef struct readers {
  * then it is one without columns, for which there need be no memory. */
 static bool begin_input(vision_pass *p, const readers *to, size_t rows)
 {
-    const fast_weight *w = packed_weight(p, to->tensor[0]);
-    bool refined = false;
+    const fast_weight *w[FAST_MAX_PRODUCTS];
+    bool any = false, refined = false;
     for (size_t i = 0; i < to->count; i++) {
-        const fast_weight *other = packed_weight(p, to->tensor[i]);
-        w = other->panels ? other : w;
-        refined |= other->panels && rounding_of(p->v, to->tensor[i]) == REFINED;
+        w[i] = packed_weight(p, to->tensor[i]);
+        any |= w[i]->panels != NULL;
+        refined |= w[i]->panels && rounding_of(p->v, to->tensor[i]) == REFINED;
     }
-    size_t cols = w->panels ? p->v->tensor[to->tensor[0]].cols : 0;
-    fast_input_begin(&p->input, w, rows, cols, refined);
-    return w->panels;
+    size_t cols = any ? p->v->tensor[to->tensor[0]].cols : 0;
+    fast_input_begin(&p->input, w, to->count, rows, cols, refined);
+    return any;
 }
 
 /* Rows on their way to a product: x += added, y = norm or activation of x, quantized. */

@@ -49,14 +49,15 @@ static void by_integers(const bench *b, size_t rows)
 static void by_tiles(const bench *b, size_t rows)
 {
     size_t blocks = b->w.blocks;
+    const fast_tiled a = {b->tile, b->meta, blocks};
     for (size_t r = 0; r < rows; r++)
         b->k->tiles->put_row(b->tile + (r / FAST_TILE_ROWS * blocks * FAST_TILE_VALUES) +
                                  r % FAST_TILE_ROWS * FAST_BLOCK,
-                             b->x + r * b->l.n_in, blocks);
+                             b->meta + r * blocks, b->x + r * b->l.n_in, blocks);
     for (size_t c = 0; c < b->l.n_out; c += TASK_COLS)
         b->k->tiles->multiply(b->y + c, b->l.n_out, TASK_COLS,
-                              b->w.panels + c / b->k->width * b->w.panel_bytes, b->w.form, b->tile,
-                              rows, blocks, b->room);
+                              b->w.panels + c / b->k->width * b->w.panel_bytes, b->w.form, &a, rows,
+                              b->room);
 }
 
 static double processor_seconds(void)
@@ -87,7 +88,8 @@ static void report(const bench *b, double seconds)
         size_t rows = rows_tried[i];
         double integers =
             b->k->multiply[b->w.form] ? rate(by_integers, b, rows, seconds) * 1e-9 : 0;
-        double tiles = b->k->tiles ? rate(by_tiles, b, rows, seconds) * 1e-9 : 0;
+        double tiles =
+            fast_takes_tiles(b->k, b->w.form) ? rate(by_tiles, b, rows, seconds) * 1e-9 : 0;
         printf("{\"kernels\":\"%s\",\"type\":\"%s\",\"n_out\":%zu,\"n_in\":%zu,\"rows\":%zu,"
                "\"integers\":%.1f,\"tiles\":%.1f}\n",
                kernels()->name, b->l.type->name, b->l.n_out, b->l.n_in, rows, integers, tiles);

@@ -87,10 +87,9 @@ static void multiply(float *y, size_t y_stride, size_t cols, const uint8_t *pane
 
 /* A thread that has multiplied holds no tiles. */
 static void multiply_on_tiles(float *y, size_t y_stride, size_t cols, const uint8_t *panel,
-                              fast_form form, const uint16_t *a, size_t rows, size_t blocks,
-                              void *room)
+                              fast_form form, const fast_tiled *a, size_t rows, void *room)
 {
-    fast_tiles_amx.multiply(y, y_stride, cols, panel, form, a, rows, blocks, room);
+    fast_tiles_amx.multiply(y, y_stride, cols, panel, form, a, rows, room);
     if (!emulated_is_released())
         abort();
 }

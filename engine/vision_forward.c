@@ -73,9 +73,10 @@ static void plan_backward(vision_pass *p, tower_planner *a)
     p->dfeatures = tower_piece(a, feature_plane(p));
 }
 
-/* Lays everything out in `a`; the same calls count and hand out. */
+/* Lays everything out in `a`; the same calls count and hand out. Without blocks it only counts. */
 static void plan(vision_pass *p, tower_planner *a)
 {
+    tower_block counted;
     const vision_shape *s = &p->v->shape;
     size_t images = p->train ? p->max_images : 1;
     size_t blocks = p->keep_all ? images * s->layers : 1;
@@ -93,7 +94,8 @@ static void plan(vision_pass *p, tower_planner *a)
         p->scores = tower_piece(a, tacit_pool_threads(p->pool) * (p->train ? 2 : 1) * scores);
     p->scratch = tower_piece(a, scratch_floats(p));
     for (size_t i = 0; i < blocks; i++)
-        tower_block_plan(&p->block[i], a, s->tokens, s->width, s->ff, p->train);
+        tower_block_plan(p->block ? &p->block[i] : &counted, a, s->tokens, s->width, s->ff,
+                         p->train);
     if (p->train)
         plan_backward(p, a);
 }
@@ -117,11 +119,8 @@ uint64_t vision_pass_bytes(const tacit_vision *v, size_t max_images, bool train,
     vision_pass p = {.v = v, .pool = pool, .max_images = max_images, .train = train};
     tower_planner a = {0};
     p.keep_all = train && kept_bytes(v, max_images) <= KEEP_BYTES;
-    tower_block *block = p.block = calloc(block_count(&p), sizeof *p.block);
-    if (block)
-        plan(&p, &a);
-    free(block);
-    return block ? a.used * (uint64_t)sizeof(float) : UINT64_MAX;
+    plan(&p, &a);
+    return tacit_memory_product(a.used, sizeof(float));
 }
 
 /* Judges what the plan takes before it is taken. */

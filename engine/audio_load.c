@@ -280,7 +280,8 @@ static tacit_status check_attention(audio_loader *t)
 
 static tacit_status make_plain(audio_loader *t, size_t i)
 {
-    return mmproj_plain_values(t->a->tensor[i].data, &t->a->plain[i], &t->a->owned[i], t->err);
+    return mmproj_plain_values(t->file, t->a->tensor[i].data, &t->a->plain[i], &t->a->owned[i],
+                               t->err);
 }
 
 static tacit_status make_linear(audio_loader *t, size_t i, bool cache)

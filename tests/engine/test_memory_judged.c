@@ -310,10 +310,10 @@ static void test_embedding_readings(void **state)
     command c = {cmd_embed,
                  {"embed", "-m", NANO, "--mmproj", NANO_SENSOR, "--sensor", in_folder("a.csv"),
                   "--threads", "1"}};
-    MEMORY_PROBE_EXPECT(run_command, &c, COPIES, "tensor s.patch_embd.bias as fp32 needs",
-                        "tensor s.position_embd.weight as fp32 needs", COPIES, COPIES,
-                        "encoding windows of", "room for 256 lines", "a.csv: a window of ",
-                        "a medium of ");
+    MEMORY_PROBE_EXPECT(
+        run_command, &c, COPIES, "mmproj-nano-sensor.gguf: tensor s.patch_embd.bias as fp32 needs",
+        "mmproj-nano-sensor.gguf: tensor s.position_embd.weight as fp32 needs", COPIES, COPIES,
+        "encoding windows of", "room for 256 lines", "a.csv: a window of ", "a medium of ");
 }
 
 static bool is_there(const char *name)

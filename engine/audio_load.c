@@ -401,6 +401,8 @@ tacit_status audio_prepare(float **frames, size_t *n_frames, const tacit_audio *
     status = audio_mel(frames, samples, count, multiple, s->n_mel, err);
     if (status == TACIT_OK)
         *n_frames = audio_mel_frames(count, multiple);
+    else
+        tacit_fail_context(err, "%s", name);
     tacit_wipe_free(samples);
     return status;
 }

@@ -94,9 +94,12 @@ static tacit_status image_lay_out(const void *self, const media_request *request
     tacit_image picture = {0};
     tacit_status status =
         tacit_image_decode(&picture, request->data, request->size, request->name, err);
-    if (status == TACIT_OK)
-        status = (vision_get_shape(self)->cut == VISION_CUT_TILES ? put_picture : put_whole)(
-            self, &picture, request, sink, err);
+    if (status != TACIT_OK)
+        return status;
+    status = (vision_get_shape(self)->cut == VISION_CUT_TILES ? put_picture : put_whole)(
+        self, &picture, request, sink, err);
+    if (status != TACIT_OK)
+        tacit_fail_context(err, "%s", request->name);
     tacit_image_free(&picture);
     return status;
 }

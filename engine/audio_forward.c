@@ -3,7 +3,6 @@
 #include "engine/matrix.h"
 #include "engine/ops.h"
 
-#include "common/bytes.h"
 #include "common/memory_limit.h"
 
 #include <stdlib.h>
@@ -145,10 +144,8 @@ static tacit_status no_memory(tacit_error *err)
 static tacit_status allocate_arena(audio_pass *p, tacit_error *err)
 {
     tower_planner a = {0};
-    size_t bytes;
     plan(p, &a);
-    if (!tacit_mul_size(a.used, sizeof(float), &bytes))
-        bytes = SIZE_MAX;
+    size_t bytes = tacit_memory_product(a.used, sizeof(float));
     tacit_status status = tacit_memory_judge(bytes, "encoding sound", SMALLER, err);
     if (status != TACIT_OK)
         return status;

@@ -22,6 +22,18 @@ static uint64_t least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
+uint64_t tacit_memory_sum(uint64_t a, uint64_t b)
+{
+    uint64_t sum;
+    return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
+}
+
+uint64_t tacit_memory_product(uint64_t a, uint64_t b)
+{
+    uint64_t product;
+    return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
+}
+
 /* The number of kibibytes behind `key` in a file of lines "key number kB", in bytes. */
 static bool read_kib(const char *path, const char *key, uint64_t *out)
 {
@@ -34,7 +46,7 @@ static bool read_kib(const char *path, const char *key, uint64_t *out)
     if (f)
         fclose(f);
     if (found)
-        *out = *out > UINT64_MAX / 1024 ? UINT64_MAX : *out * 1024;
+        *out = tacit_memory_product(*out, 1024);
     return found;
 }
 
@@ -104,7 +116,7 @@ uint64_t tacit_memory_available_beside(uint64_t mapped)
     if (injected)
         return injected(injected_ctx);
     left = memory_limit_left("/proc/self/status", soft_limit(RLIMIT_DATA), soft_limit(RLIMIT_AS));
-    left = left > UINT64_MAX - mapped ? UINT64_MAX : left + mapped;
+    left = tacit_memory_sum(left, mapped);
     return least(left, memory_limit_available("/proc/meminfo", &cgroup_of_this_process));
 }
 
@@ -179,7 +191,7 @@ tacit_status tacit_memory_tally_add(tacit_memory_tally *t, uint64_t bytes, const
                                     const char *advice, tacit_error *err)
 {
     uint64_t enough = judged_bytes();
-    t->unjudged += bytes;
+    t->unjudged = tacit_memory_sum(t->unjudged, bytes);
     if (t->unjudged < enough)
         return TACIT_OK;
     t->unjudged = 0;

@@ -48,6 +48,11 @@ typedef struct tacit_memory_tally {
 tacit_status tacit_memory_tally_add(tacit_memory_tally *t, uint64_t bytes, const char *what,
                                     const char *advice, tacit_error *err) TACIT_MUST_CHECK;
 
+/* For sizes of what files or callers decide: UINT64_MAX where the result would be more, which then
+ * stays and fits nowhere. */
+uint64_t tacit_memory_sum(uint64_t a, uint64_t b);
+uint64_t tacit_memory_product(uint64_t a, uint64_t b);
+
 /* "1.5 GiB", "12.0 MiB": into `out`, which is returned. */
 #define TACIT_MEMORY_TEXT 32
 const char *tacit_memory_text(char out[TACIT_MEMORY_TEXT], uint64_t bytes);

@@ -204,7 +204,7 @@ static tacit_status read_half(tacit_adapter *a, const gguf_file *file, const tac
         return tacit_fail(err, TACIT_NO_MEMORY, "%s: no memory for tensor %s", gguf_name(file),
                           t->name);
     float *values;
-    status = gguf_tensor_values(t, &values, err);
+    status = gguf_tensor_values(file, t, &values, err);
     if (status != TACIT_OK)
         return status;
     *(half == 'a' ? &p->a : &p->b) = values;

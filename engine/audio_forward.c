@@ -3,7 +3,6 @@
 #include "engine/matrix.h"
 #include "engine/ops.h"
 
-#include "common/bytes.h"
 #include "common/memory_limit.h"
 
 #include <stdlib.h>
@@ -90,9 +89,12 @@ static void plan_backward(audio_pass *p, tower_planner *a)
     p->dmid = tower_piece(a, rows * s->middle);
 }
 
-/* Lays everything out in `a`; the same calls count and hand out. */
+/* Lays everything out in `a`; the same calls count and hand out. Without slots and blocks it only
+ * counts. */
 static void plan(audio_pass *p, tower_planner *a)
 {
+    audio_slot counted_slot;
+    tower_block counted;
     const audio_shape *s = &p->a->shape;
     p->patch = tower_piece(a, patch_floats(s));
     p->conv = tower_piece(a, (size_t)2 * s->positions * s->width);
@@ -101,11 +103,13 @@ static void plan(audio_pass *p, tower_planner *a)
     p->scratch = tower_piece(a, scratch_floats(p));
     size_t blocks = p->keep_all ? s->layers : 1;
     for (size_t i = 0; i < p->slots; i++) {
-        plan_slot(&p->slot[i], a, s, p->train);
-        p->slot[i].block = p->block + (p->keep_all ? i * blocks : 0);
+        plan_slot(p->slot ? &p->slot[i] : &counted_slot, a, s, p->train);
+        if (p->slot)
+            p->slot[i].block = p->block + (p->keep_all ? i * blocks : 0);
     }
     for (size_t i = 0; i < (p->keep_all ? p->slots : 1) * blocks; i++)
-        tower_block_plan(&p->block[i], a, s->positions, s->width, s->ff, p->train);
+        tower_block_plan(p->block ? &p->block[i] : &counted, a, s->positions, s->width, s->ff,
+                         p->train);
     if (p->train)
         plan_backward(p, a);
 }
@@ -140,10 +144,8 @@ static tacit_status no_memory(tacit_error *err)
 static tacit_status allocate_arena(audio_pass *p, tacit_error *err)
 {
     tower_planner a = {0};
-    size_t bytes;
     plan(p, &a);
-    if (!tacit_mul_size(a.used, sizeof(float), &bytes))
-        bytes = SIZE_MAX;
+    size_t bytes = tacit_memory_product(a.used, sizeof(float));
     tacit_status status = tacit_memory_judge(bytes, "encoding sound", SMALLER, err);
     if (status != TACIT_OK)
         return status;
@@ -165,14 +167,8 @@ uint64_t audio_pass_bytes(const tacit_audio *a, size_t max_clips, bool train, ta
     audio_pass p = {.a = a, .pool = pool, .max_clips = max_clips, .train = train};
     tower_planner planner = {0};
     choose_slots(&p);
-    p.slot = calloc(p.slots, sizeof *p.slot);
-    p.block = calloc(block_count(&p), sizeof *p.block);
-    bool planned = p.slot && p.block;
-    if (planned)
-        plan(&p, &planner);
-    free(p.slot);
-    free(p.block);
-    return planned ? planner.used * (uint64_t)sizeof(float) : UINT64_MAX;
+    plan(&p, &planner);
+    return tacit_memory_product(planner.used, sizeof(float));
 }
 
 static tacit_status allocate(audio_pass *p, tacit_error *err)

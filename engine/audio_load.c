@@ -280,7 +280,8 @@ static tacit_status check_attention(audio_loader *t)
 
 static tacit_status make_plain(audio_loader *t, size_t i)
 {
-    return mmproj_plain_values(t->a->tensor[i].data, &t->a->plain[i], &t->a->owned[i], t->err);
+    return mmproj_plain_values(t->file, t->a->tensor[i].data, &t->a->plain[i], &t->a->owned[i],
+                               t->err);
 }
 
 static tacit_status make_linear(audio_loader *t, size_t i, bool cache)
@@ -400,6 +401,8 @@ tacit_status audio_prepare(float **frames, size_t *n_frames, const tacit_audio *
     status = audio_mel(frames, samples, count, multiple, s->n_mel, err);
     if (status == TACIT_OK)
         *n_frames = audio_mel_frames(count, multiple);
+    else
+        tacit_fail_context(err, "%s", name);
     tacit_wipe_free(samples);
     return status;
 }

@@ -237,6 +237,14 @@ static tacit_status give_logits(tacit_context *c, size_t at, size_t n, tacit_log
     return TACIT_OK;
 }
 
+/* Forgets n rows that were computed behind those held: the cache has opened their pages. */
+static void take_back(tacit_context *c, size_t n)
+{
+    size_t held = c->rows;
+    c->rows += n;
+    (void)tacit_context_truncate(c, held);
+}
+
 static tacit_status feed(tacit_context *c, const tacit_row *row, size_t n, const tacit_media *media,
                          size_t n_media, tacit_logits_sink sink, void *ctx, tacit_error *err)
 {
@@ -254,8 +262,10 @@ static tacit_status feed(tacit_context *c, const tacit_row *row, size_t n, const
         text_forward_layers(&c->forward, 0, m->n_layers, &c->cache, c->rows + at, c->x, rows);
         if (sink && status == TACIT_OK)
             status = give_logits(c, at, rows, sink, ctx);
-        if (status != TACIT_OK)
+        if (status != TACIT_OK) {
+            take_back(c, at + rows);
             return status;
+        }
     }
     /* With a sink the last row's logits are there already: the last of its last few. */
     size_t last = (rows - 1) % LOGIT_ROWS;

@@ -55,14 +55,14 @@ tacit_status tacit_context_bind(tacit_context *c, const tacit_adapter *adapter,
  * not tokens refer to; their encoder rows must be there. A mask group lies within one call and
  * within a chunk. TACIT_BAD_INPUT: a token outside the vocabulary, a media row that is not there,
  * positions that do not ascend or are beyond the model's context length, a group that does not fit
- * a chunk, or more rows than the context holds. After an error the context holds the rows it
- * held before. */
+ * a chunk, or more rows than the context holds; then the context holds the rows it held before. */
 tacit_status tacit_context_feed(tacit_context *c, const tacit_row *row, size_t n,
                                 const tacit_media *media, size_t n_media,
                                 tacit_error *err) TACIT_MUST_CHECK;
 
 /* As feed, and calls sink(ctx, i, logits) for every row i in [0, n), in order; logits[vocab] is
- * valid during the call. A status other than TACIT_OK ends the feeding with it. */
+ * valid during the call. A status other than TACIT_OK ends the feeding with it, and of the rows
+ * held before those remain that tacit_context_truncate would leave. */
 typedef tacit_status (*tacit_logits_sink)(void *ctx, size_t row, const float *logits);
 tacit_status tacit_context_feed_all(tacit_context *c, const tacit_row *row, size_t n,
                                     const tacit_media *media, size_t n_media,

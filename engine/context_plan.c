@@ -9,12 +9,6 @@
 
 #include <stdio.h>
 
-static uint64_t add(uint64_t a, uint64_t b)
-{
-    uint64_t sum;
-    return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
-}
-
 tacit_context_spec context_plan_complete(const tacit_model *model, const tacit_context_spec *spec)
 {
     tacit_context_spec s = spec ? *spec : (tacit_context_spec){0};
@@ -39,7 +33,7 @@ static uint64_t linear_bytes(const tacit_linear *l, tacit_precision precision, u
     size_t panels = precision == TACIT_FAST ? fast_weight_plan(&packed, kernels()->fast, l) : 0;
     if (panels > 0)
         return panels;
-    *mapped = add(*mapped, file_bytes(l));
+    *mapped = tacit_memory_sum(*mapped, file_bytes(l));
     return file_bytes(l);
 }
 
@@ -49,10 +43,11 @@ uint64_t context_plan_weights(const tacit_text_model *m, tacit_precision precisi
                               uint64_t *mapped)
 {
     uint64_t bytes = *mapped = m->tied ? 0 : file_bytes(&m->token_embedding);
-    bytes = add(bytes, linear_bytes(&m->output, precision, mapped));
+    bytes = tacit_memory_sum(bytes, linear_bytes(&m->output, precision, mapped));
     for (size_t i = 0; i < m->n_layers; i++)
         for (int which = 0; which < TEXT_LINEARS; which++)
-            bytes = add(bytes, linear_bytes(&m->layer[i].linear[which], precision, mapped));
+            bytes = tacit_memory_sum(bytes,
+                                     linear_bytes(&m->layer[i].linear[which], precision, mapped));
     return bytes;
 }
 
@@ -65,9 +60,9 @@ static tacit_context_plan plan_of(const tacit_model *model, const tacit_context_
     p.weights = context_plan_weights(m, s->precision, &p.mapped);
     p.keys_values = kv_cache_bytes(m, s->kv, rows, s->chunk);
     p.working = text_forward_bytes(m, pool, s->precision, s->chunk, 0);
-    p.working =
-        add(p.working, (s->chunk * m->embedding + CONTEXT_LOGIT_ROWS * m->vocab) * sizeof(float));
-    p.total = add(add(p.weights, p.keys_values), p.working);
+    p.working = tacit_memory_sum(
+        p.working, (s->chunk * m->embedding + CONTEXT_LOGIT_ROWS * m->vocab) * sizeof(float));
+    p.total = tacit_memory_sum(tacit_memory_sum(p.weights, p.keys_values), p.working);
     return p;
 }
 

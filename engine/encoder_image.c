@@ -94,9 +94,12 @@ static tacit_status image_lay_out(const void *self, const media_request *request
     tacit_image picture = {0};
     tacit_status status =
         tacit_image_decode(&picture, request->data, request->size, request->name, err);
-    if (status == TACIT_OK)
-        status = (vision_get_shape(self)->cut == VISION_CUT_TILES ? put_picture : put_whole)(
-            self, &picture, request, sink, err);
+    if (status != TACIT_OK)
+        return status;
+    status = (vision_get_shape(self)->cut == VISION_CUT_TILES ? put_picture : put_whole)(
+        self, &picture, request, sink, err);
+    if (status != TACIT_OK)
+        tacit_fail_context(err, "%s", request->name);
     tacit_image_free(&picture);
     return status;
 }
@@ -193,8 +196,9 @@ static uint64_t image_pass_bytes(const void *self, size_t max_media, pass_use us
 {
     const vision_shape *s = vision_get_shape(self);
     size_t images = goes_one_by_one(s) ? 1 : max_media;
-    return vision_pass_bytes(self, images, use == PASS_TRAIN, pool) +
-           frames_held(s, max_media) * (uint64_t)s->rows * s->out_width * sizeof(float);
+    uint64_t rows = tacit_memory_product(frames_held(s, max_media), s->rows);
+    return tacit_memory_sum(vision_pass_bytes(self, images, use == PASS_TRAIN, pool),
+                            tacit_memory_product(rows, s->out_width * sizeof(float)));
 }
 
 static tacit_status image_pass_new(void **out, const void *self, size_t max_media, pass_use use,

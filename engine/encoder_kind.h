@@ -55,7 +55,8 @@ typedef struct encoder_kind {
     size_t (*tensor_count)(const void *self);
     encoder_tensor (*tensor_at)(const void *self, size_t i);
 
-    /* Decodes, prepares and hands to `sink`. TACIT_BAD_INPUT: not a medium of this kind. */
+    /* Decodes, prepares and hands to `sink`. TACIT_BAD_INPUT: not a medium of this kind. Errors
+     * begin with the request's name. */
     tacit_status (*lay_out)(const void *self, const media_request *request, const media_sink *sink,
                             tacit_error *err) TACIT_MUST_CHECK;
     /* TACIT_BAD_INPUT unless `media` has the dimensions and rows that the encoder computes. */

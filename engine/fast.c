@@ -159,12 +159,17 @@ static void quantize_task(void *ctx, size_t i, size_t thread)
                     left < QUANTIZE_ROWS ? left : QUANTIZE_ROWS);
 }
 
+void fast_input_fill(tacit_pool *pool, fast_input *in, const float *x)
+{
+    quantize_job job = {in, x};
+    tacit_pool_run(pool, (in->rows + QUANTIZE_ROWS - 1) / QUANTIZE_ROWS, quantize_task, &job);
+}
+
 void fast_input_set(tacit_pool *pool, fast_input *in, const fast_weight *w, const float *x,
                     size_t rows, size_t n_in, bool refined)
 {
     fast_input_begin(in, &w, 1, rows, n_in, refined);
-    quantize_job job = {in, x};
-    tacit_pool_run(pool, (rows + QUANTIZE_ROWS - 1) / QUANTIZE_ROWS, quantize_task, &job);
+    fast_input_fill(pool, in, x);
 }
 
 typedef struct multiply_job {

@@ -38,10 +38,12 @@ size_t fast_input_bytes(size_t values, size_t threads);
  * meets. */
 void fast_input_set(tacit_pool *pool, fast_input *in, const fast_weight *w, const float *x,
                     size_t rows, size_t n_in, bool refined);
-/* The same in parts, for callers that have their rows at hand: begin, then each row once, x[r]
- * being row first + r; different rows by any threads. w[count] are all the weights that it meets. */
+/* The same in parts: begin, then all rows at once, or for callers that have their rows at hand each
+ * once, x[r] being row first + r; different rows by any threads. w[count] are all the weights that
+ * the input meets. */
 void fast_input_begin(fast_input *in, const fast_weight *const *w, size_t count, size_t rows,
                       size_t n_in, bool refined);
+void fast_input_fill(tacit_pool *pool, fast_input *in, const float *x);
 void fast_input_rows(fast_input *in, const float *x, size_t first, size_t rows);
 
 /* One of several linears on the same input. */

@@ -77,9 +77,9 @@ void gguf_forget(const gguf_file *file, const void *data, size_t size);
 size_t gguf_tensor_count(const gguf_file *file);
 const gguf_tensor *gguf_tensor_at(const gguf_file *file, size_t i);
 const gguf_tensor *gguf_tensor_find(const gguf_file *file, const char *name); /* or NULL */
-/* The values of a tensor whose type can be computed, [rows, ne[0]], malloc'ed; judged before they
- * are taken (common/memory_limit.h). NULL on failure. */
-tacit_status gguf_tensor_values(const gguf_tensor *t, float **out,
+/* The values of a tensor of the file whose type can be computed, [rows, ne[0]], malloc'ed; judged
+ * before they are taken (common/memory_limit.h). NULL on failure. */
+tacit_status gguf_tensor_values(const gguf_file *file, const gguf_tensor *t, float **out,
                                 tacit_error *err) TACIT_MUST_CHECK;
 
 size_t gguf_key_count(const gguf_file *file);

@@ -528,12 +528,13 @@ const gguf_tensor *gguf_tensor_find(const gguf_file *file, const char *name)
     return found ? *found : NULL;
 }
 
-tacit_status gguf_tensor_values(const gguf_tensor *t, float **out, tacit_error *err)
+tacit_status gguf_tensor_values(const gguf_file *file, const gguf_tensor *t, float **out,
+                                tacit_error *err)
 {
-    char what[GGUF_MAX_NAME + 32];
+    char what[GGUF_MAX_NAME + 320];
     void *memory;
     size_t n = (size_t)t->ne[0];
-    snprintf(what, sizeof what, "tensor %s as fp32", t->name);
+    snprintf(what, sizeof what, "%.256s: tensor %s as fp32", file->name, t->name);
     tacit_status status = tacit_memory_alloc(&memory, (size_t)t->rows, n * sizeof **out, what,
                                              "use a smaller model", err);
     *out = memory;

@@ -108,22 +108,19 @@ void kv_cache_fini(kv_cache *c)
     memset(c, 0, sizeof *c);
 }
 
-size_t kv_cache_bytes(const tacit_text_model *m, tacit_kv_type type, size_t rows, size_t max_chunk)
+uint64_t kv_cache_bytes(const tacit_text_model *m, tacit_kv_type type, size_t rows,
+                        size_t max_chunk)
 {
     const kv_form *form = kv_form_of(type);
-    size_t page = 0, floats = 0, bytes;
+    size_t page = 0, floats = 0;
     for (size_t i = 0; i < m->n_layers; i++) {
         page += layer_bytes(m, form, i);
         floats += layer_floats(m, i);
     }
     page += KV_PAGE_ROWS * sizeof(text_place);
-    if (__builtin_mul_overflow(page, page_count(rows), &bytes))
-        return SIZE_MAX;
     floats += (max_chunk / KV_PAGE_ROWS + 1) * largest_layer(m);
     floats = (type != TACIT_KV_F32 ? floats : 0) + state_floats(m);
-    if (__builtin_add_overflow(bytes, floats * sizeof(float), &bytes))
-        return SIZE_MAX;
-    return bytes;
+    return tacit_memory_sum(tacit_memory_product(page, page_count(rows)), floats * sizeof(float));
 }
 
 /* Bytes of the pages that rows 0 .. rows - 1 need and are not there. */

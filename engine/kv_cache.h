@@ -34,8 +34,9 @@ tacit_status kv_cache_init(kv_cache *c, const tacit_text_model *m, tacit_kv_type
                            size_t max_rows, size_t max_chunk, tacit_error *err) TACIT_MUST_CHECK;
 void kv_cache_fini(kv_cache *c);
 
-/* Bytes that a cache of `rows` rows comes to; saturates at SIZE_MAX. */
-size_t kv_cache_bytes(const tacit_text_model *m, tacit_kv_type type, size_t rows, size_t max_chunk);
+/* Bytes that a cache of `rows` rows comes to; saturates. */
+uint64_t kv_cache_bytes(const tacit_text_model *m, tacit_kv_type type, size_t rows,
+                        size_t max_chunk);
 
 /* The longest sequence whose pages are there or fit into `available` bytes. */
 size_t kv_cache_rows_that_fit(const kv_cache *c, uint64_t available);

@@ -104,14 +104,14 @@ tacit_status mmproj_check_attention(const gguf_file *file, const mmproj_attentio
                       most, bytes);
 }
 
-tacit_status mmproj_plain_values(const gguf_tensor *tensor, const float **out, float **owned,
-                                 tacit_error *err)
+tacit_status mmproj_plain_values(const gguf_file *file, const gguf_tensor *tensor,
+                                 const float **out, float **owned, tacit_error *err)
 {
     *owned = NULL;
     *out = (const float *)(const void *)tensor->data;
     if (tensor->type == TACIT_TYPE_F32 && (uintptr_t)tensor->data % sizeof(float) == 0)
         return TACIT_OK;
-    tacit_status status = gguf_tensor_values(tensor, owned, err);
+    tacit_status status = gguf_tensor_values(file, tensor, owned, err);
     *out = *owned;
     return status;
 }

@@ -44,7 +44,8 @@ tacit_status mmproj_check_attention(const gguf_file *file, const mmproj_attentio
 
 /* The values of a tensor as fp32: the map's where they lie aligned, else a copy, which is also
  * *owned (else NULL). TACIT_NO_MEMORY (gguf_tensor_values). */
-tacit_status mmproj_plain_values(const gguf_tensor *tensor, const float **out, float **owned,
+tacit_status mmproj_plain_values(const gguf_file *file, const gguf_tensor *tensor,
+                                 const float **out, float **owned,
                                  tacit_error *err) TACIT_MUST_CHECK;
 
 #endif

@@ -61,6 +61,7 @@ static tacit_status refuse_not_finite(const char *name, const float *values, siz
 
 /* One tensor, made when its turn comes, so that memory holds one of them. */
 typedef struct save_job {
+    const gguf_file *file;
     const gguf_tensor *from;
     const tacit_type_traits *to; /* NULL: the file's bytes */
     const float *trained;        /* NULL: the file's values */
@@ -85,20 +86,21 @@ static tacit_status fill(void *ctx, uint8_t *out, size_t bytes, tacit_error *err
     }
     tacit_status status =
         job->trained ? refuse_not_finite(t->name, job->trained, (size_t)(t->rows * t->ne[0]), err)
-                     : gguf_tensor_values(t, &own, err);
+                     : gguf_tensor_values(job->file, t, &own, err);
     if (status == TACIT_OK)
         convert_rows(job, job->trained ? job->trained : own, out);
     free(own);
     return status;
 }
 
-static tacit_status plan_tensor(save_job *job, const gguf_tensor *t, const tacit_layout *layout,
-                                const float *values, const tacit_type_rule *rules, tacit_error *err)
+static tacit_status plan_tensor(save_job *job, const gguf_file *file, const gguf_tensor *t,
+                                const tacit_layout *layout, const float *values,
+                                const tacit_type_rule *rules, tacit_error *err)
 {
     const tacit_type_traits *to = type_for(rules, t);
     size_t i = layout_find(layout, t->name);
     bool trained = i < layout->count;
-    *job = (save_job){.from = t};
+    *job = (save_job){.file = file, .from = t};
     if (!trained && (!t->traits || !to || to->type == t->type))
         return TACIT_OK;
     if (!to)
@@ -165,7 +167,7 @@ tacit_status tacit_model_save(const char *path, const tacit_model *model, size_t
     gguf_put_keys_of(w, source);
     for (size_t i = 0; i < n && status == TACIT_OK; i++) {
         const gguf_tensor *t = gguf_tensor_at(source, i);
-        status = plan_tensor(&job[i], t, layout, values, rules, err);
+        status = plan_tensor(&job[i], source, t, layout, values, rules, err);
         gguf_put_tensor_later(w, t->name, t->n_dims, t->ne, job[i].to ? job[i].to->type : t->type,
                               fill, &job[i]);
     }

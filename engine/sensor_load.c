@@ -258,7 +258,7 @@ static tacit_status take_all(sensor_loader *l)
 
 static tacit_status make_plain(sensor_loader *l, sensor_part part)
 {
-    return gguf_tensor_values(l->s->tensor[part].data, &l->s->plain[part], l->err);
+    return gguf_tensor_values(l->file, l->s->tensor[part].data, &l->s->plain[part], l->err);
 }
 
 static tacit_status make_linear(sensor_loader *l, sensor_part part)

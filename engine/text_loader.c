@@ -137,7 +137,7 @@ tacit_status text_own_vector(text_loader *t, const char *name, size_t rows, size
     if (!tensor->traits)
         return tacit_type_refuse(gguf_name(t->file), name, tensor->type, t->err);
     float *values;
-    tacit_status status = gguf_tensor_values(tensor, &values, t->err);
+    tacit_status status = gguf_tensor_values(t->file, tensor, &values, t->err);
     if (status != TACIT_OK)
         return status;
     t->m->owned[t->m->n_owned++] = values;

@@ -121,10 +121,12 @@ static uint64_t encoder_bytes(const sizing *s, size_t rows, size_t workers)
     for (size_t k = 0; k < s->model->n_encoders; k++) {
         const model_encoder *e = &s->model->encoder[k];
         bytes += rows * (uint64_t)s->model->text.embedding * sizeof(float);
-        passes += e->kind->pass_bytes(e->self, 1, cached ? PASS_EXACT : PASS_TRAIN,
-                                      cached ? s->pool : NULL);
+        passes = tacit_memory_sum(passes,
+                                  e->kind->pass_bytes(e->self, 1, cached ? PASS_EXACT : PASS_TRAIN,
+                                                      cached ? s->pool : NULL));
     }
-    return bytes * workers + passes * (cached ? 1 : workers);
+    return tacit_memory_sum(tacit_memory_product(bytes, workers),
+                            tacit_memory_product(passes, cached ? 1 : workers));
 }
 
 static uint64_t working_bytes(const sizing *s, size_t rows, const train_way *way)
@@ -155,14 +157,19 @@ static tacit_training_plan plan_of(const sizing *s, size_t rows)
 {
     uint64_t values = s->layout.values, vector = values * sizeof(float);
     train_way way = train_way_of(&s->plan, s->layout.values, rows, tacit_pool_threads(s->pool));
-    tacit_training_plan p = {.weights = weight_bytes(s),
-                             .values = vector + (uint64_t)s->frozen * sizeof(float),
-                             .gradients = way.n_lanes * vector,
-                             .optimizer = moments_of(s->training.optimizer) * vector,
-                             .working = working_bytes(s, rows, &way),
-                             .encoders = encoder_bytes(s, rows, way.workers),
-                             .beside = s->training.beside * values + saving_bytes(s)};
-    p.total = p.weights + p.values + p.gradients + p.optimizer + p.working + p.encoders + p.beside;
+    tacit_training_plan p = {
+        .weights = weight_bytes(s),
+        .values = vector + (uint64_t)s->frozen * sizeof(float),
+        .gradients = way.n_lanes * vector,
+        .optimizer = moments_of(s->training.optimizer) * vector,
+        .working = working_bytes(s, rows, &way),
+        .encoders = encoder_bytes(s, rows, way.workers),
+        .beside =
+            tacit_memory_sum(tacit_memory_product(s->training.beside, values), saving_bytes(s))};
+    const uint64_t part[] = {p.weights, p.values,   p.gradients, p.optimizer,
+                             p.working, p.encoders, p.beside};
+    for (size_t i = 0; i < sizeof part / sizeof part[0]; i++)
+        p.total = tacit_memory_sum(p.total, part[i]);
     return p;
 }
 

@@ -36,7 +36,7 @@ typedef struct tacit_training {
 /* What that takes, in bytes: the weights of the files as far as every step reads them, the values
  * (with the frozen half of an adapter), gradients of units in flight, the optimizer's state, the
  * workspaces for max_rows rows, the encoders' for one medium of each kind, and what the caller
- * takes. */
+ * takes. Saturates. */
 typedef struct tacit_training_plan {
     uint64_t weights, values, gradients, optimizer, working, encoders, beside, total;
 } tacit_training_plan;

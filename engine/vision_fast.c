@@ -206,10 +206,9 @@ void vision_fast_linear(vision_pass *p, size_t i, bool bias, float *y, const flo
 {
     const readers to = {{i}, 1};
     tacit_linear linear = vision_linear(p, i, bias);
-    bool refined = rounding_of(p->v, i) == REFINED;
     const fast_product product = {
-        .l = &linear, .w = packed_weight(p, i), .y = y, .refined = refined};
+        .l = &linear, .w = packed_weight(p, i), .y = y, .refined = rounding_of(p->v, i) == REFINED};
     if (begin_input(p, &to, rows))
-        fast_input_set(p->pool, &p->input, product.w, x, rows, linear.n_in, refined);
+        fast_input_fill(p->pool, &p->input, x);
     fast_forward(p->pool, &product, 1, &p->input, x, p->scratch);
 }

@@ -4,7 +4,6 @@
 #include "engine/vision_fast.h"
 #include "engine/vision_projector.h"
 
-#include "common/bytes.h"
 #include "common/memory_limit.h"
 
 #include <stdio.h>
@@ -12,6 +11,7 @@
 #include <string.h>
 
 #define KEEP_BYTES ((size_t)32 << 20)
+#define MAX_IMAGES ((size_t)65536)
 #define FEWER "give fewer pictures, or a smaller tower"
 
 const float *vision_values(const vision_pass *p, size_t i)
@@ -73,9 +73,10 @@ static void plan_backward(vision_pass *p, tower_planner *a)
     p->dfeatures = tower_piece(a, feature_plane(p));
 }
 
-/* Lays everything out in `a`; the same calls count and hand out. */
+/* Lays everything out in `a`; the same calls count and hand out. Without blocks it only counts. */
 static void plan(vision_pass *p, tower_planner *a)
 {
+    tower_block counted;
     const vision_shape *s = &p->v->shape;
     size_t images = p->train ? p->max_images : 1;
     size_t blocks = p->keep_all ? images * s->layers : 1;
@@ -93,7 +94,8 @@ static void plan(vision_pass *p, tower_planner *a)
         p->scores = tower_piece(a, tacit_pool_threads(p->pool) * (p->train ? 2 : 1) * scores);
     p->scratch = tower_piece(a, scratch_floats(p));
     for (size_t i = 0; i < blocks; i++)
-        tower_block_plan(&p->block[i], a, s->tokens, s->width, s->ff, p->train);
+        tower_block_plan(p->block ? &p->block[i] : &counted, a, s->tokens, s->width, s->ff,
+                         p->train);
     if (p->train)
         plan_backward(p, a);
 }
@@ -117,11 +119,8 @@ uint64_t vision_pass_bytes(const tacit_vision *v, size_t max_images, bool train,
     vision_pass p = {.v = v, .pool = pool, .max_images = max_images, .train = train};
     tower_planner a = {0};
     p.keep_all = train && kept_bytes(v, max_images) <= KEEP_BYTES;
-    tower_block *block = p.block = calloc(block_count(&p), sizeof *p.block);
-    if (block)
-        plan(&p, &a);
-    free(block);
-    return block ? a.used * (uint64_t)sizeof(float) : UINT64_MAX;
+    plan(&p, &a);
+    return tacit_memory_product(a.used, sizeof(float));
 }
 
 /* Judges what the plan takes before it is taken. */
@@ -129,10 +128,8 @@ static tacit_status make_arena(vision_pass *p, tacit_error *err)
 {
     tower_planner a = {0};
     char what[96];
-    size_t bytes;
     plan(p, &a);
-    if (!tacit_mul_size(a.used, sizeof(float), &bytes))
-        bytes = SIZE_MAX;
+    size_t bytes = tacit_memory_product(a.used, sizeof(float));
     snprintf(what, sizeof what, "%s %zu pictures of %u x %u pixels at a time",
              p->train ? "training on" : "encoding", p->max_images, p->v->shape.image_size,
              p->v->shape.image_size);
@@ -153,8 +150,11 @@ tacit_status vision_pass_new(vision_pass **out, const tacit_vision *v, size_t ma
     tacit_status status = TACIT_NO_MEMORY;
     bool train = use == PASS_TRAIN;
     *out = NULL;
+    if (max_images == 0 || max_images > MAX_IMAGES)
+        return tacit_fail(err, TACIT_USAGE, "%zu pictures at a time: expected 1 to %zu", max_images,
+                          MAX_IMAGES);
     vision_pass *p = calloc(1, sizeof *p);
-    if (!p || max_images == 0 || max_images > 65536)
+    if (!p)
         goto fail;
     *p = (vision_pass){.v = v, .pool = pool, .max_images = max_images, .train = train};
     p->keep_all = train && kept_bytes(v, max_images) <= KEEP_BYTES;

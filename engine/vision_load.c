@@ -421,7 +421,8 @@ static tacit_status check_attention(vision_loader *t)
 
 static tacit_status make_plain(vision_loader *t, size_t i)
 {
-    return mmproj_plain_values(t->v->tensor[i].data, &t->v->plain[i], &t->v->owned[i], t->err);
+    return mmproj_plain_values(t->file, t->v->tensor[i].data, &t->v->plain[i], &t->v->owned[i],
+                               t->err);
 }
 
 static tacit_status make_linear(vision_loader *t, size_t i, bool cache)

@@ -209,6 +209,18 @@ static void test_what_cannot_be_counted(void **state)
     assert_string_equal(err.message, "rows needs more than memory can be; give fewer");
 }
 
+static void test_sizes_do_not_wrap(void **state)
+{
+    (void)state;
+    assert_int_equal(tacit_memory_sum(GIB, 5), GIB + 5);
+    assert_int_equal(tacit_memory_sum(UINT64_MAX - 5, 5), UINT64_MAX);
+    assert_int_equal(tacit_memory_sum(UINT64_MAX - 5, 6), UINT64_MAX);
+    assert_int_equal(tacit_memory_sum(1, UINT64_MAX), UINT64_MAX);
+    assert_int_equal(tacit_memory_product(GIB, 5), 5 * GIB);
+    assert_int_equal(tacit_memory_product(UINT64_MAX, 0), 0);
+    assert_int_equal(tacit_memory_product((uint64_t)1 << 32, (uint64_t)1 << 32), UINT64_MAX);
+}
+
 static void test_texts(void **state)
 {
     (void)state;
@@ -230,6 +242,7 @@ int main(void)
         cmocka_unit_test(test_injection),
         cmocka_unit_test(test_small_pieces_add_up),
         cmocka_unit_test(test_what_cannot_be_counted),
+        cmocka_unit_test(test_sizes_do_not_wrap),
         cmocka_unit_test(test_texts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

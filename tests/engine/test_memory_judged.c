@@ -286,12 +286,12 @@ static void test_embedding(void **state)
                      {"embed", "-m", NANO, "--mmproj", NANO_AUDIO, "--audio", in_folder("a.wav"),
                       "--threads", "1"}};
     MEMORY_PROBE_EXPECT(run_command, &image, COPIES, COPIES, "encoding 1 pictures", "a.png needs ",
-                        "a picture of 96 x 48 pixels", "a picture of 1 frames", "a medium of ",
-                        "the rows as JSON");
+                        "a.png: a picture of 96 x 48 pixels", "a.png: resizing: a picture of ",
+                        "a.png: a picture of 1 frames", "a medium of ", "the rows as JSON");
     MEMORY_PROBE_EXPECT(run_command, &fast, "quantizing pictures", "packing an encoder's weights",
                         "encoding 1 pictures");
     MEMORY_PROBE_EXPECT(run_command, &audio, COPIES, COPIES, "encoding sound", "samples of sound",
-                        "mel bins", "a medium of ");
+                        "a.wav: 50 frames of ", "a medium of ");
     free(png.data);
     free(wav.data);
 }
@@ -310,10 +310,10 @@ static void test_embedding_readings(void **state)
     command c = {cmd_embed,
                  {"embed", "-m", NANO, "--mmproj", NANO_SENSOR, "--sensor", in_folder("a.csv"),
                   "--threads", "1"}};
-    MEMORY_PROBE_EXPECT(run_command, &c, COPIES, "tensor s.patch_embd.bias as fp32 needs",
-                        "tensor s.position_embd.weight as fp32 needs", COPIES, COPIES,
-                        "encoding windows of", "room for 256 lines", "a.csv: a window of ",
-                        "a medium of ");
+    MEMORY_PROBE_EXPECT(
+        run_command, &c, COPIES, "mmproj-nano-sensor.gguf: tensor s.patch_embd.bias as fp32 needs",
+        "mmproj-nano-sensor.gguf: tensor s.position_embd.weight as fp32 needs", COPIES, COPIES,
+        "encoding windows of", "room for 256 lines", "a.csv: a window of ", "a medium of ");
 }
 
 static bool is_there(const char *name)

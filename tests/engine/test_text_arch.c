@@ -557,6 +557,66 @@ static void what_remains_of_convolutions(void **state)
     random_file_close(&f);
 }
 
+/* Stops a feeding at one of its rows. */
+static tacit_status stop_at(void *ctx, size_t row, const float *logits)
+{
+    (void)logits;
+    return row == *(size_t *)ctx ? TACIT_CONFLICT : TACIT_OK;
+}
+
+/* A context that was stopped goes on as one whose rows were taken back. */
+static void stops_like_truncated(const tacit_model *model, const tacit_context_spec *spec,
+                                 const tacit_row *row, size_t held, size_t stop)
+{
+    tacit_context *stopped, *truncated;
+    tacit_error err = {0};
+    check(tacit_context_new(&stopped, model, spec, NULL, &err), &err);
+    check(tacit_context_new(&truncated, model, spec, NULL, &err), &err);
+    check(tacit_context_feed(stopped, row, held, NULL, 0, &err), &err);
+    assert_int_equal(
+        tacit_context_feed_all(stopped, row + held, 200 - held, NULL, 0, stop_at, &stop, &err),
+        TACIT_CONFLICT);
+    /* Rows of the chunk that the sink stopped in were computed. */
+    size_t computed = (stop / spec->chunk + 1) * spec->chunk;
+    computed = computed < 200 - held ? computed : 200 - held;
+    check(tacit_context_feed(truncated, row, held + computed, NULL, 0, &err), &err);
+    size_t left = tacit_context_truncate(truncated, held);
+    assert_int_equal(tacit_context_rows(stopped), left);
+    for (size_t n; left < 200; left += n) {
+        n = 200 - left < 10 ? 200 - left : 10;
+        check(tacit_context_feed(stopped, row + left, n, NULL, 0, &err), &err);
+        check(tacit_context_feed(truncated, row + left, n, NULL, 0, &err), &err);
+        assert_memory_equal(tacit_context_logits(stopped), tacit_context_logits(truncated),
+                            model->text.vocab * sizeof(float));
+    }
+    tacit_context_free(stopped);
+    tacit_context_free(truncated);
+}
+
+static void what_remains_when_a_sink_stops(void **state)
+{
+    (void)state;
+    static const char *const archs[] = {"llama", "lfm2"};
+    static const struct {
+        size_t held, stop;
+    } cases[] = {{100, 0}, {100, 99}, {40, 2}, {64, 30}, {130, 1}};
+    for (size_t a = 0; a < sizeof archs / sizeof archs[0]; a++) {
+        random_llama m = random_arch(archs[a]);
+        random_file f = random_llama_open(random_llama_writer(&m));
+        tacit_model *model = random_model(&f, true);
+        tacit_row *row = new_rows(&m, 200, 0);
+        for (int kv = TACIT_KV_F32; kv <= TACIT_KV_INT8; kv++)
+            for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+                const tacit_context_spec spec = {
+                    .precision = TACIT_EXACT, .kv = (tacit_kv_type)kv, .chunk = i % 2 ? 32 : 128};
+                stops_like_truncated(model, &spec, row, cases[i].held, cases[i].stop);
+            }
+        free(row);
+        random_model_free(model);
+        random_file_close(&f);
+    }
+}
+
 typedef struct number_key {
     const char *name;
     char kind; /* of the value: u32, f32, bool */
@@ -760,6 +820,7 @@ int main(void)
         cmocka_unit_test(places_that_cannot_be),
         cmocka_unit_test(what_remains_of_groups),
         cmocka_unit_test(what_remains_of_convolutions),
+        cmocka_unit_test(what_remains_when_a_sink_stops),
         cmocka_unit_test(keys_that_would_change_answers),
         cmocka_unit_test(scalings_that_are_not_computed),
         cmocka_unit_test(keys_of_a_factor),

@@ -109,6 +109,41 @@ static void test_what_is_counted(void **state)
     close_world(&w);
 }
 
+static size_t no_tensors(const void *self)
+{
+    (void)self;
+    return 0;
+}
+
+static uint64_t most_of_all(const void *self, size_t max_media, pass_use use, tacit_pool *pool)
+{
+    (void)self, (void)max_media, (void)use, (void)pool;
+    return UINT64_MAX - 1;
+}
+
+/* What is beyond all numbers fits nowhere. */
+static void test_sums_do_not_wrap(void **state)
+{
+    (void)state;
+    const encoder_kind vast = {.tensor_count = no_tensors, .pass_bytes = most_of_all};
+    world w;
+    tacit_error err;
+    open_world(&w, TACIT_TYPE_Q8_0, TACIT_TRAIN_LORA);
+    w.model->encoder[0] = w.model->encoder[1] = (model_encoder){.kind = &vast};
+    for (w.model->n_encoders = 1; w.model->n_encoders <= 2; w.model->n_encoders++) {
+        assert_int_equal(plan_of(&w).encoders, UINT64_MAX);
+        assert_int_equal(plan_of(&w).total, UINT64_MAX);
+        assert_int_equal(train_memory_check(w.model, &w.training, NULL, (uint64_t)1 << 40, &err),
+                         TACIT_NO_MEMORY);
+        assert_non_null(strstr(err.message, "training needs 16.0 EiB"));
+    }
+    w.model->n_encoders = 0;
+    w.training.beside = SIZE_MAX / 2;
+    assert_int_equal(plan_of(&w).beside, UINT64_MAX);
+    assert_int_equal(plan_of(&w).total, UINT64_MAX);
+    close_world(&w);
+}
+
 static void test_what_cannot_be_trained(void **state)
 {
     (void)state;
@@ -261,6 +296,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_is_counted),
+        cmocka_unit_test(test_sums_do_not_wrap),
         cmocka_unit_test(test_what_cannot_be_trained),
         cmocka_unit_test(test_the_allocator_gives_what_is_planned),
         cmocka_unit_test(test_what_would_fit),

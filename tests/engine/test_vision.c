@@ -577,6 +577,9 @@ static void test_memory_is_judged_first(void **state)
     assert_int_equal(vision_pass_new(&pass, t.v, 65536, PASS_TRAIN, NULL, &err), TACIT_NO_MEMORY);
     assert_null(pass);
     assert_non_null(strstr(err.message, "GiB are available"));
+    assert_int_equal(vision_pass_new(&pass, t.v, 0, PASS_TRAIN, NULL, &err), TACIT_USAGE);
+    assert_int_equal(vision_pass_new(&pass, t.v, 65537, PASS_TRAIN, NULL, &err), TACIT_USAGE);
+    assert_non_null(strstr(err.message, "expected 1 to 65536"));
     assert_int_equal(vision_pass_new(&pass, t.v, 1, PASS_TRAIN, NULL, &err), TACIT_OK);
     vision_pass_free(pass);
     free_tower(&t);

@@ -17,6 +17,7 @@
 #include "common/pool.h"
 #include "common/status.h"
 #include "engine/gguf.h"
+#include "engine/precision.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -87,14 +88,14 @@ typedef struct audio_clip {
 
 typedef struct audio_pass audio_pass;
 
-/* Buffers for up to `max_clips` clips a call, whatever their lengths. With `train` the activations
+/* Buffers for up to `max_clips` clips a call, whatever their lengths. For training the activations
  * that audio_backward needs are kept when those of max_clips clips of max_frames fit in 32 MiB;
  * else audio_backward computes them again, bit for bit, chunk by chunk. `pool` may be NULL; the
  * pass does not own it. TACIT_NO_MEMORY says how much is needed. */
-tacit_status audio_pass_new(audio_pass **out, const tacit_audio *a, size_t max_clips, bool train,
+tacit_status audio_pass_new(audio_pass **out, const tacit_audio *a, size_t max_clips, pass_use use,
                             tacit_pool *pool, tacit_error *err) TACIT_MUST_CHECK;
 void audio_pass_free(audio_pass *p);
-/* What it takes. */
+/* What an exact one takes, for training or not. */
 uint64_t audio_pass_bytes(const tacit_audio *a, size_t max_clips, bool train, tacit_pool *pool);
 
 /* rows[i][audio_rows(clip i), out_width] of n clips. `weights` has audio_tensor_count entries:

@@ -1,7 +1,8 @@
-#include "engine/audio_parts.h"
+#include "engine/audio_fast.h"
 #include "engine/gelu_erf.h"
 #include "engine/matrix.h"
 #include "engine/ops.h"
+#include "engine/tower_attention.h"
 
 #include "common/memory_limit.h"
 
@@ -98,9 +99,13 @@ static void plan(audio_pass *p, tower_planner *a)
     const audio_shape *s = &p->a->shape;
     p->patch = tower_piece(a, patch_floats(s));
     p->conv = tower_piece(a, (size_t)2 * s->positions * s->width);
-    p->scores = tower_piece(a, tacit_pool_threads(p->pool) * (p->train ? 2 : 1) * AUDIO_QUERIES *
-                                   s->positions);
-    p->scratch = tower_piece(a, scratch_floats(p));
+    size_t threads = tacit_pool_threads(p->pool);
+    if (p->fast.packed)
+        p->fast.attention =
+            tower_piece(a, tower_attention_scratch(s->positions, s->width, s->heads, threads));
+    else
+        p->scores = tower_piece(a, threads * (p->train ? 2 : 1) * AUDIO_QUERIES * s->positions);
+    p->scratch = p->fast.scratch = tower_piece(a, scratch_floats(p));
     size_t blocks = p->keep_all ? s->layers : 1;
     for (size_t i = 0; i < p->slots; i++) {
         plan_slot(p->slot ? &p->slot[i] : &counted_slot, a, s, p->train);
@@ -183,7 +188,7 @@ static tacit_status allocate(audio_pass *p, tacit_error *err)
     return allocate_arena(p, err);
 }
 
-tacit_status audio_pass_new(audio_pass **out, const tacit_audio *a, size_t max_clips, bool train,
+tacit_status audio_pass_new(audio_pass **out, const tacit_audio *a, size_t max_clips, pass_use use,
                             tacit_pool *pool, tacit_error *err)
 {
     *out = NULL;
@@ -193,9 +198,11 @@ tacit_status audio_pass_new(audio_pass **out, const tacit_audio *a, size_t max_c
     audio_pass *p = calloc(1, sizeof *p);
     if (!p)
         return no_memory(err);
-    *p = (audio_pass){.a = a, .pool = pool, .max_clips = max_clips, .train = train};
+    *p = (audio_pass){.a = a, .pool = pool, .max_clips = max_clips, .train = use == PASS_TRAIN};
     choose_slots(p);
-    tacit_status status = allocate(p, err);
+    tacit_status status = use == PASS_FAST ? audio_fast_init(p, err) : TACIT_OK;
+    if (status == TACIT_OK)
+        status = allocate(p, err);
     if (status != TACIT_OK) {
         audio_pass_free(p);
         return status;
@@ -208,6 +215,7 @@ void audio_pass_free(audio_pass *p)
 {
     if (!p)
         return;
+    tower_fast_fini(&p->fast);
     free(p->arena);
     free(p->clips);
     free(p->weight);
@@ -292,6 +300,10 @@ static void run_norm(audio_pass *p, size_t tensor, float *y, const float *x, siz
 static void run_linear(audio_pass *p, size_t tensor, bool bias, float *y, const float *x,
                        size_t rows)
 {
+    if (p->fast.packed) {
+        audio_fast_linear(p, tensor, bias, y, x, rows);
+        return;
+    }
     tacit_linear linear = audio_linear(p, tensor, bias);
     linear_forward(p->pool, &linear, NULL, y, x, rows, p->scratch);
 }
@@ -372,7 +384,10 @@ void audio_chunk_forward(audio_pass *p, const audio_chunk *c, float *rows)
     embed(p, c, x);
     for (size_t l = 0; l < layers; l++) {
         float *out = p->train ? audio_layer_input(p, c->slot, l + 1) : x;
-        audio_block_forward(p, l, c->positions, audio_block_of(p, c->slot, l), x, out);
+        if (p->fast.packed)
+            audio_fast_block(p, l, c->positions, c->slot->block, x);
+        else
+            audio_block_forward(p, l, c->positions, audio_block_of(p, c->slot, l), x, out);
         x = out;
     }
     project(p, c, x, rows);

@@ -314,8 +314,13 @@ tacit_status audio_load(tacit_audio **out, const gguf_file *file, tacit_error *e
     tacit_status status;
     audio_loader t = {calloc(1, sizeof *t.a), file, err};
     *out = NULL;
-    if (!t.a)
+    if (t.a)
+        t.a->packing = fast_tower_new();
+    if (!t.a || !t.a->packing) {
+        audio_free(t.a);
         return tacit_fail(err, TACIT_NO_MEMORY, "no memory for an audio tower");
+    }
+    t.a->file = file;
     TACIT_TRY(check_kind(&t), done);
     TACIT_TRY(read_sizes(&t), done);
     TACIT_TRY(
@@ -343,6 +348,7 @@ void audio_free(tacit_audio *a)
     free(a->linear);
     free(a->plain);
     free(a->owned);
+    fast_tower_free(a->packing);
     free(a);
 }
 

@@ -5,6 +5,7 @@
 #include "engine/audio.h"
 #include "engine/linear.h"
 #include "engine/tower_block.h"
+#include "engine/tower_fast.h"
 
 /* Tensors of one block, in layout order; a bias follows its weight. */
 typedef enum audio_part {
@@ -49,6 +50,8 @@ struct tacit_audio {
     const float **plain;  /* [count]: fp32 values, NULL where a linear dequantizes as it goes */
     float **owned;        /* [count]: the copies behind `plain` that are not the file's own */
     size_t tail;          /* index of AUDIO_POST_LN */
+    const gguf_file *file;
+    fast_tower *packing; /* of fast passes */
 };
 
 static inline size_t audio_block_tensor(size_t layer, audio_part part)
@@ -84,6 +87,7 @@ struct audio_pass {
     tacit_pool *pool;
     size_t max_clips, slots;
     bool train, keep_all;
+    tower_fast fast;      /* of a fast pass */
     size_t n;             /* clips of the last forward */
     audio_clip *clips;    /* [max_clips], of the last forward */
     const float **weight; /* [count], of the last forward: fp32 stand-ins or NULL */

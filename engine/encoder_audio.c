@@ -101,7 +101,7 @@ static tacit_status audio_kind_pass_new(void **out, const void *self, size_t max
         free(p);
         return tacit_fail(err, TACIT_NO_MEMORY, "no memory for %zu clips", max_media);
     }
-    tacit_status status = audio_pass_new(&p->pass, self, max_media, use == PASS_TRAIN, pool, err);
+    tacit_status status = audio_pass_new(&p->pass, self, max_media, use, pool, err);
     if (status != TACIT_OK)
         audio_kind_pass_free(p);
     else

@@ -87,12 +87,12 @@ static void plan(vision_pass *p, tower_planner *a)
         p->embedded = tower_piece(a, images * plane(p));
     p->features = tower_piece(a, images * feature_plane(p));
     p->work = tower_piece(a, p->v->projector->work(p->v, p->train));
-    if (p->packed)
-        p->attention = tower_piece(
+    if (p->fast.packed)
+        p->fast.attention = tower_piece(
             a, tower_attention_scratch(s->tokens, s->width, s->heads, tacit_pool_threads(p->pool)));
     else
         p->scores = tower_piece(a, tacit_pool_threads(p->pool) * (p->train ? 2 : 1) * scores);
-    p->scratch = tower_piece(a, scratch_floats(p));
+    p->scratch = p->fast.scratch = tower_piece(a, scratch_floats(p));
     for (size_t i = 0; i < blocks; i++)
         tower_block_plan(p->block ? &p->block[i] : &counted, a, s->tokens, s->width, s->ff,
                          p->train);
@@ -180,7 +180,7 @@ void vision_pass_free(vision_pass *p)
 {
     if (!p)
         return;
-    vision_fast_fini(p);
+    tower_fast_fini(&p->fast);
     free(p->arena);
     free(p->pixels);
     free(p->weight);
@@ -214,7 +214,7 @@ tower_heads vision_heads(const vision_pass *p, const tower_block *b)
 
 void vision_multiply(vision_pass *p, size_t i, bool bias, float *y, const float *x, size_t rows)
 {
-    if (p->packed) {
+    if (p->fast.packed) {
         vision_fast_linear(p, i, bias, y, x, rows);
         return;
     }
@@ -351,7 +351,7 @@ static void forward_one(vision_pass *p, size_t image, float *rows)
     keep_feature(p, features, x, 0);
     for (size_t l = 0; l < last; l++) {
         float *out = p->train ? vision_layer_input(p, image, l + 1) : x;
-        if (p->packed)
+        if (p->fast.packed)
             vision_fast_block(p, l, p->block, x);
         else
             vision_block_forward(p, l, vision_block_of(p, image, l), x, out);

@@ -2,10 +2,9 @@
 #ifndef TACIT_ENGINE_VISION_PARTS_H
 #define TACIT_ENGINE_VISION_PARTS_H
 
-#include "engine/fast.h"
-#include "engine/fast_tower.h"
 #include "engine/linear.h"
 #include "engine/tower_block.h"
+#include "engine/tower_fast.h"
 #include "engine/vision.h"
 #include "engine/vision_activation.h"
 
@@ -64,8 +63,7 @@ struct vision_pass {
     tacit_pool *pool;
     size_t max_images;
     bool train, keep_all;
-    const fast_weight *packed; /* [count]: a fast pass; NULL: exact */
-    fast_input input;          /* of a fast pass */
+    tower_fast fast;           /* of a fast pass */
     size_t n;                  /* pictures of the last forward */
     const float **pixels;      /* [max_images], of the last forward */
     const float **weight;      /* [count], of the last forward: fp32 stand-ins or NULL */
@@ -75,7 +73,6 @@ struct vision_pass {
     float *embedded;  /* before pre_ln, train only: [max_images, tokens, width] */
     float *x;         /* train: [max_images, layers + 1, tokens, width], else [tokens, width] */
     float *features;  /* [max_images or 1, patches, features * width] */
-    float *attention; /* of tower_attention.h, in a fast pass */
     float *scores;    /* [threads, 2 (train) or 1, VISION_QUERIES, tokens] */
     float *work;      /* of the projector */
     float *scratch;   /* of linear.h */

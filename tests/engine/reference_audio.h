@@ -186,6 +186,7 @@ typedef struct whisper_spec {
     uint32_t n_mel, width, ff, heads, layers, positions, stack, middle, out, max_frames;
     tacit_type linears, kernels;
     bool padded, flat_bias; /* flat: biases of convolutions as [width] */
+    float gain;             /* of the blocks' matrices; 0: 1 */
 } whisper_spec;
 
 static inline void whisper_keys(gguf_writer *w, const whisper_spec *s)
@@ -244,7 +245,7 @@ static inline void reference_put_block(gguf_writer *w, const whisper_spec *s, ui
         const uint64_t ne[2] = {matrix ? parts[i].in : parts[i].out, parts[i].out};
         snprintf(name, sizeof name, "a.blk.%u.%s", layer, parts[i].name);
         whisper_put(w, (*t)++, name, matrix ? 2 : 1, ne, matrix ? s->linears : TACIT_TYPE_F32,
-                    parts[i].scale, parts[i].shift);
+                    matrix && s->gain > 0 ? s->gain : parts[i].scale, parts[i].shift);
     }
 }
 

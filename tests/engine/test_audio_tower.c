@@ -9,6 +9,7 @@
 #include "engine/audio.h"
 #include "engine/audio_mel.h"
 #include "engine/gelu_erf.h"
+#include "engine/kernels.h"
 
 #include <stdint.h>
 
@@ -163,7 +164,8 @@ static void run(const tacit_audio *a, clips *c, size_t max_clips, tacit_pool *po
 {
     audio_pass *pass;
     tacit_error err = {0};
-    if (audio_pass_new(&pass, a, max_clips, grads != NULL, pool, &err) != TACIT_OK)
+    if (audio_pass_new(&pass, a, max_clips, grads ? PASS_TRAIN : PASS_EXACT, pool, &err) !=
+        TACIT_OK)
         fail_msg("%s", err.message);
     audio_forward(pass, weights, c->clip, c->n, c->rows);
     if (grads)
@@ -234,6 +236,83 @@ static void test_rows_of_a_large_tower(void **state)
     spec.positions = 151, spec.stack = 8, spec.middle = 512, spec.out = 64;
     spec.linears = TACIT_TYPE_Q8_0, spec.kernels = TACIT_TYPE_F16;
     check_rows_against_reference(&spec, frames, 1, 5e-5);
+}
+
+static void run_fast(const tacit_audio *a, clips *c, size_t threads, const float *const *weights)
+{
+    audio_pass *pass;
+    tacit_pool *pool;
+    assert_int_equal(tacit_pool_new(&pool, threads, NULL), TACIT_OK);
+    assert_int_equal(audio_pass_new(&pass, a, c->n, PASS_FAST, pool, NULL), TACIT_OK);
+    audio_forward(pass, weights, c->clip, c->n, c->rows);
+    audio_pass_free(pass);
+    tacit_pool_free(pool);
+}
+
+/* Fast precision stays within what the design allows it and is one: where nothing were rounded the
+ * rows would be off by less than a third of the least that is asked for. A clip's rows are the same
+ * for any threads, and alone. With `stand_ins` every weight has other values than the file's, its
+ * own twice, which nothing is rounded for. */
+static void check_fast_rows(const whisper_spec *spec, const size_t *frames, size_t n, double least,
+                            double most, bool stand_ins)
+{
+    tower t = make_tower(spec);
+    const audio_shape *s = audio_get_shape(t.a);
+    double **tensors = doubles_of(t.a);
+    float **weights = new_grads(t.a);
+    clips c = make_clips(t.a, frames, n, 7), again = make_clips(t.a, frames, n, 7);
+    for (size_t i = 0; i < audio_tensor_count(t.a); i++)
+        for (size_t j = 0; j < values_of(t.a, i); j++) {
+            tensors[i][j] *= stand_ins ? 2 : 1;
+            weights[i][j] = (float)tensors[i][j];
+        }
+    run_fast(t.a, &c, 1, stand_ins ? (const float *const *)weights : NULL);
+    run_fast(t.a, &again, 3, stand_ins ? (const float *const *)weights : NULL);
+    clips last = make_clips(t.a, frames + n - 1, 1, 7 + (uint32_t)(n - 1));
+    run_fast(t.a, &last, 2, stand_ins ? (const float *const *)weights : NULL);
+    for (size_t i = 0; i < n; i++) {
+        size_t values = audio_rows(t.a, frames[i]) * s->out_width;
+        double *expected = calloc(values, sizeof *expected);
+        reference_clip(s, tensors, c.mel[i], frames[i], expected);
+        double error = relative_error(c.rows[i], expected, values);
+        assert_memory_equal(c.rows[i], again.rows[i], values * sizeof **c.rows);
+        if (i == n - 1)
+            assert_memory_equal(c.rows[i], last.rows[0], values * sizeof **c.rows);
+        if (!(error > least && error < most))
+            fail_msg("%zu frames: fast rows are off by %g (relative): expected %g to %g", frames[i],
+                     error, least, most);
+        free(expected);
+    }
+    free_clips(&c);
+    free_clips(&again);
+    free_clips(&last);
+    free_doubles(tensors, t.a);
+    free_grads(weights, t.a);
+    free_tower(&t);
+}
+
+/* A chunk and a part of one, one part, and rows too few for tiles. */
+static void test_fast_rows(void **state)
+{
+    (void)state;
+    const tacit_type types[] = {TACIT_TYPE_F32, TACIT_TYPE_F16, TACIT_TYPE_BF16, TACIT_TYPE_Q8_0,
+                                TACIT_TYPE_Q4_0};
+    const size_t frames[] = {360, 70}, few[] = {40};
+    whisper_spec spec = {.n_mel = 16, .width = 256, .ff = 256, .heads = 4, .layers = 3};
+    spec.positions = 150, spec.stack = 4, spec.middle = 64, spec.out = 32, spec.gain = 0.15f;
+    for (size_t i = 0; i < COUNT(types); i++) {
+        bool bf16 = fast_takes_tiles(kernels()->fast, FAST_16);
+        bool blocks = tacit_type_find(types[i])->block_values > 1;
+        bool integers =
+            fast_takes_tiles(kernels()->fast, FAST_8) && !bf16 && types[i] == TACIT_TYPE_Q8_0;
+        double most = bf16 ? 1e-2 : blocks ? 6e-3 : 3e-3;
+        spec.linears = types[i];
+        check_fast_rows(&spec, few, COUNT(few), 1e-4, 1e-2, false);
+        check_fast_rows(&spec, frames, COUNT(frames), integers ? 1e-5 : 1e-4,
+                        integers ? 1e-4 : most, false);
+        check_fast_rows(&spec, frames, COUNT(frames), 0, 1e-5, true);
+    }
+    check_fast_rows(&small, (const size_t[]){15, 28}, 2, 0, 1e-5, false);
 }
 
 static void test_rows_and_gradients_agree_with_torch(void **state)
@@ -591,8 +670,8 @@ static void test_passes_have_a_size(void **state)
     tower t = make_tower(&small);
     audio_pass *pass;
     tacit_error err = {0};
-    assert_int_equal(audio_pass_new(&pass, t.a, 0, false, NULL, &err), TACIT_USAGE);
-    assert_int_equal(audio_pass_new(&pass, t.a, 65537, true, NULL, &err), TACIT_USAGE);
+    assert_int_equal(audio_pass_new(&pass, t.a, 0, PASS_EXACT, NULL, &err), TACIT_USAGE);
+    assert_int_equal(audio_pass_new(&pass, t.a, 65537, PASS_TRAIN, NULL, &err), TACIT_USAGE);
     free_tower(&t);
 }
 
@@ -688,6 +767,7 @@ int main(void)
         cmocka_unit_test(test_rows_agree_with_the_reference),
         cmocka_unit_test(test_rows_of_quantized_towers),
         cmocka_unit_test(test_rows_of_a_large_tower),
+        cmocka_unit_test(test_fast_rows),
         cmocka_unit_test(test_rows_and_gradients_agree_with_torch),
         cmocka_unit_test(test_gradients_agree_with_differences),
         cmocka_unit_test(test_bitwise_the_same),

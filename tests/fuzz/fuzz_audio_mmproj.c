@@ -24,7 +24,7 @@ static void run(const tacit_audio *a)
         grads[i] = calloc(audio_tensor_at(a, i)->rows * audio_tensor_at(a, i)->cols, sizeof(float));
         FUZZ_CHECK(grads[i]);
     }
-    FUZZ_CHECK(audio_pass_new(&pass, a, 1, true, NULL, &err) == TACIT_OK);
+    FUZZ_CHECK(audio_pass_new(&pass, a, 1, PASS_TRAIN, NULL, &err) == TACIT_OK);
     audio_forward(pass, NULL, &clip, 1, &rows);
     audio_backward(pass, (const float *const *)&rows, grads);
     audio_pass_free(pass);

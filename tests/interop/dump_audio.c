@@ -27,7 +27,7 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static tacit_status run(dump *d, char **argv, size_t threads, tacit_error *err)
+static tacit_status run(dump *d, char **argv, size_t threads, pass_use use, tacit_error *err)
 {
     tacit_status status;
     TACIT_TRY(gguf_open(&d->file, argv[1], err), done);
@@ -43,7 +43,7 @@ static tacit_status run(dump *d, char **argv, size_t threads, tacit_error *err)
     d->rows = calloc(rows * s->out_width, sizeof *d->rows);
     if (!d->rows)
         return tacit_fail(err, TACIT_NO_MEMORY, "no memory for %zu rows", rows);
-    TACIT_TRY(audio_pass_new(&d->pass, d->audio, 1, false, d->pool, err), done);
+    TACIT_TRY(audio_pass_new(&d->pass, d->audio, 1, use, d->pool, err), done);
     audio_clip clip = {d->frames, d->n_frames};
     double passed = now();
     audio_forward(d->pass, NULL, &clip, 1, &d->rows);
@@ -62,10 +62,11 @@ int main(int argc, char **argv)
     dump d = {0};
     tacit_error err = {0};
     if (argc < 3) {
-        fprintf(stderr, "usage: dump_audio MMPROJ SOUND [THREADS]\n");
+        fprintf(stderr, "usage: dump_audio MMPROJ SOUND [THREADS [fast]]\n");
         return 2;
     }
-    tacit_status status = run(&d, argv, argc > 3 ? strtoul(argv[3], NULL, 10) : 0, &err);
+    tacit_status status = run(&d, argv, argc > 3 ? strtoul(argv[3], NULL, 10) : 0,
+                              argc > 4 ? PASS_FAST : PASS_EXACT, &err);
     if (status != TACIT_OK)
         fprintf(stderr, "dump_audio: %s\n", err.message);
     audio_pass_free(d.pass);

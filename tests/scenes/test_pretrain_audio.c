@@ -97,7 +97,7 @@ static float *rows_of(const float *samples)
     float *mel, *rows = calloc((size_t)25 * s->out_width, sizeof *rows);
     assert_int_equal(audio_mel(&mel, samples, SAMPLES, 1, s->n_mel, NULL), TACIT_OK);
     clip.mel = mel;
-    assert_int_equal(audio_pass_new(&pass, audio, 1, false, NULL, NULL), TACIT_OK);
+    assert_int_equal(audio_pass_new(&pass, audio, 1, PASS_EXACT, NULL, NULL), TACIT_OK);
     audio_forward(pass, NULL, &clip, 1, &rows);
     audio_pass_free(pass);
     tacit_wipe_free(mel);

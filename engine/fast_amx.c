@@ -89,51 +89,41 @@ ALWAYS words load_group(const uint8_t *w, const int g, const fast_form form)
     return v;
 }
 
-/* The d of a block, or of its second half where that has one. */
-ALWAYS floats scale_of(const panel_reader *p, size_t b, const int half, const fast_form form)
-{
-    const size_t scales = form == FAST_6 ? 2 : 1;
-    return load_scales(p->d + (b * scales + (size_t)half) * 2 * WIDTH);
-}
-
-ALWAYS floats least_of(const panel_reader *p, size_t b, floats d, const fast_form form)
+/* The m of a block whose d is at `scales`. */
+ALWAYS floats least_of(const uint8_t *scales, floats d, const fast_form form)
 {
     const float offset = form == FAST_8 ? 128 : form == FAST_4 ? 8 : form == FAST_5 ? 16 : 32;
-    return form == FAST_4M || form == FAST_5M ? load_scales(p->m + b * 2 * WIDTH) : d * -offset;
+    return form == FAST_4M || form == FAST_5M ? load_scales(scales + 2 * WIDTH) : d * -offset;
 }
 
-ALWAYS void put_block(uint16_t *tile, const panel_reader *p, size_t b, const fast_form form)
+ALWAYS void put_block(uint16_t *tile, const uint8_t *w, const fast_form form)
 {
-    const uint8_t *w = p->w + b * fast_block_bytes(form, WIDTH);
-    floats d = scale_of(p, b, 0, form), m = least_of(p, b, d, form);
+    const uint8_t *scales = w + block_bytes(GROUP, form);
+    floats d = load_scales(scales), m = least_of(scales, d, form);
     UNROLL for (int g = 0; g < 8; g++)
     {
         if (form == FAST_6 && g == 4) {
-            d = scale_of(p, b, 1, form);
-            m = least_of(p, b, d, form);
+            d = load_scales(scales + 2 * WIDTH);
+            m = least_of(scales, d, form);
         }
         put_group(tile + 64 * g, load_group(w, g, form), d, m);
     }
 }
 
-/* Blocks [first, first + count) of a panel of `blocks`. */
+/* Blocks [first, first + count) of a panel. */
 ALWAYS void put_panel(uint16_t *tile, const uint8_t *panel, size_t first, size_t count,
-                      size_t blocks, const fast_form form)
+                      const fast_form form)
 {
-    panel_reader p = {.w = panel, .d = panel + blocks * fast_block_bytes(form, WIDTH)};
-    p.m = p.d + 2 * WIDTH * blocks * fast_forms[form].scales;
     for (size_t b = 0; b < count; b++)
-        put_block(tile + b * TILE_VALUES, &p, first + b, form);
+        put_block(tile + b * TILE_VALUES, panel + (first + b) * block_stride(GROUP, form), form);
 }
 
-typedef void put_function(uint16_t *tile, const uint8_t *panel, size_t first, size_t count,
-                          size_t blocks);
+typedef void put_function(uint16_t *tile, const uint8_t *panel, size_t first, size_t count);
 
 #define DEFINE(FORM)                                                                               \
-    static void put_##FORM(uint16_t *tile, const uint8_t *panel, size_t first, size_t count,       \
-                           size_t blocks)                                                          \
+    static void put_##FORM(uint16_t *tile, const uint8_t *panel, size_t first, size_t count)       \
     {                                                                                              \
-        put_panel(tile, panel, first, count, blocks, FORM);                                        \
+        put_panel(tile, panel, first, count, FORM);                                                \
     }
 DEFINE(FAST_8)
 DEFINE(FAST_4)
@@ -160,8 +150,7 @@ static void set_weights(tile_operands *o, const uint8_t *panel, fast_form form, 
     o->b = room;
     o->b_next = o->steps * TILE_VALUES;
     for (size_t c = 0; c < cols; c += WIDTH)
-        put[form](room + c / WIDTH * o->b_next, panel + c / WIDTH * panel_bytes, first, o->steps,
-                  blocks);
+        put[form](room + c / WIDTH * o->b_next, panel + c / WIDTH * panel_bytes, first, o->steps);
 }
 
 static void multiply(float *y, size_t y_stride, size_t cols, const uint8_t *panel, fast_form form,

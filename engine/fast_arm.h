@@ -12,10 +12,6 @@
 #define ALWAYS static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 8")
 
-typedef struct panel_reader {
-    const uint8_t *w, *d, *m;
-} panel_reader;
-
 /* Of eight columns. */
 typedef struct wide {
     float32x4_t v[2];
@@ -78,13 +74,10 @@ ALWAYS size_t block_bytes(const fast_form form)
     return GROUP * (form == FAST_8 ? 8u : form == FAST_6 ? 6u : form >= FAST_5 ? 5u : 4u);
 }
 
-/* Panel `i` of a product's. */
-ALWAYS panel_reader read_panel(const uint8_t *panel, size_t i, size_t blocks, const fast_form form)
+ALWAYS size_t block_stride(const fast_form form)
 {
-    const uint8_t *w = panel + i * fast_panel_bytes(form, WIDTH, blocks);
-    panel_reader p = {.w = w, .d = w + blocks * fast_block_bytes(form, WIDTH)};
-    p.m = p.d + 2 * WIDTH * blocks * fast_forms[form].scales;
-    return p;
+    const bool two = form == FAST_6 || form == FAST_4M || form == FAST_5M;
+    return block_bytes(form) + 2 * WIDTH * (two ? 2u : 1u);
 }
 
 ALWAYS void store_part(float *y, wide v, size_t cols)

@@ -174,20 +174,17 @@ ALWAYS void add_scaled(__m256 *y, const __m256i *sum, __m256 d, const float *met
     }
 }
 
-/* Block b of a panel times `rows` rows, added to y. */
-ALWAYS void add_block(__m256 *y, const panel_reader *p, size_t b, const int8_t *q, size_t q_stride,
+/* A block of a panel times `rows` rows, added to y. */
+ALWAYS void add_block(__m256 *y, const uint8_t *w, const int8_t *q, size_t q_stride,
                       const float *meta, size_t meta_stride, const size_t rows,
                       const fast_form form)
 {
-    const size_t bytes = block_bytes(GROUP, form);
-    const uint8_t *w = p->w + b * bytes;
-    if (rows <= 2)
-        fetch_ahead(p, b, bytes);
+    const uint8_t *scales = w + block_bytes(GROUP, form);
     __m256i sum[ROWS];
     if (form == FAST_6) {
         for (int high = 0; high < 2; high++) {
             half_block_6(sum, w, q, q_stride, rows, high);
-            __m256 d = load_halves(p->d + (2 * b + (size_t)high) * 2 * WIDTH);
+            __m256 d = load_halves(scales + (size_t)high * 2 * WIDTH);
             add_scaled(y, sum, d, meta, meta_stride, rows);
         }
         return;
@@ -198,12 +195,12 @@ ALWAYS void add_block(__m256 *y, const panel_reader *p, size_t b, const int8_t *
         block_5(sum, w, q, q_stride, rows);
     else
         block_4(sum, w, q, q_stride, rows);
-    __m256 d = load_halves(p->d + b * 2 * WIDTH);
+    __m256 d = load_halves(scales);
     add_scaled(y, sum, d, meta, meta_stride, rows);
     __m256 m = form == FAST_8   ? _mm256_mul_ps(d, _mm256_set1_ps(-128))
                : form == FAST_4 ? _mm256_mul_ps(d, _mm256_set1_ps(-8))
                : form == FAST_5 ? _mm256_mul_ps(d, _mm256_set1_ps(-16))
-                                : load_halves(p->m + b * 2 * WIDTH);
+                                : load_halves(scales + 2 * WIDTH);
     UNROLL for (size_t r = 0; r < rows; r++) y[r] =
         _mm256_fmadd_ps(m, _mm256_broadcast_ss(meta + r * meta_stride + 1), y[r]);
 }
@@ -216,7 +213,7 @@ static void store_part(float *y, __m256 v, size_t cols)
 }
 
 /* One panel times `rows` rows of quanta, those of a pair summed. */
-ALWAYS void multiply_tile(float *y, size_t y_stride, size_t cols, const panel_reader *p,
+ALWAYS void multiply_tile(float *y, size_t y_stride, size_t cols, const uint8_t *panel,
                           const fast_rows *a, size_t row, const size_t rows, const bool paired,
                           const fast_form form)
 {
@@ -227,7 +224,8 @@ ALWAYS void multiply_tile(float *y, size_t y_stride, size_t cols, const panel_re
     __m256 sum[ROWS];
     UNROLL for (size_t r = 0; r < rows; r++) sum[r] = _mm256_setzero_ps();
     for (size_t b = 0; b < blocks; b++)
-        add_block(sum, p, b, q + b * FAST_BLOCK, q_stride, meta + 2 * b, meta_stride, rows, form);
+        add_block(sum, panel + b * block_stride(GROUP, form), q + b * FAST_BLOCK, q_stride,
+                  meta + 2 * b, meta_stride, rows, form);
     size_t outputs = paired ? rows / 2 : rows;
     y += (paired ? row / 2 : row) * y_stride;
     UNROLL for (size_t r = 0; r < outputs; r++)
@@ -244,27 +242,23 @@ ALWAYS void multiply_tile(float *y, size_t y_stride, size_t cols, const panel_re
 ALWAYS void multiply(float *y, size_t y_stride, size_t cols, const uint8_t *panel,
                      const fast_rows *a, size_t rows, const fast_form form)
 {
-    const fast_form_traits *t = &fast_forms[form];
     size_t panel_bytes = fast_panel_bytes(form, WIDTH, a->blocks);
-    size_t quanta = a->blocks * fast_block_bytes(form, WIDTH);
     size_t n = a->paired ? 2 * rows : rows, done;
     for (size_t row = 0; row < n; row += done) {
         done = n - row >= ROWS ? ROWS : n - row >= 2 ? 2 : 1;
         for (size_t c = 0; c < cols; c += WIDTH) {
-            const uint8_t *w = panel + c / WIDTH * panel_bytes;
-            panel_reader p = {.w = w, .d = w + quanta, .pace = panel_bytes / a->blocks};
-            p.m = p.d + 2 * WIDTH * a->blocks * t->scales;
+            const uint8_t *p = panel + c / WIDTH * panel_bytes;
             size_t left = cols - c;
             if (done == ROWS && a->paired)
-                multiply_tile(y + c, y_stride, left, &p, a, row, ROWS, true, form);
+                multiply_tile(y + c, y_stride, left, p, a, row, ROWS, true, form);
             else if (done == ROWS)
-                multiply_tile(y + c, y_stride, left, &p, a, row, ROWS, false, form);
+                multiply_tile(y + c, y_stride, left, p, a, row, ROWS, false, form);
             else if (a->paired)
-                multiply_tile(y + c, y_stride, left, &p, a, row, 2, true, form);
+                multiply_tile(y + c, y_stride, left, p, a, row, 2, true, form);
             else if (done == 2)
-                multiply_tile(y + c, y_stride, left, &p, a, row, 2, false, form);
+                multiply_tile(y + c, y_stride, left, p, a, row, 2, false, form);
             else
-                multiply_tile(y + c, y_stride, left, &p, a, row, 1, false, form);
+                multiply_tile(y + c, y_stride, left, p, a, row, 1, false, form);
         }
     }
 }

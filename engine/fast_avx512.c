@@ -98,9 +98,8 @@ ALWAYS void add_scaled(__m512 *y, const __m512i *sum, __m512 d, const float *met
 
 /* 16 columns each have a d of their own, but activations one sum for 32: the offset of 32 is
  * multiplied here, as weights that are all 32. */
-ALWAYS void add_block_6(__m512 *y, const panel_reader *p, const uint8_t *w, size_t b,
-                        const int8_t *q, size_t q_stride, const float *meta, size_t meta_stride,
-                        const size_t rows)
+ALWAYS void add_block_6(__m512 *y, const uint8_t *w, const int8_t *q, size_t q_stride,
+                        const float *meta, size_t meta_stride, const size_t rows)
 {
     for (int half = 0; half < 2; half++) {
         __m512i sum[ROWS], offset[ROWS];
@@ -114,40 +113,37 @@ ALWAYS void add_block_6(__m512 *y, const panel_reader *p, const uint8_t *w, size
             add_products(offset, _mm512_set1_epi8(32), four, q_stride, rows);
         }
         UNROLL for (size_t r = 0; r < rows; r++) sum[r] = _mm512_sub_epi32(sum[r], offset[r]);
-        __m512 d = load_halves(p->d + (2 * b + (size_t)half) * 2 * WIDTH);
+        __m512 d = load_halves(w + block_bytes(GROUP, FAST_6) + (size_t)half * 2 * WIDTH);
         add_scaled(y, sum, d, meta, meta_stride, rows);
     }
 }
 
-/* Block b of a panel times `rows` rows, added to y. */
-ALWAYS void add_block(__m512 *y, const panel_reader *p, size_t b, const int8_t *q, size_t q_stride,
+/* A block of a panel times `rows` rows, added to y. */
+ALWAYS void add_block(__m512 *y, const uint8_t *w, const int8_t *q, size_t q_stride,
                       const float *meta, size_t meta_stride, const size_t rows,
                       const fast_form form)
 {
-    const size_t bytes = block_bytes(GROUP, form);
-    const uint8_t *w = p->w + b * bytes;
-    if (rows <= 2)
-        fetch_ahead(p, b, bytes);
+    const uint8_t *scales = w + block_bytes(GROUP, form);
     if (form == FAST_6) {
-        add_block_6(y, p, w, b, q, q_stride, meta, meta_stride, rows);
+        add_block_6(y, w, q, q_stride, meta, meta_stride, rows);
         return;
     }
     __m512i sum[ROWS];
     clear(sum, rows);
     UNROLL for (int g = 0; g < 8; g++)
         add_products(sum, load_group(w, g, form), q + 4 * g, q_stride, rows);
-    __m512 d = load_halves(p->d + b * 2 * WIDTH);
+    __m512 d = load_halves(scales);
     add_scaled(y, sum, d, meta, meta_stride, rows);
     __m512 m = form == FAST_8   ? _mm512_mul_ps(d, _mm512_set1_ps(-128))
                : form == FAST_4 ? _mm512_mul_ps(d, _mm512_set1_ps(-8))
                : form == FAST_5 ? _mm512_mul_ps(d, _mm512_set1_ps(-16))
-                                : load_halves(p->m + b * 2 * WIDTH);
+                                : load_halves(scales + 2 * WIDTH);
     UNROLL for (size_t r = 0; r < rows; r++) y[r] =
         _mm512_fmadd_ps(m, _mm512_set1_ps(meta[r * meta_stride + 1]), y[r]);
 }
 
 /* One panel times `rows` rows of quanta, those of a pair summed. */
-ALWAYS void multiply_tile(float *y, size_t y_stride, size_t cols, const panel_reader *p,
+ALWAYS void multiply_tile(float *y, size_t y_stride, size_t cols, const uint8_t *panel,
                           const fast_rows *a, size_t row, const size_t rows, const bool paired,
                           const fast_form form)
 {
@@ -158,7 +154,8 @@ ALWAYS void multiply_tile(float *y, size_t y_stride, size_t cols, const panel_re
     __m512 sum[ROWS];
     UNROLL for (size_t r = 0; r < rows; r++) sum[r] = _mm512_setzero_ps();
     for (size_t b = 0; b < blocks; b++)
-        add_block(sum, p, b, q + b * FAST_BLOCK, q_stride, meta + 2 * b, meta_stride, rows, form);
+        add_block(sum, panel + b * block_stride(GROUP, form), q + b * FAST_BLOCK, q_stride,
+                  meta + 2 * b, meta_stride, rows, form);
     size_t outputs = paired ? rows / 2 : rows;
     __mmask16 lanes = (__mmask16)(cols >= WIDTH ? 0xffff : (1u << cols) - 1);
     y += (paired ? row / 2 : row) * y_stride;
@@ -170,27 +167,23 @@ ALWAYS void multiply_tile(float *y, size_t y_stride, size_t cols, const panel_re
 ALWAYS void multiply(float *y, size_t y_stride, size_t cols, const uint8_t *panel,
                      const fast_rows *a, size_t rows, const fast_form form)
 {
-    const fast_form_traits *t = &fast_forms[form];
     size_t panel_bytes = fast_panel_bytes(form, WIDTH, a->blocks);
-    size_t quanta = a->blocks * fast_block_bytes(form, WIDTH);
     size_t n = a->paired ? 2 * rows : rows, done;
     for (size_t row = 0; row < n; row += done) {
         done = n - row >= ROWS ? ROWS : n - row >= 2 ? 2 : 1;
         for (size_t c = 0; c < cols; c += WIDTH) {
-            const uint8_t *w = panel + c / WIDTH * panel_bytes;
-            panel_reader p = {.w = w, .d = w + quanta, .pace = panel_bytes / a->blocks};
-            p.m = p.d + 2 * WIDTH * a->blocks * t->scales;
+            const uint8_t *p = panel + c / WIDTH * panel_bytes;
             size_t left = cols - c;
             if (done == ROWS && a->paired)
-                multiply_tile(y + c, y_stride, left, &p, a, row, ROWS, true, form);
+                multiply_tile(y + c, y_stride, left, p, a, row, ROWS, true, form);
             else if (done == ROWS)
-                multiply_tile(y + c, y_stride, left, &p, a, row, ROWS, false, form);
+                multiply_tile(y + c, y_stride, left, p, a, row, ROWS, false, form);
             else if (a->paired)
-                multiply_tile(y + c, y_stride, left, &p, a, row, 2, true, form);
+                multiply_tile(y + c, y_stride, left, p, a, row, 2, true, form);
             else if (done == 2)
-                multiply_tile(y + c, y_stride, left, &p, a, row, 2, false, form);
+                multiply_tile(y + c, y_stride, left, p, a, row, 2, false, form);
             else
-                multiply_tile(y + c, y_stride, left, &p, a, row, 1, false, form);
+                multiply_tile(y + c, y_stride, left, p, a, row, 1, false, form);
         }
     }
 }

@@ -56,20 +56,20 @@ static float column(const uint8_t *panel, fast_form form, size_t c, const int8_t
                     const float *meta, size_t blocks)
 {
     const fast_form_traits *t = &fast_forms[form];
-    size_t bytes = fast_block_bytes(form, WIDTH), part = FAST_BLOCK / t->scales;
-    const uint8_t *d = panel + blocks * bytes, *m = d + 2 * WIDTH * blocks * t->scales;
+    size_t stride = fast_block_stride(form, WIDTH), part = FAST_BLOCK / t->scales;
     float sum = 0;
     for (size_t b = 0; b < blocks; b++) {
+        const uint8_t *w = panel + b * stride, *d = w + fast_block_bytes(form, WIDTH) + 2 * c;
         float scale = 0;
         for (size_t s = 0; s < t->scales; s++) {
             int32_t integer = 0;
             for (size_t i = s * part; i < (s + 1) * part; i++)
-                integer += quantum(panel + b * bytes, form, c, i) * q[b * FAST_BLOCK + i];
-            scale = load_half(d + 2 * ((b * t->scales + s) * WIDTH + c));
+                integer += quantum(w, form, c, i) * q[b * FAST_BLOCK + i];
+            scale = load_half(d + 2 * s * WIDTH);
             sum += scale * meta[2 * b] * (float)integer;
         }
         if (t->has_m)
-            sum += load_half(m + 2 * (b * WIDTH + c)) * meta[2 * b + 1];
+            sum += load_half(d + 2 * WIDTH * t->scales) * meta[2 * b + 1];
         else if (t->scales == 1)
             sum -= (float)t->offset * scale * meta[2 * b + 1];
     }

@@ -94,20 +94,19 @@ ALWAYS void add_offset(quads *y, const quads *m, const float *meta, size_t meta_
     UNROLL for (int i = 0; i < QUADS; i++) y->v[i] = vfmaq_f32(y->v[i], m->v[i], sums);
 }
 
-/* Block b of a panel times `pairs` pairs of rows, added to y. */
-ALWAYS void add_block(quads *y, const panel_reader *p, size_t b, const int8_t *q, size_t q_stride,
+/* A block of a panel times `pairs` pairs of rows, added to y. */
+ALWAYS void add_block(quads *y, const uint8_t *w, const int8_t *q, size_t q_stride,
                       const float *meta, size_t meta_stride, const size_t pairs,
                       const fast_form form)
 {
-    const size_t scales = form == FAST_6 ? 2 : 1;
-    const uint8_t *w = p->w + b * block_bytes(form);
+    const uint8_t *scales = w + block_bytes(form);
     quad_sums sum[PAIRS];
-    wide halves = load_halves(p->d + b * scales * 2 * WIDTH);
+    wide halves = load_halves(scales);
     quads d = spread(halves);
     for (int high = 0; high < 2; high++) {
         quad_weights weights = load_quads(w, high, form);
         if (form == FAST_6 && high == 1)
-            d = spread(load_halves(p->d + (2 * b + 1) * 2 * WIDTH));
+            d = spread(load_halves(scales + 2 * WIDTH));
         UNROLL for (size_t r = 0; r < pairs; r++)
         {
             const float *scale = meta + 2 * r * meta_stride;
@@ -122,7 +121,7 @@ ALWAYS void add_block(quads *y, const panel_reader *p, size_t b, const int8_t *q
         return;
     quads m = spread(form == FAST_4   ? times(halves, -8)
                      : form == FAST_5 ? times(halves, -16)
-                                      : load_halves(p->m + b * 2 * WIDTH));
+                                      : load_halves(scales + 2 * WIDTH));
     UNROLL for (size_t r = 0; r < pairs; r++)
         add_offset(&y[r], &m, meta + 2 * r * meta_stride, meta_stride);
 }
@@ -153,7 +152,7 @@ ALWAYS void store_pair(float *y, size_t y_stride, size_t cols, const quads *sum,
 }
 
 /* One panel times `pairs` pairs of rows of quanta, from row `row` on. */
-ALWAYS void multiply_tile(float *y, size_t y_stride, size_t cols, const panel_reader *p,
+ALWAYS void multiply_tile(float *y, size_t y_stride, size_t cols, const uint8_t *panel,
                           const fast_rows *a, size_t row, const size_t pairs, const bool paired,
                           const fast_form form)
 {
@@ -165,21 +164,22 @@ ALWAYS void multiply_tile(float *y, size_t y_stride, size_t cols, const panel_re
     UNROLL for (size_t r = 0; r < pairs; r++) UNROLL for (int i = 0; i < QUADS; i++) sum[r].v[i] =
         vdupq_n_f32(0);
     for (size_t b = 0; b < a->blocks; b++)
-        add_block(sum, p, b, q + b * FAST_BLOCK, q_stride, meta + 2 * b, meta_stride, pairs, form);
+        add_block(sum, panel + b * block_stride(form), q + b * FAST_BLOCK, q_stride, meta + 2 * b,
+                  meta_stride, pairs, form);
     size_t outputs = paired ? 1 : 2; /* of a pair */
     y += (paired ? row / 2 : row) * y_stride;
     UNROLL for (size_t r = 0; r < pairs; r++)
         store_pair(y + r * outputs * y_stride, y_stride, cols, &sum[r], paired);
 }
 
-ALWAYS void multiply_rows(float *y, size_t y_stride, size_t cols, const panel_reader *p,
+ALWAYS void multiply_rows(float *y, size_t y_stride, size_t cols, const uint8_t *panel,
                           const fast_rows *a, size_t row, const size_t pairs, const fast_form form)
 {
     size_t part = cols < WIDTH ? cols : WIDTH;
     if (a->paired)
-        multiply_tile(y, y_stride, part, p, a, row, pairs, true, form);
+        multiply_tile(y, y_stride, part, panel, a, row, pairs, true, form);
     else
-        multiply_tile(y, y_stride, part, p, a, row, pairs, false, form);
+        multiply_tile(y, y_stride, part, panel, a, row, pairs, false, form);
 }
 
 /* Tiles of rows by all panels, so that the rows' quanta stay in the nearest cache. */
@@ -190,11 +190,11 @@ ALWAYS void multiply(float *y, size_t y_stride, size_t cols, const uint8_t *pane
     for (size_t row = 0; row < even; row += done) {
         done = even - row >= 2 * PAIRS ? 2 * PAIRS : 2;
         for (size_t c = 0; c < cols; c += WIDTH) {
-            panel_reader p = read_panel(panel, c / WIDTH, a->blocks, form);
+            const uint8_t *p = panel + c / WIDTH * fast_panel_bytes(form, WIDTH, a->blocks);
             if (done == 2 * PAIRS)
-                multiply_rows(y + c, y_stride, cols - c, &p, a, row, PAIRS, form);
+                multiply_rows(y + c, y_stride, cols - c, p, a, row, PAIRS, form);
             else
-                multiply_rows(y + c, y_stride, cols - c, &p, a, row, 1, form);
+                multiply_rows(y + c, y_stride, cols - c, p, a, row, 1, form);
         }
     }
     if (even == n)

@@ -2,9 +2,12 @@
  *
  * Weights are read in panels: `width` rows of W side by side, made once (fast_pack.h) in a form per
  * bit width. The value of a weight is d u + m with an integer u; blocks are 32 columns. A panel is
- *   quanta [blocks][4 bits of u * width bytes], then d [blocks, width] as fp16 (twice as many where
- *   d holds for 16 columns), then m [blocks, width] as fp16 where the form has it,
- * filled up to a multiple of 64 bytes. Quanta of a block, with group g the four columns 4 g ..:
+ * for each block
+ *   quanta [4 bits of u * width bytes], then d [width] as fp16 (two of them where d holds for 16
+ *   columns), then m [width] as fp16 where the form has it,
+ * filled up to a multiple of 64 bytes: one stream of memory, which processors fetch ahead of its
+ * reader as they do not where scales lie apart (Zen 4: 35 GB/s instead of 18 with one row). Quanta
+ * of a block, with group g the four columns 4 g ..:
  *   8 bits: for each of the 8 groups [width][4] bytes
  *   4 bits: for each g < 4 [width][4] bytes, groups g and g + 4 in the low and the high four bits
  *   5 bits: as 4 bits, then [width][4] bytes: bit j is the fifth bit of group j
@@ -113,17 +116,21 @@ static inline bool fast_takes_tiles(const fast_kernels *k, fast_form form)
     return k->tiles && k->tiles->takes[form];
 }
 
-/* Bytes of a block's quanta and of a whole panel. */
+/* Bytes of a block's quanta, of a whole block and of a whole panel. */
 static inline size_t fast_block_bytes(fast_form form, size_t width)
 {
     return 4 * width * fast_forms[form].bits;
 }
 
-static inline size_t fast_panel_bytes(fast_form form, size_t width, size_t blocks)
+static inline size_t fast_block_stride(fast_form form, size_t width)
 {
     size_t halves = fast_forms[form].scales + (size_t)(fast_forms[form].has_m ? 1 : 0);
-    size_t bytes = blocks * (fast_block_bytes(form, width) + 2 * width * halves);
-    return (bytes + 63) / 64 * 64;
+    return fast_block_bytes(form, width) + 2 * width * halves;
+}
+
+static inline size_t fast_panel_bytes(fast_form form, size_t width, size_t blocks)
+{
+    return (blocks * fast_block_stride(form, width) + 63) / 64 * 64;
 }
 
 extern const fast_kernels fast_kernels_generic;

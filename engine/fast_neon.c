@@ -40,15 +40,14 @@ ALWAYS void add_scaled(wide *y, const wide_sum *sum, wide d, float scale)
     }
 }
 
-/* Block b of a panel times `rows` rows, added to y. */
-ALWAYS void add_block(wide *y, const panel_reader *p, size_t b, const int8_t *q, size_t q_stride,
+/* A block of a panel times `rows` rows, added to y. */
+ALWAYS void add_block(wide *y, const uint8_t *w, const int8_t *q, size_t q_stride,
                       const float *meta, size_t meta_stride, const size_t rows,
                       const fast_form form)
 {
-    const size_t scales = form == FAST_6 ? 2 : 1;
-    const uint8_t *w = p->w + b * block_bytes(form);
+    const uint8_t *scales = w + block_bytes(form);
     wide_sum sum[ROWS] = {{{vdupq_n_s32(0), vdupq_n_s32(0)}}};
-    wide d = load_halves(p->d + b * scales * 2 * WIDTH);
+    wide d = load_halves(scales);
     for (int high = 0; high < 2; high++) {
         half_block half = load_half(w, high, form);
         UNROLL for (size_t r = 0; r < rows; r++)
@@ -60,19 +59,19 @@ ALWAYS void add_block(wide *y, const panel_reader *p, size_t b, const int8_t *q,
                 add_scaled(&y[r], &sum[r], d, meta[r * meta_stride]);
         }
         if (form == FAST_6 && high == 0)
-            d = load_halves(p->d + (2 * b + 1) * 2 * WIDTH);
+            d = load_halves(scales + 2 * WIDTH);
     }
     if (form == FAST_8 || form == FAST_6)
         return;
     wide m = form == FAST_4   ? times(d, -8)
              : form == FAST_5 ? times(d, -16)
-                              : load_halves(p->m + b * 2 * WIDTH);
+                              : load_halves(scales + 2 * WIDTH);
     UNROLL for (size_t r = 0; r < rows; r++) UNROLL for (int i = 0; i < 2; i++) y[r].v[i] =
         vfmaq_n_f32(y[r].v[i], m.v[i], meta[r * meta_stride + 1]);
 }
 
 /* One panel times `rows` rows of quanta, those of a pair summed. */
-ALWAYS void multiply_tile(float *y, size_t y_stride, size_t cols, const panel_reader *p,
+ALWAYS void multiply_tile(float *y, size_t y_stride, size_t cols, const uint8_t *panel,
                           const fast_rows *a, size_t row, const size_t rows, const bool paired,
                           const fast_form form)
 {
@@ -83,7 +82,8 @@ ALWAYS void multiply_tile(float *y, size_t y_stride, size_t cols, const panel_re
     wide sum[ROWS];
     UNROLL for (size_t r = 0; r < rows; r++) sum[r] = (wide){{vdupq_n_f32(0), vdupq_n_f32(0)}};
     for (size_t b = 0; b < blocks; b++)
-        add_block(sum, p, b, q + b * FAST_BLOCK, q_stride, meta + 2 * b, meta_stride, rows, form);
+        add_block(sum, panel + b * block_stride(form), q + b * FAST_BLOCK, q_stride, meta + 2 * b,
+                  meta_stride, rows, form);
     size_t outputs = paired ? rows / 2 : rows;
     y += (paired ? row / 2 : row) * y_stride;
     UNROLL for (size_t r = 0; r < outputs; r++)
@@ -103,18 +103,18 @@ ALWAYS void multiply(float *y, size_t y_stride, size_t cols, const uint8_t *pane
     for (size_t row = 0; row < n; row += done) {
         done = n - row >= ROWS ? ROWS : n - row >= 2 ? 2 : 1;
         for (size_t c = 0; c < cols; c += WIDTH) {
-            panel_reader p = read_panel(panel, c / WIDTH, a->blocks, form);
+            const uint8_t *p = panel + c / WIDTH * fast_panel_bytes(form, WIDTH, a->blocks);
             size_t left = cols - c;
             if (done == ROWS && a->paired)
-                multiply_tile(y + c, y_stride, left, &p, a, row, ROWS, true, form);
+                multiply_tile(y + c, y_stride, left, p, a, row, ROWS, true, form);
             else if (done == ROWS)
-                multiply_tile(y + c, y_stride, left, &p, a, row, ROWS, false, form);
+                multiply_tile(y + c, y_stride, left, p, a, row, ROWS, false, form);
             else if (a->paired)
-                multiply_tile(y + c, y_stride, left, &p, a, row, 2, true, form);
+                multiply_tile(y + c, y_stride, left, p, a, row, 2, true, form);
             else if (done == 2)
-                multiply_tile(y + c, y_stride, left, &p, a, row, 2, false, form);
+                multiply_tile(y + c, y_stride, left, p, a, row, 2, false, form);
             else
-                multiply_tile(y + c, y_stride, left, &p, a, row, 1, false, form);
+                multiply_tile(y + c, y_stride, left, p, a, row, 1, false, form);
         }
     }
 }

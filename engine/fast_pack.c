@@ -192,26 +192,27 @@ static inline __attribute__((always_inline)) void pack_row(row_job *job, read_fu
     const fast_form_traits *t = &fast_forms[form];
     size_t width = job->k->width, blocks = job->w->blocks;
     size_t parts = job->type->block_values / FAST_BLOCK, bytes = fast_block_bytes(form, width);
-    uint8_t *d = job->panel + blocks * bytes, *m = d + 2 * width * blocks * t->scales;
+    size_t stride = fast_block_stride(form, width);
     uint32_t flip = form == FAST_8 && job->k->flips ? 0x80 * EVERY_BYTE : 0;
     for (size_t b = 0; b < blocks; b++) {
         block o;
         read(&o, job->from + b / parts * job->type->block_bytes, b % parts);
         for (size_t g = 0; form == FAST_8 && g < GROUPS; g++)
             o.word[g] ^= flip;
-        put_quanta(job->panel + b * bytes + 4 * job->r, &o,
+        uint8_t *to = job->panel + b * stride, *d = to + bytes + 2 * job->r;
+        put_quanta(to + 4 * job->r, &o,
                    form == FAST_8   ? 8
                    : form == FAST_6 ? 6
                    : form >= FAST_5 ? 5
                                     : 4,
                    width);
         for (size_t i = 0; i < t->scales; i++) {
-            memcpy(d + 2 * ((b * t->scales + i) * width + job->r), &o.d[i], sizeof o.d[i]);
+            memcpy(d + 2 * i * width, &o.d[i], sizeof o.d[i]);
             job->too_large |= rounds && !is_finite_half(o.d[i]);
         }
         if (!t->has_m)
             continue;
-        memcpy(m + 2 * (b * width + job->r), &o.m, sizeof o.m);
+        memcpy(d + 2 * t->scales * width, &o.m, sizeof o.m);
         job->too_large |= rounds && !is_finite_half(o.m);
     }
 }

@@ -53,9 +53,9 @@ static void widen(wide_panels *to, const uint8_t *panel, size_t cols, size_t fir
     size_t panel_bytes = fast_panel_bytes(FAST_8, WIDTH, blocks);
     for (size_t c = 0; c < cols; c += WIDTH, panel += panel_bytes) {
         size_t pair = c / PAIR_COLS * steps, right = c % PAIR_COLS;
-        const uint8_t *w = panel + first * 8 * GROUP;
-        const uint8_t *d = panel + blocks * 8 * GROUP + first * 2 * WIDTH;
-        for (size_t b = 0; b < steps; b++, w += 8 * GROUP, d += 2 * WIDTH) {
+        const uint8_t *w = panel + first * block_stride(GROUP, FAST_8);
+        for (size_t b = 0; b < steps; b++, w += block_stride(GROUP, FAST_8)) {
+            const uint8_t *d = w + block_bytes(GROUP, FAST_8);
             int16_t *quanta = to->quanta + (pair + b) * BLOCK_QUANTA + 2 * right;
             for (size_t g = 0; g < 8; g++)
                 widen_group(quanta + g * 4 * PAIR_COLS, w + g * GROUP);

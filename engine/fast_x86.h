@@ -28,12 +28,6 @@
  * registers for what they are made of. */
 #define SETTLE(v) __asm__ volatile("" : "+x"(v))
 
-/* One panel while it is read block by block. */
-typedef struct panel_reader {
-    const uint8_t *w, *d, *m;
-    size_t pace; /* bytes of the whole panel for each block */
-} panel_reader;
-
 /* fast_block_bytes where the form is a constant, and then one itself: tables are read at run time.
  * A `group` are the bytes of four columns. */
 ALWAYS size_t block_bytes(const size_t group, const fast_form form)
@@ -41,15 +35,11 @@ ALWAYS size_t block_bytes(const size_t group, const fast_form form)
     return group * (form == FAST_8 ? 8u : form == FAST_6 ? 6u : form >= FAST_5 ? 5u : 4u);
 }
 
-#define AHEAD 4096 /* bytes; one page and 64 cache lines */
-
-/* With few rows the weights come from memory, and what is computed on one block keeps the processor
- * from looking far enough ahead: asked for early, they come nearly twice as fast. The pace takes
- * scales in as well; a line asked for twice costs little. */
-ALWAYS void fetch_ahead(const panel_reader *p, size_t b, const size_t block_bytes)
+/* fast_block_stride, likewise. */
+ALWAYS size_t block_stride(const size_t group, const fast_form form)
 {
-    const char *from = (const char *)p->w + b * p->pace + AHEAD;
-    UNROLL for (size_t i = 0; i < block_bytes + 64; i += 64) _mm_prefetch(from + i, _MM_HINT_T0);
+    const bool two = form == FAST_6 || form == FAST_4M || form == FAST_5M;
+    return block_bytes(group, form) + group / 2 * (two ? 2 : 1);
 }
 
 ALWAYS __m256i load_bytes(const void *p)

@@ -39,20 +39,21 @@ static int32_t quantum(const uint8_t *w, fast_form form, size_t c, size_t i)
 
 /* The 16 or 32 columns of block b from `first` on that share a scale. */
 static double part_of_block(const uint8_t *panel, fast_form form, size_t c, size_t b, size_t first,
-                            const int8_t *q, size_t blocks)
+                            const int8_t *q)
 {
     static const int32_t offset[] = {
         [FAST_8] = 128, [FAST_4] = 8, [FAST_5] = 16, [FAST_6] = 32, [FAST_5M] = 0};
     const fast_form_traits *t = &fast_forms[form];
-    size_t bytes = fast_block_bytes(form, WIDTH), part = FAST_BLOCK / t->scales;
-    const uint8_t *d = panel + blocks * bytes, *m = d + 2 * WIDTH * blocks * t->scales;
+    size_t part = FAST_BLOCK / t->scales;
+    const uint8_t *w = panel + b * fast_block_stride(form, WIDTH);
+    const uint8_t *d = w + fast_block_bytes(form, WIDTH) + 2 * c;
     int32_t products = 0, quanta = 0;
     for (size_t i = first; i < first + part; i++) {
-        products += (quantum(panel + b * bytes, form, c, i) - offset[form]) * q[i];
+        products += (quantum(w, form, c, i) - offset[form]) * q[i];
         quanta += q[i];
     }
-    double sum = half_at(d + 2 * ((b * t->scales + first / part) * WIDTH + c)) * (double)products;
-    return t->has_m ? sum + half_at(m + 2 * (b * WIDTH + c)) * (double)quanta : sum;
+    double sum = half_at(d + first / part * 2 * WIDTH) * (double)products;
+    return t->has_m ? sum + half_at(d + 2 * WIDTH * t->scales) * (double)quanta : sum;
 }
 
 /* Row r of activations, or its remainder, times column c of a panel. */
@@ -63,8 +64,8 @@ static double column(const uint8_t *panel, fast_form form, size_t c, const fast_
     for (size_t b = 0; b < a->blocks; b++) {
         size_t at = r * a->blocks + b;
         for (size_t first = 0; first < FAST_BLOCK; first += part)
-            sum += a->meta[2 * at] *
-                   part_of_block(panel, form, c, b, first, a->q + at * FAST_BLOCK, a->blocks);
+            sum +=
+                a->meta[2 * at] * part_of_block(panel, form, c, b, first, a->q + at * FAST_BLOCK);
     }
     return sum;
 }

@@ -38,8 +38,7 @@ typedef struct audio_shape {
     uint32_t middle;     /* width of the projector after SwiGLU */
     uint32_t out_width;  /* the text model's embedding length */
     uint32_t max_frames; /* of a clip; longer ones are refused */
-    bool
-        unpadded; /* clips keep their length; else silence fills the last chunk (30 s in Whisper) */
+    bool unpadded;       /* clips keep their length; else silence fills the last chunk */
     float epsilon;
 } audio_shape;
 
@@ -90,7 +89,8 @@ typedef struct audio_pass audio_pass;
 /* Buffers for up to `max_clips` clips a call, whatever their lengths. With `train` the activations
  * that audio_backward needs are kept when those of max_clips clips of max_frames fit in 32 MiB;
  * else audio_backward computes them again, bit for bit, chunk by chunk. `pool` may be NULL; the
- * pass does not own it. TACIT_NO_MEMORY says how much is needed. */
+ * pass does not own it. TACIT_NO_MEMORY says how much is needed, TACIT_USAGE how many clips there
+ * may be (65,536). */
 tacit_status audio_pass_new(audio_pass **out, const tacit_audio *a, size_t max_clips, bool train,
                             tacit_pool *pool, tacit_error *err) TACIT_MUST_CHECK;
 void audio_pass_free(audio_pass *p);

@@ -7,9 +7,9 @@
  *   idefics3  pixel shuffle by `scale` and one matrix (Laurencon et al. 2024, arXiv 2408.12637)
  *   mlp       two matrices with GELU between (Liu et al. 2023, arXiv 2310.03744); the class token
  *             goes no further; a picture may become several frames (vision_picture.h)
- * Activations are fp32 on dequantized weights, but for inference in fast precision (PASS_FAST),
- * which multiplies weights packed in blocks of at most 8 bits by rows quantized to 8 bits
- * (fast_tower.h).
+ * Activations are fp32 on dequantized weights, but for inference in fast precision (PASS_FAST):
+ * there packed weights (fast_tower.h) are multiplied by rows quantized to 8 bits, or both in bf16
+ * on matrix tiles.
  *
  * A tacit_vision is immutable and shared by threads. A vision_pass holds the buffers of one thread
  * of control. Pictures are computed one after the other, so a picture's rows do not depend on the
@@ -104,7 +104,8 @@ typedef struct vision_pass vision_pass;
  * vision_backward needs are kept: all of them when they fit in 32 MiB a pass, else the inputs of
  * layers, from which the rest is computed again bit for bit. The first fast pass of a tower packs
  * its weights, for all of them. What this takes is judged first: TACIT_NO_MEMORY says how much it
- * is and how much there is. `pool` may be NULL; the pass does not own it. */
+ * is and how much there is; TACIT_USAGE how many pictures there may be (65,536). `pool` may be
+ * NULL; the pass does not own it. */
 tacit_status vision_pass_new(vision_pass **out, const tacit_vision *v, size_t max_images,
                              pass_use use, tacit_pool *pool, tacit_error *err) TACIT_MUST_CHECK;
 void vision_pass_free(vision_pass *p);

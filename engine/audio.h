@@ -16,7 +16,7 @@
 
 #include "common/pool.h"
 #include "common/status.h"
-#include "engine/gguf.h"
+#include "engine/encoder_tensor.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -42,16 +42,6 @@ typedef struct audio_shape {
     float epsilon;
 } audio_shape;
 
-/* One tensor of tower or projector, seen as the matrix [rows, cols] (vectors are [1, n]; the
- * kernels of the convolutions are [width, 3 * inputs], the three taps of an input side by side).
- * `name` is the file's. */
-typedef struct audio_tensor {
-    const char *name;
-    const gguf_tensor *data;
-    size_t rows, cols;
-    bool projector; /* mm.* */
-} audio_tensor;
-
 /* Reads the tower of `file`, which outlives it. Only projector type "ultravox" is known; others
  * are refused by name (TACIT_BAD_INPUT), as is every hyper-parameter or shape that does not fit.
  * Two keys are Tacit's own: tacit.audio.unpadded (true when absent, as Ultravox itself has it) and
@@ -62,11 +52,11 @@ void audio_free(tacit_audio *a);
 
 const audio_shape *audio_get_shape(const tacit_audio *a);
 
-/* The tensors in layout order: conv 1, conv 2 (each kernel, then bias), positions, per block ln1,
- * q, k, v, out, ln2, up, down (each weight, then bias; k has none), post_ln, norm_pre, mlp.1,
- * norm_mid, mlp.2. */
+/* The tensors in layout order: conv 1, conv 2 (each kernel [width, 3 * inputs], the three taps of
+ * an input side by side, then bias), positions, per block ln1, q, k, v, out, ln2, up, down (each
+ * weight, then bias; k has none), post_ln, norm_pre, mlp.1, norm_mid, mlp.2. */
 size_t audio_tensor_count(const tacit_audio *a);
-const audio_tensor *audio_tensor_at(const tacit_audio *a, size_t i);
+const encoder_tensor *audio_tensor_at(const tacit_audio *a, size_t i);
 
 /* Rows that a clip of n_frames becomes: over its chunks the sum of ceil(positions / stack), where a
  * chunk has ceil(frames / 2) positions. */

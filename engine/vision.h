@@ -20,7 +20,7 @@
 
 #include "common/pool.h"
 #include "common/status.h"
-#include "engine/gguf.h"
+#include "engine/encoder_tensor.h"
 #include "engine/precision.h"
 
 #include <stdbool.h>
@@ -64,15 +64,6 @@ typedef struct vision_shape {
     uint32_t pinpoints, pinpoint[VISION_MAX_PINPOINTS][2]; /* width, height in pixels */
 } vision_shape;
 
-/* One tensor of tower or projector, seen as the matrix [rows, cols] (vectors are [1, n]; the patch
- * kernel is [width, 3 * patch_size^2]). `name` is the file's. */
-typedef struct vision_tensor {
-    const char *name;
-    const gguf_tensor *data;
-    size_t rows, cols;
-    bool projector; /* not of the tower */
-} vision_tensor;
-
 /* Reads the tower of `file`, which outlives it. clip.projector_type is "idefics3" or "mlp" (absent:
  * "mlp"); others are refused by name with what is supported (TACIT_BAD_INPUT), as is every
  * hyper-parameter or shape that does not fit: scale not dividing the grid, heads not dividing the
@@ -86,11 +77,11 @@ void vision_free(tacit_vision *v);
 
 const vision_shape *vision_get_shape(const tacit_vision *v);
 
-/* The tensors in layout order: patch kernel, its bias, class token, positions, norm before the
- * blocks, per block ln1, q, k, v, out, ln2, up, down (each weight, then bias), norm after them, the
- * projector's; what the file may lack only where it has it. */
+/* The tensors in layout order: patch kernel [width, 3 * patch_size^2], its bias, class token,
+ * positions, norm before the blocks, per block ln1, q, k, v, out, ln2, up, down (each weight, then
+ * bias), norm after them, the projector's; what the file may lack only where it has it. */
 size_t vision_tensor_count(const tacit_vision *v);
-const vision_tensor *vision_tensor_at(const tacit_vision *v, size_t i);
+const encoder_tensor *vision_tensor_at(const tacit_vision *v, size_t i);
 
 /* The learned newline row among the tensors, or vision_tensor_count where the shape has none.
  * vision_forward and vision_backward leave it to vision_picture.h. */

@@ -337,7 +337,7 @@ static void expect_rows(const tacit_model *m, const tacit_input *prepared, const
     vision_pass *pass;
     const float *pixels = prepared->media[1].values;
     for (size_t i = 0; i < 5; i++) {
-        const sensor_tensor *t = sensor_tensor_at(s, i);
+        const encoder_tensor *t = sensor_tensor_at(s, i);
         tensors[i] = malloc(t->rows * t->cols * sizeof(double));
         for (size_t k = 0; k < t->rows * t->cols; k++)
             tensors[i][k] = (double)((const float *)(const void *)t->data->data)[k];

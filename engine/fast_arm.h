@@ -79,11 +79,12 @@ ALWAYS size_t block_bytes(const fast_form form)
 }
 
 /* Panel `i` of a product's. */
-ALWAYS panel_reader read_panel(const uint8_t *panel, size_t i, size_t blocks, const fast_form form)
+ALWAYS panel_reader read_panel(const uint8_t *panel, size_t i, const size_t width, size_t blocks,
+                               const fast_form form)
 {
-    const uint8_t *w = panel + i * fast_panel_bytes(form, WIDTH, blocks);
-    panel_reader p = {.w = w, .d = w + blocks * fast_block_bytes(form, WIDTH)};
-    p.m = p.d + 2 * WIDTH * blocks * fast_forms[form].scales;
+    const uint8_t *w = panel + i * fast_panel_bytes(form, width, blocks);
+    panel_reader p = {.w = w, .d = w + blocks * fast_block_bytes(form, width)};
+    p.m = p.d + 2 * width * blocks * fast_forms[form].scales;
     return p;
 }
 

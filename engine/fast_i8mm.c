@@ -190,7 +190,7 @@ ALWAYS void multiply(float *y, size_t y_stride, size_t cols, const uint8_t *pane
     for (size_t row = 0; row < even; row += done) {
         done = even - row >= 2 * PAIRS ? 2 * PAIRS : 2;
         for (size_t c = 0; c < cols; c += WIDTH) {
-            panel_reader p = read_panel(panel, c / WIDTH, a->blocks, form);
+            panel_reader p = read_panel(panel, c / WIDTH, WIDTH, a->blocks, form);
             if (done == 2 * PAIRS)
                 multiply_rows(y + c, y_stride, cols - c, &p, a, row, PAIRS, form);
             else

@@ -41,6 +41,18 @@ ALWAYS size_t block_bytes(const size_t group, const fast_form form)
     return group * (form == FAST_8 ? 8u : form == FAST_6 ? 6u : form >= FAST_5 ? 5u : 4u);
 }
 
+/* Panel `i` of a product's. */
+ALWAYS panel_reader read_panel(const uint8_t *panel, size_t i, const size_t width, size_t blocks,
+                               const fast_form form)
+{
+    size_t bytes = fast_panel_bytes(form, width, blocks);
+    const uint8_t *w = panel + i * bytes;
+    panel_reader p = {
+        .w = w, .d = w + blocks * fast_block_bytes(form, width), .pace = bytes / blocks};
+    p.m = p.d + 2 * width * blocks * fast_forms[form].scales;
+    return p;
+}
+
 #define AHEAD 4096 /* bytes; one page and 64 cache lines */
 
 /* With few rows the weights come from memory, and what is computed on one block keeps the processor

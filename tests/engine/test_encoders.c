@@ -130,6 +130,9 @@ static void files_that_do_not_belong_together_are_refused(void **state)
     expect_refusal(f, f->tiny.text, NULL, "a text model goes to -m");
     write_sensor(f->other, WIDTH + 16, NULL, NULL);
     expect_refusal(f, f->other, NULL, "rows of 48 values, the text model takes 32");
+    write_sensor(f->other, WIDTH - 16, NULL, NULL);
+    expect_refusal(f, f->other, NULL, "rows of 16 values, the text model takes 32");
+    write_sensor(f->other, WIDTH + 16, NULL, NULL);
     expect_refusal(f, f->tiny.vision, f->other, "different models");
     write_sensor(f->other, WIDTH, "<nowhere>", NULL);
     expect_refusal(f, f->other, NULL, "tacit.media_begin is '<nowhere>'");

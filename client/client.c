@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -46,15 +45,12 @@ static tacit_status take_lock(client *c, tacit_error *err)
 {
     char path[CLIENT_PATH_MAX];
     tacit_status status = client_path(c, path, NULL, "lock", err);
-    if (status != TACIT_OK)
-        return status;
-    c->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (c->lock < 0)
-        return tacit_file_fail(err, path, "open");
-    if (flock(c->lock, LOCK_EX | LOCK_NB) != 0)
-        return tacit_fail(err, TACIT_CONFLICT,
+    if (status == TACIT_OK)
+        status = tacit_file_lock(path, &c->lock, err);
+    if (status == TACIT_CONFLICT)
+        return tacit_fail(err, status,
                           "%s: another tacit-client works on this folder; stop it first", c->dir);
-    return TACIT_OK;
+    return status;
 }
 
 static tacit_status make_folders(const client *c, tacit_error *err)

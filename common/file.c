@@ -164,6 +164,18 @@ static bool stands_at(int fd, const char *path, struct stat *st)
            st->st_ino == named.st_ino;
 }
 
+tacit_status tacit_file_lock(const char *path, int *fd, tacit_error *err)
+{
+    *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (*fd < 0)
+        return fail_named(err, path, "open");
+    if (flock(*fd, LOCK_EX | LOCK_NB) == 0)
+        return TACIT_OK;
+    close(*fd);
+    *fd = -1;
+    return tacit_fail(err, TACIT_CONFLICT, "%s: another process has this lock", path);
+}
+
 /* The one temporary file of a name, empty and locked: what a killed writer left is taken over, a
  * living one is waited for (where the file system has no locks, writers of one name must not
  * meet). */

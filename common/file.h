@@ -42,6 +42,11 @@ tacit_status tacit_file_publish(const char *path, unsigned mode,
 tacit_status tacit_file_make_dir(const char *path, unsigned mode,
                                  tacit_error *err) TACIT_MUST_CHECK;
 
+/* One process a folder: takes the advisory lock `path`, which is made (0600) where it is not there.
+ * It goes with the process, or when *fd is closed. TACIT_CONFLICT where another process has it:
+ * what that means is the caller's to say. *fd is -1 on failure. */
+tacit_status tacit_file_lock(const char *path, int *fd, tacit_error *err) TACIT_MUST_CHECK;
+
 tacit_status tacit_file_sync_dir(const char *path, tacit_error *err) TACIT_MUST_CHECK;
 /* The same of the folder that holds `path`: a new name must survive a power cut as its bytes do. */
 tacit_status tacit_file_sync_parent(const char *path, tacit_error *err) TACIT_MUST_CHECK;

@@ -140,6 +140,7 @@ static tacit_status find_linear(const gguf_file *file, const tacit_model *model,
                                 const gguf_tensor *t, char *base, size_t base_size,
                                 const tacit_linear **linear, char *half, tacit_error *err)
 {
+    char names[160];
     size_t layer;
     text_linear which;
     *linear = NULL;
@@ -147,11 +148,11 @@ static tacit_status find_linear(const gguf_file *file, const tacit_model *model,
     if (!*half || !layout_parse_linear(base, &layer, &which) || layer >= model->text.n_layers ||
         !text_has_linear(&model->text.layer[layer], which))
         return tacit_fail(err, TACIT_BAD_INPUT,
-                          "%s: tensor %s adapts nothing of this model; expected "
-                          "blk.N.{attn_q,attn_k,attn_v,attn_output,ffn_gate,ffn_up,ffn_down,"
-                          "shortconv.in_proj,shortconv.out_proj}.weight.lora_{a,b} with N below "
-                          "%zu, of a linear that the layer has",
-                          gguf_name(file), t->name, model->text.n_layers);
+                          "%s: tensor %s adapts nothing of this model; expected blk.N.NAME.weight, "
+                          "then .lora_a or .lora_b, with N below %zu and NAME of a linear that the "
+                          "layer has, of %s",
+                          gguf_name(file), t->name, model->text.n_layers,
+                          text_linear_names(names, sizeof names));
     *linear = &model->text.layer[layer].linear[which];
     return TACIT_OK;
 }
@@ -164,13 +165,13 @@ static tacit_status check_shape(const gguf_file *file, const gguf_tensor *t, cha
     uint64_t rank = half == 'a' ? t->ne[1] : t->ne[0];
     if (!t->traits)
         return tacit_type_refuse(gguf_name(file), t->name, t->type, err);
-    if (t->n_dims != 2 || found != expected || rank < 1 || rank > LAYOUT_MAX_RANK)
+    if (t->n_dims != 2 || found != expected || rank < 1 || rank > TACIT_TRAINABLE_RANK_MAX)
         return tacit_fail(err, TACIT_BAD_INPUT,
                           "%s: tensor %s is [%llu, %llu]; expected %s with a rank of 1 to %d and "
                           "%llu values",
                           gguf_name(file), t->name, (unsigned long long)t->ne[0],
                           (unsigned long long)t->ne[1],
-                          half == 'a' ? "[n_in, rank]" : "[rank, n_out]", LAYOUT_MAX_RANK,
+                          half == 'a' ? "[n_in, rank]" : "[rank, n_out]", TACIT_TRAINABLE_RANK_MAX,
                           (unsigned long long)expected);
     return TACIT_OK;
 }

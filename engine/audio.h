@@ -16,7 +16,7 @@
 
 #include "common/pool.h"
 #include "common/status.h"
-#include "engine/gguf.h"
+#include "engine/encoder_tensor.h"
 #include "engine/precision.h"
 
 #include <stdbool.h>
@@ -39,20 +39,9 @@ typedef struct audio_shape {
     uint32_t middle;     /* width of the projector after SwiGLU */
     uint32_t out_width;  /* the text model's embedding length */
     uint32_t max_frames; /* of a clip; longer ones are refused */
-    bool
-        unpadded; /* clips keep their length; else silence fills the last chunk (30 s in Whisper) */
+    bool unpadded;       /* clips keep their length; else silence fills the last chunk */
     float epsilon;
 } audio_shape;
-
-/* One tensor of tower or projector, seen as the matrix [rows, cols] (vectors are [1, n]; the
- * kernels of the convolutions are [width, 3 * inputs], the three taps of an input side by side).
- * `name` is the file's. */
-typedef struct audio_tensor {
-    const char *name;
-    const gguf_tensor *data;
-    size_t rows, cols;
-    bool projector; /* mm.* */
-} audio_tensor;
 
 /* Reads the tower of `file`, which outlives it. Only projector type "ultravox" is known; others
  * are refused by name (TACIT_BAD_INPUT), as is every hyper-parameter or shape that does not fit.
@@ -64,11 +53,11 @@ void audio_free(tacit_audio *a);
 
 const audio_shape *audio_get_shape(const tacit_audio *a);
 
-/* The tensors in layout order: conv 1, conv 2 (each kernel, then bias), positions, per block ln1,
- * q, k, v, out, ln2, up, down (each weight, then bias; k has none), post_ln, norm_pre, mlp.1,
- * norm_mid, mlp.2. */
+/* The tensors in layout order: conv 1, conv 2 (each kernel [width, 3 * inputs], the three taps of
+ * an input side by side, then bias), positions, per block ln1, q, k, v, out, ln2, up, down (each
+ * weight, then bias; k has none), post_ln, norm_pre, mlp.1, norm_mid, mlp.2. */
 size_t audio_tensor_count(const tacit_audio *a);
-const audio_tensor *audio_tensor_at(const tacit_audio *a, size_t i);
+const encoder_tensor *audio_tensor_at(const tacit_audio *a, size_t i);
 
 /* Rows that a clip of n_frames becomes: over its chunks the sum of ceil(positions / stack), where a
  * chunk has ceil(frames / 2) positions. */
@@ -91,7 +80,8 @@ typedef struct audio_pass audio_pass;
 /* Buffers for up to `max_clips` clips a call, whatever their lengths. For training the activations
  * that audio_backward needs are kept when those of max_clips clips of max_frames fit in 32 MiB;
  * else audio_backward computes them again, bit for bit, chunk by chunk. `pool` may be NULL; the
- * pass does not own it. TACIT_NO_MEMORY says how much is needed. */
+ * pass does not own it. TACIT_NO_MEMORY says how much is needed, TACIT_USAGE how many clips there
+ * may be (65,536). */
 tacit_status audio_pass_new(audio_pass **out, const tacit_audio *a, size_t max_clips, pass_use use,
                             tacit_pool *pool, tacit_error *err) TACIT_MUST_CHECK;
 void audio_pass_free(audio_pass *p);

@@ -91,7 +91,7 @@ static tacit_status take(audio_loader *t, const char *name, size_t rows, size_t 
     if (status != TACIT_OK)
         return status;
     t->a->tensor[t->a->count++] =
-        (audio_tensor){g->name, g, rows, cols, strncmp(name, "mm.", 3) == 0};
+        (encoder_tensor){g->name, g, rows, cols, strncmp(name, "mm.", 3) == 0};
     return TACIT_OK;
 }
 
@@ -287,7 +287,7 @@ static tacit_status make_plain(audio_loader *t, size_t i)
 static tacit_status make_linear(audio_loader *t, size_t i, bool cache)
 {
     tacit_linear *l = &t->a->linear[i];
-    const audio_tensor *tensor = &t->a->tensor[i];
+    const encoder_tensor *tensor = &t->a->tensor[i];
     tacit_status status = linear_init(l, tensor->data, NULL, tensor->cols, tensor->rows, t->err);
     if (status != TACIT_OK || !cache)
         return status;
@@ -362,7 +362,7 @@ size_t audio_tensor_count(const tacit_audio *a)
     return a->count;
 }
 
-const audio_tensor *audio_tensor_at(const tacit_audio *a, size_t i)
+const encoder_tensor *audio_tensor_at(const tacit_audio *a, size_t i)
 {
     return &a->tensor[i];
 }

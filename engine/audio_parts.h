@@ -45,7 +45,7 @@ enum {
 struct tacit_audio {
     audio_shape shape;
     size_t count;
-    audio_tensor *tensor; /* [count] */
+    encoder_tensor *tensor; /* [count] */
     tacit_linear *linear; /* [count]: over tensor i where it is a matrix product's weight */
     const float **plain;  /* [count]: fp32 values, NULL where a linear dequantizes as it goes */
     float **owned;        /* [count]: the copies behind `plain` that are not the file's own */

@@ -32,8 +32,7 @@ static size_t audio_kind_tensor_count(const void *self)
 
 static encoder_tensor audio_kind_tensor_at(const void *self, size_t i)
 {
-    const audio_tensor *t = audio_tensor_at(self, i);
-    return (encoder_tensor){t->name, t->data, t->rows, t->cols, t->projector};
+    return *audio_tensor_at(self, i);
 }
 
 /* The mel frames hold all that the encoder sees of the file and of the front end. */

@@ -34,8 +34,7 @@ static size_t image_tensor_count(const void *self)
 
 static encoder_tensor image_tensor_at(const void *self, size_t i)
 {
-    const vision_tensor *t = vision_tensor_at(self, i);
-    return (encoder_tensor){t->name, t->data, t->rows, t->cols, t->projector};
+    return *vision_tensor_at(self, i);
 }
 
 static tacit_status put_steps(const media_layout *layout, const tacit_image *frame,

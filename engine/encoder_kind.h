@@ -9,19 +9,11 @@
 
 #include "common/pool.h"
 #include "engine/dataset.h"
-#include "engine/gguf.h"
+#include "engine/encoder_tensor.h"
 #include "engine/input.h"
 #include "engine/media_layout.h"
 #include "engine/precision.h"
 #include "engine/tokenizer.h"
-
-/* One tensor of an encoder, seen as the matrix [rows, cols] (vectors are [1, n]). */
-typedef struct encoder_tensor {
-    const char *name; /* the file's */
-    const gguf_tensor *data;
-    size_t rows, cols;
-    bool projector; /* trained by TACIT_TRAIN_PROJECTOR */
-} encoder_tensor;
 
 /* The bytes of one medium, and how it is wanted. */
 typedef struct media_request {

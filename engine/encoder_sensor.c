@@ -30,8 +30,7 @@ static size_t sensor_kind_tensor_count(const void *self)
 
 static encoder_tensor sensor_kind_tensor_at(const void *self, size_t i)
 {
-    const sensor_tensor *t = sensor_tensor_at(self, i);
-    return (encoder_tensor){t->name, t->data, t->rows, t->cols, t->projector};
+    return *sensor_tensor_at(self, i);
 }
 
 /* The prepared values hold all that the encoder sees of file and constants; the start is that of

@@ -85,8 +85,7 @@ static tacit_status push_text(example_builder *b, const tacit_piece *piece, bool
 }
 
 /* The index of a medium among those of the input, which takes its values. Beyond the limit nothing
- * is kept. Equal ones are one: in a
- * form with tiles a picture of one tile appears twice. */
+ * is kept. Equal ones are one: in a form with tiles a picture of one tile appears twice. */
 static tacit_status add_media(example_builder *b, tacit_media *media, uint16_t *index)
 {
     tacit_input *in = b->in;

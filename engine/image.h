@@ -43,12 +43,13 @@ typedef enum tacit_image_filter {
 /* Antialiased separable resampling with half-pixel centres, rounded to 8 bits between the passes,
  * equal to Pillow 13's: the filter widens with the reduction, weights are rounded to 22-bit fixed
  * point, columns go first where the height shrinks by more than twice what the width does. (Earlier
- * Pillows always take rows first.) A size equal to the source's copies it. */
+ * Pillows always take rows first.) A size equal to the source's copies it. TACIT_BAD_INPUT for a
+ * side of zero or sizes, also between the passes, above the caps; TACIT_NO_MEMORY. */
 tacit_status tacit_image_resize(tacit_image *out, const tacit_image *in, uint32_t width,
                                 uint32_t height, tacit_image_filter filter,
                                 tacit_error *err) TACIT_MUST_CHECK;
 
-/* Copies the rectangle [y, y + height) x [x, x + width), which lies inside. */
+/* Copies the rectangle [y, y + height) x [x, x + width); TACIT_USAGE unless it lies inside. */
 tacit_status tacit_image_crop(tacit_image *out, const tacit_image *in, uint32_t x, uint32_t y,
                               uint32_t width, uint32_t height, tacit_error *err) TACIT_MUST_CHECK;
 

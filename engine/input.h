@@ -44,9 +44,8 @@ typedef struct tacit_media {
     uint8_t modality; /* tacit_modality: whose encoder */
     uint32_t dim[3];
     uint32_t extent[2]; /* IMAGE: width and height that the frames come from; 0: one frame alone */
-    uint32_t
-        grid[2];   /* height and width in rows of one that stands in both (M-RoPE); 0: in neither */
-    bool together; /* its rows are a mask group */
+    uint32_t grid[2];   /* height and width in rows, where positions have both (M-RoPE); else 0 */
+    bool together;      /* its rows are a mask group */
     float *values;
     float *rows;
     size_t n_rows;

@@ -59,9 +59,10 @@ size_t layout_find(const tacit_layout *layout, const char *name)
 
 tacit_status layout_check_lora(const tacit_trainable_spec *spec, tacit_error *err)
 {
-    if (spec->rank < 1 || spec->rank > LAYOUT_MAX_RANK)
+    char names[160];
+    if (spec->rank < 1 || spec->rank > TACIT_TRAINABLE_RANK_MAX)
         return tacit_fail(err, TACIT_USAGE, "adapter: rank %u; expected 1 to %d", spec->rank,
-                          LAYOUT_MAX_RANK);
+                          TACIT_TRAINABLE_RANK_MAX);
     if (!(spec->alpha > 0.0) || !isfinite((float)spec->alpha))
         return tacit_fail(err, TACIT_USAGE, "adapter: alpha %g; expected a finite number above 0",
                           spec->alpha);
@@ -70,11 +71,8 @@ tacit_status layout_check_lora(const tacit_trainable_spec *spec, tacit_error *er
                           spec->n_targets, TEXT_LINEARS);
     for (size_t i = 0; i < spec->n_targets; i++) {
         if (text_linear_find(spec->target[i]) == TEXT_LINEARS)
-            return tacit_fail(err, TACIT_USAGE,
-                              "adapter: unknown target '%s'; known are attn_q, attn_k, attn_v, "
-                              "attn_output, ffn_gate, ffn_up, ffn_down, shortconv.in_proj, "
-                              "shortconv.out_proj",
-                              spec->target[i]);
+            return tacit_fail(err, TACIT_USAGE, "adapter: unknown target '%s'; known are %s",
+                              spec->target[i], text_linear_names(names, sizeof names));
         for (size_t j = 0; j < i; j++)
             if (strcmp(spec->target[i], spec->target[j]) == 0)
                 return tacit_fail(err, TACIT_USAGE, "adapter: target '%s' is named twice",

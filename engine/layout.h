@@ -5,8 +5,6 @@
 #include "engine/adapter.h"
 #include "engine/text_model.h"
 
-#define LAYOUT_MAX_RANK 1024
-
 /* Resolves "blk.N.TARGET.weight" ("blk.3.attn_q.weight"); false for every other name. */
 bool layout_parse_linear(const char *tensor, size_t *layer, text_linear *which);
 

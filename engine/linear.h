@@ -22,9 +22,8 @@ typedef struct tacit_low_rank {
     float scale;
 } tacit_low_rank;
 
-#define LINEAR_PANEL                                                                               \
-    32 /* columns: the widest register tile; the last panel is filled with zeros                   \
-        */
+/* Columns of a panel: the widest register tile. The last panel is filled with zeros. */
+#define LINEAR_PANEL 32
 
 typedef struct tacit_linear {
     const void *weight; /* [n_out, n_in]: n_out rows of row_bytes; the map's or the caller's */

@@ -10,8 +10,8 @@
 typedef struct tacit_model tacit_model;
 
 /* `mmproj` may be empty. `base_digest` (32 bytes, from a cache keyed by inode, size and time) saves
- * computing it. A projector whose output width is
- * not the text model's embedding length is refused with both numbers. */
+ * computing it. TACIT_BAD_INPUT says what of a file is not supported or does not fit the others: a
+ * projector whose output width is not the text model's embedding length with both numbers. */
 tacit_status tacit_model_load(tacit_model **out, const char *text, const char *const *mmproj,
                               size_t n_mmproj, const uint8_t *base_digest,
                               tacit_error *err) TACIT_MUST_CHECK;

@@ -32,6 +32,8 @@ typedef struct tacit_optimizer {
     float *second; /* [count]: second moment; NULL for SGD */
 } tacit_optimizer;
 
+/* State of zeros for `count` values; free it with tacit_optimizer_fini. TACIT_USAGE names a number
+ * of the spec that is out of range; TACIT_NO_MEMORY says what the state needs. */
 tacit_status tacit_optimizer_init(tacit_optimizer *o, const tacit_optimizer_spec *spec,
                                   size_t count, tacit_error *err) TACIT_MUST_CHECK;
 void tacit_optimizer_fini(tacit_optimizer *o);

@@ -1,7 +1,8 @@
 #include "engine/plan_spec.h"
 
-#include <math.h>
 #include <string.h>
+
+#define ALPHA_MAX 1e6
 
 tacit_status tacit_trainable_spec_from_message(tacit_trainable_spec *out,
                                                const Tacit__AdapterSpec *adapter, tacit_error *err)
@@ -11,11 +12,12 @@ tacit_status tacit_trainable_spec_from_message(tacit_trainable_spec *out,
     if (adapter->n_targets < 1 || adapter->n_targets > TACIT_TRAINABLE_TARGETS_MAX)
         return tacit_fail(err, TACIT_BAD_INPUT, "plan: expected 1 to %d targets, found %zu",
                           TACIT_TRAINABLE_TARGETS_MAX, adapter->n_targets);
-    if (adapter->rank < 1 || adapter->rank > 1024)
-        return tacit_fail(err, TACIT_BAD_INPUT, "plan: expected a rank from 1 to 1024, found %u",
-                          adapter->rank);
-    if (!(adapter->alpha > 0) || !isfinite(adapter->alpha) || adapter->alpha > 1e6)
-        return tacit_fail(err, TACIT_BAD_INPUT, "plan: expected alpha above 0, found %g",
+    if (adapter->rank < 1 || adapter->rank > TACIT_TRAINABLE_RANK_MAX)
+        return tacit_fail(err, TACIT_BAD_INPUT, "plan: expected a rank from 1 to %d, found %u",
+                          TACIT_TRAINABLE_RANK_MAX, adapter->rank);
+    if (!(adapter->alpha > 0) || adapter->alpha > ALPHA_MAX)
+        return tacit_fail(err, TACIT_BAD_INPUT,
+                          "plan: expected alpha above 0, at most %g, found %g", ALPHA_MAX,
                           adapter->alpha);
     if (adapter->lineage_seed.len != sizeof out->seed)
         return tacit_fail(err, TACIT_BAD_INPUT, "plan: expected a seed of 32 bytes, found %zu",

@@ -7,7 +7,8 @@
 #include "proto/plan.pb-c.h"
 
 /* Targets point into `adapter`, which outlives the spec. TACIT_BAD_INPUT names the field: kind,
- * number of targets (1 to TACIT_TRAINABLE_TARGETS_MAX), rank (1 to 1,024), alpha, seed. */
+ * number of targets (1 to TACIT_TRAINABLE_TARGETS_MAX), rank (1 to TACIT_TRAINABLE_RANK_MAX),
+ * alpha, seed. */
 tacit_status tacit_trainable_spec_from_message(tacit_trainable_spec *out,
                                                const Tacit__AdapterSpec *adapter,
                                                tacit_error *err) TACIT_MUST_CHECK;

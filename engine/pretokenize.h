@@ -23,8 +23,8 @@ bool pretokenizer_ignores_merges(const pretokenizer *p);
 bool pretokenizer_adds_bos(const pretokenizer *p);
 
 /* Calls piece(ctx, ...) for every piece in order; together they are the text, in Unicode's normal
- * form C where the model's own tokenizer normalizes. Bytes that are no
- * UTF-8 belong to no letter, number or space and end the piece before them. */
+ * form C where the model's own tokenizer normalizes. Bytes that are no UTF-8 belong to no letter,
+ * number or space and end the piece before them. */
 tacit_status pretokenizer_run(const pretokenizer *p, const char *text, size_t size,
                               tacit_status (*piece)(void *ctx, const char *text, size_t size),
                               void *ctx, tacit_error *err) TACIT_MUST_CHECK;

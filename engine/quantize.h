@@ -56,8 +56,8 @@ void quantize_plan_free(quantize_plan *p);
 
 /* Writes the file, atomically. Rows are converted on the pool (NULL: in the caller); the bytes do
  * not depend on its threads. TACIT_NO_MEMORY, before anything is written, where the largest tensor
- * does not fit. A value that is not finite, or beyond what its type holds, is refused
- * with the tensor's name. seen(ctx, i) is called when tensor i is done; it may be NULL. */
+ * does not fit. A value that is not finite, or beyond what its type holds, is refused with the
+ * tensor's name. seen(ctx, i) is called when tensor i is done; it may be NULL. */
 tacit_status quantize_write(quantize_plan *p, const char *path, tacit_pool *pool,
                             void (*seen)(void *ctx, size_t i), void *ctx,
                             tacit_error *err) TACIT_MUST_CHECK;

@@ -39,7 +39,7 @@
 #define TACIT_ENGINE_SENSOR_H
 
 #include "common/pool.h"
-#include "engine/gguf.h"
+#include "engine/encoder_tensor.h"
 
 #include <stdbool.h>
 
@@ -67,14 +67,6 @@ typedef struct sensor_shape {
     bool lowpass;
 } sensor_shape;
 
-/* One tensor, seen as the matrix [rows, cols] (vectors are [1, n]). `name` is the file's. */
-typedef struct sensor_tensor {
-    const char *name;
-    const gguf_tensor *data;
-    size_t rows, cols;
-    bool projector; /* mm.* */
-} sensor_tensor;
-
 /* Reads the encoder of `file`, which outlives it. TACIT_BAD_INPUT names the key or tensor that is
  * missing or does not fit: names that are empty, long, twice or "time" or "t"; a mean that is not
  * finite, a std, gap or rate that is not positive; sizes above the caps; a tensor more. */
@@ -87,7 +79,7 @@ const sensor_channel *sensor_channels(const tacit_sensor *s); /* [channels] */
 
 /* The tensors in layout order: the five above, as they stand there. */
 size_t sensor_tensor_count(const tacit_sensor *s);
-const sensor_tensor *sensor_tensor_at(const tacit_sensor *s, size_t i);
+const encoder_tensor *sensor_tensor_at(const tacit_sensor *s, size_t i);
 
 /* A window as the encoder reads it. */
 typedef struct sensor_window {

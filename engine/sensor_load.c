@@ -230,7 +230,7 @@ static tacit_status take(sensor_loader *l, sensor_part part, const char *name, s
     if (!t->traits)
         return tacit_type_refuse(gguf_name(l->file), name, t->type, l->err);
     l->s->tensor[part] =
-        (sensor_tensor){t->name, t, rows, cols, part == SENSOR_FC || part == SENSOR_FC_BIAS};
+        (encoder_tensor){t->name, t, rows, cols, part == SENSOR_FC || part == SENSOR_FC_BIAS};
     return TACIT_OK;
 }
 
@@ -264,7 +264,7 @@ static tacit_status make_plain(sensor_loader *l, sensor_part part)
 static tacit_status make_linear(sensor_loader *l, sensor_part part)
 {
     tacit_linear *linear = &l->s->linear[part];
-    const sensor_tensor *t = &l->s->tensor[part];
+    const encoder_tensor *t = &l->s->tensor[part];
     tacit_status status =
         linear_init(linear, t->data, l->s->plain[part + 1], t->cols, t->rows, l->err);
     if (status != TACIT_OK || t->rows * t->cols > CACHE_VALUES)
@@ -326,7 +326,7 @@ size_t sensor_tensor_count(const tacit_sensor *s)
     return SENSOR_PARTS;
 }
 
-const sensor_tensor *sensor_tensor_at(const tacit_sensor *s, size_t i)
+const encoder_tensor *sensor_tensor_at(const tacit_sensor *s, size_t i)
 {
     return &s->tensor[i];
 }

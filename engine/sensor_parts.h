@@ -18,7 +18,7 @@ typedef enum sensor_part {
 struct tacit_sensor {
     sensor_shape shape;
     sensor_channel channel[SENSOR_MAX_CHANNELS];
-    sensor_tensor tensor[SENSOR_PARTS];
+    encoder_tensor tensor[SENSOR_PARTS];
     tacit_linear linear[SENSOR_PARTS]; /* over SENSOR_PATCH and SENSOR_FC */
     float *plain[SENSOR_PARTS];        /* fp32 copies of the others */
 };

@@ -44,8 +44,7 @@ void text_forward_layers(text_forward *f, size_t from, size_t to, kv_cache *cach
 void text_forward_logits(text_forward *f, float *logits, const float *x, size_t rows);
 
 /* For kinds of layers: y[i] = linear which[i] of a layer, all of the same x [rows, n_in];
- * `multiply` where x is the input made ready, which f->h is for the linears that the kind says it
- * begins with.
+ * `multiply` where x is the input made ready, as f->h is for the linears that the kind begins with.
  */
 void text_forward_multiply(text_forward *f, size_t layer, const text_linear *which, size_t count,
                            float *const *y, const float *x, size_t rows);

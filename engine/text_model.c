@@ -45,6 +45,14 @@ text_linear text_linear_find(const char *name)
     return (text_linear)i;
 }
 
+const char *text_linear_names(char *out, size_t size)
+{
+    size_t used = 0;
+    for (int i = 0; i < TEXT_LINEARS && used < size; i++)
+        used += (size_t)snprintf(out + used, size - used, "%s%s", i ? ", " : "", linear_name[i]);
+    return out;
+}
+
 const char *text_norm_name(text_norm which)
 {
     return norm_name[which];

@@ -37,6 +37,8 @@ typedef enum text_linear {
 const char *text_linear_name(text_linear which);
 /* TEXT_LINEARS when there is none of that name. */
 text_linear text_linear_find(const char *name);
+/* All of them with commas between, for errors; out[160] is enough. Returns `out`. */
+const char *text_linear_names(char *out, size_t size);
 
 /* The norms of a layer; Q and K: of every head, shared by the heads; POST: of what a half of the
  * layer adds to the stream. Kept among them: the kernel of a short convolution, a small tensor too.

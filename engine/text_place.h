@@ -35,9 +35,8 @@ uint32_t text_place_next(const text_place *place);
 
 /* Refuses (TACIT_BAD_INPUT, naming the row) tokens outside the vocabulary, rows of media that are
  * not there, places that the model does not know, that are beyond its context or do not ascend, and
- * groups that are cut.
- * `before` is the place of the row before the first, or NULL. Whether media have their encoder rows
- * yet is the caller's to check. */
+ * groups that are cut. `before` is the place of the row before the first, or NULL. Whether media
+ * have their encoder rows yet is the caller's to check. */
 tacit_status text_rows_check(const tacit_text_model *m, const tacit_row *row, size_t n,
                              const tacit_media *media, size_t n_media, const text_place *before,
                              tacit_error *err) TACIT_MUST_CHECK;

@@ -48,11 +48,13 @@ int32_t tacit_tokenizer_find(const tacit_tokenizer *t, const char *text);
 int32_t tacit_tokenizer_bos(const tacit_tokenizer *t);       /* -1: none is to be added */
 int32_t tacit_tokenizer_bos_token(const tacit_tokenizer *t); /* -1: the vocabulary has none */
 bool tacit_tokenizer_adds_space(const tacit_tokenizer *t);
-int32_t tacit_tokenizer_eos(const tacit_tokenizer *t);
+int32_t tacit_tokenizer_eos(const tacit_tokenizer *t);               /* -1: likewise */
 bool tacit_tokenizer_is_end(const tacit_tokenizer *t, int32_t id);   /* end of generation */
 const char *tacit_tokenizer_chat_template(const tacit_tokenizer *t); /* or NULL */
 
+/* Wipes the ids. */
 void tacit_tokens_free(tacit_tokens *t);
+/* To zero-initialised tokens too. TACIT_NO_MEMORY leaves them as they were. */
 tacit_status tacit_tokens_push(tacit_tokens *t, int32_t id) TACIT_MUST_CHECK;
 
 #endif

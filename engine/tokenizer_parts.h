@@ -12,9 +12,8 @@
 enum {
     TOKENIZER_MOST_TOKENS = 1 << 22,
     TOKENIZER_MOST_TOKEN_BYTES = 1024,
-    TOKENIZER_MOST_TEMPLATE_BYTES =
-        131072,          /* of a chat template; published ones have up to 30 KiB */
-    ALPHABET_END = 0x144 /* one past the last character that stands for a byte */
+    TOKENIZER_MOST_TEMPLATE_BYTES = 131072, /* published chat templates have up to 30 KiB */
+    ALPHABET_END = 0x144                    /* one past the last character that stands for a byte */
 };
 
 /* tokenizer.ggml.token_type */

@@ -3,8 +3,9 @@
  * FFA-LoRA (Sun et al. 2024, arXiv 2403.12313): y = W x + (alpha / rank) B (A x), A [rank, n_in]
  * frozen and drawn from a public 32-byte seed, B [n_out, rank] trained, zero at first:
  * A[i, j] = sqrt(3 / n_in) (2u - 1), u = (w >> 8) / 2^24 with w = 32-bit word number i * n_in + j
- * (little-endian) of ChaCha20 (IETF-less, 8-byte nonce = ordinal of the tensor, u64 LE; libsodium's
- * crypto_stream_chacha20) under the seed. The ordinal counts adapted tensors in layout order. */
+ * (little-endian) of ChaCha20 under the seed, in its original form with a nonce of 8 bytes
+ * (libsodium's crypto_stream_chacha20): the ordinal of the tensor, u64 little-endian, which counts
+ * adapted tensors in layout order. */
 #ifndef TACIT_ENGINE_TRAINABLE_H
 #define TACIT_ENGINE_TRAINABLE_H
 
@@ -23,11 +24,12 @@ typedef enum tacit_trainable_kind {
 } tacit_trainable_kind;
 
 #define TACIT_TRAINABLE_TARGETS_MAX 16
+#define TACIT_TRAINABLE_RANK_MAX 1024
 
 typedef struct tacit_trainable_spec {
     tacit_trainable_kind kind;
-    const char
-        *target[TACIT_TRAINABLE_TARGETS_MAX]; /* "attn_output", "ffn_down", ...: all layers */
+    /* "attn_output", "ffn_down", ... (text_linear_name): in all layers that have them */
+    const char *target[TACIT_TRAINABLE_TARGETS_MAX];
     size_t n_targets;
     uint32_t rank;
     double alpha;
@@ -41,7 +43,9 @@ typedef struct tacit_trainable_entry {
     size_t offset;
 } tacit_trainable_entry;
 
-/* Order: by layer, then by the order of targets in the spec; for LoRA A before B. */
+/* Order: for LoRA by layer, then by the order of targets in the spec, A before B; for ALL the
+ * embedding, of each layer norms and linears (text_model.h), output norm and output. Then, for ALL
+ * and PROJECTOR, the encoders' (encoder.h). */
 typedef struct tacit_layout {
     tacit_trainable_entry *entry;
     size_t count;

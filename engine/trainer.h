@@ -64,6 +64,8 @@ const tacit_layout *tacit_trainer_layout(const tacit_trainer *t);
  * the seed and B = 0, the other kinds at the file's values. */
 float *tacit_trainer_values(tacit_trainer *t);
 
+/* Hands the gradients of n units to `sink`, unit by unit; one without examples has a gradient of
+ * zeros. TACIT_BAD_INPUT names unit and example that tacit_trainer_check would refuse. */
 tacit_status tacit_trainer_grads(tacit_trainer *t, const tacit_unit *units, size_t n,
                                  tacit_gradient_sink sink, void *ctx,
                                  tacit_error *err) TACIT_MUST_CHECK;

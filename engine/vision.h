@@ -7,9 +7,9 @@
  *   idefics3  pixel shuffle by `scale` and one matrix (Laurencon et al. 2024, arXiv 2408.12637)
  *   mlp       two matrices with GELU between (Liu et al. 2023, arXiv 2310.03744); the class token
  *             goes no further; a picture may become several frames (vision_picture.h)
- * Activations are fp32 on dequantized weights, but for inference in fast precision (PASS_FAST),
- * which multiplies weights packed in blocks of at most 8 bits by rows quantized to 8 bits
- * (fast_tower.h).
+ * Activations are fp32 on dequantized weights, but for inference in fast precision (PASS_FAST):
+ * there packed weights (fast_tower.h) are multiplied by rows quantized to 8 bits, or both in bf16
+ * on matrix tiles.
  *
  * A tacit_vision is immutable and shared by threads. A vision_pass holds the buffers of one thread
  * of control. Pictures are computed one after the other, so a picture's rows do not depend on the
@@ -20,7 +20,7 @@
 
 #include "common/pool.h"
 #include "common/status.h"
-#include "engine/gguf.h"
+#include "engine/encoder_tensor.h"
 #include "engine/precision.h"
 
 #include <stdbool.h>
@@ -64,15 +64,6 @@ typedef struct vision_shape {
     uint32_t pinpoints, pinpoint[VISION_MAX_PINPOINTS][2]; /* width, height in pixels */
 } vision_shape;
 
-/* One tensor of tower or projector, seen as the matrix [rows, cols] (vectors are [1, n]; the patch
- * kernel is [width, 3 * patch_size^2]). `name` is the file's. */
-typedef struct vision_tensor {
-    const char *name;
-    const gguf_tensor *data;
-    size_t rows, cols;
-    bool projector; /* not of the tower */
-} vision_tensor;
-
 /* Reads the tower of `file`, which outlives it. clip.projector_type is "idefics3" or "mlp" (absent:
  * "mlp"); others are refused by name with what is supported (TACIT_BAD_INPUT), as is every
  * hyper-parameter or shape that does not fit: scale not dividing the grid, heads not dividing the
@@ -86,11 +77,11 @@ void vision_free(tacit_vision *v);
 
 const vision_shape *vision_get_shape(const tacit_vision *v);
 
-/* The tensors in layout order: patch kernel, its bias, class token, positions, norm before the
- * blocks, per block ln1, q, k, v, out, ln2, up, down (each weight, then bias), norm after them, the
- * projector's; what the file may lack only where it has it. */
+/* The tensors in layout order: patch kernel [width, 3 * patch_size^2], its bias, class token,
+ * positions, norm before the blocks, per block ln1, q, k, v, out, ln2, up, down (each weight, then
+ * bias), norm after them, the projector's; what the file may lack only where it has it. */
 size_t vision_tensor_count(const tacit_vision *v);
-const vision_tensor *vision_tensor_at(const tacit_vision *v, size_t i);
+const encoder_tensor *vision_tensor_at(const tacit_vision *v, size_t i);
 
 /* The learned newline row among the tensors, or vision_tensor_count where the shape has none.
  * vision_forward and vision_backward leave it to vision_picture.h. */
@@ -104,7 +95,8 @@ typedef struct vision_pass vision_pass;
  * vision_backward needs are kept: all of them when they fit in 32 MiB a pass, else the inputs of
  * layers, from which the rest is computed again bit for bit. The first fast pass of a tower packs
  * its weights, for all of them. What this takes is judged first: TACIT_NO_MEMORY says how much it
- * is and how much there is. `pool` may be NULL; the pass does not own it. */
+ * is and how much there is; TACIT_USAGE how many pictures there may be (65,536). `pool` may be
+ * NULL; the pass does not own it. */
 tacit_status vision_pass_new(vision_pass **out, const tacit_vision *v, size_t max_images,
                              pass_use use, tacit_pool *pool, tacit_error *err) TACIT_MUST_CHECK;
 void vision_pass_free(vision_pass *p);

@@ -246,7 +246,7 @@ static tacit_status take(vision_loader *t, const char *name, size_t rows, size_t
     if (status != TACIT_OK)
         return status;
     t->v->tensor[t->v->count++] =
-        (vision_tensor){g->name, g, rows, cols, t->v->first_projector != VISION_ABSENT};
+        (encoder_tensor){g->name, g, rows, cols, t->v->first_projector != VISION_ABSENT};
     return TACIT_OK;
 }
 
@@ -505,7 +505,7 @@ size_t vision_tensor_count(const tacit_vision *v)
     return v->count;
 }
 
-const vision_tensor *vision_tensor_at(const tacit_vision *v, size_t i)
+const encoder_tensor *vision_tensor_at(const tacit_vision *v, size_t i)
 {
     return &v->tensor[i];
 }

@@ -40,7 +40,7 @@ struct tacit_vision {
     const vision_projector *projector;
     const vision_activation *activation; /* of the blocks */
     size_t count;
-    vision_tensor *tensor; /* [count] */
+    encoder_tensor *tensor; /* [count] */
     bool *product;         /* [count]: multiplies rows */
     tacit_linear *linear;  /* [count]: over tensor i where it is a matrix product's weight */
     const float **plain;   /* [count]: fp32 values, NULL where a linear dequantizes as it goes */

@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #define KEY_NAME "witness.key"
@@ -50,16 +49,12 @@ static tacit_status take_lock(tacit_witness *w, tacit_error *err)
 {
     char path[PATH_BYTES];
     tacit_status status = tacit_file_join(path, sizeof path, w->dir, LOCK_NAME, err);
-    if (status != TACIT_OK)
-        return status;
-    w->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (w->lock < 0)
-        return tacit_fail(err, errno == ENOENT ? TACIT_NOT_FOUND : TACIT_IO, "%s: cannot open: %s",
-                          path, strerror(errno));
-    if (flock(w->lock, LOCK_EX | LOCK_NB) != 0)
+    if (status == TACIT_OK)
+        status = tacit_file_lock(path, &w->lock, err);
+    if (status == TACIT_CONFLICT)
         return tacit_fail(err, TACIT_AGAIN, "%s: another process is this witness; try again later",
                           w->dir);
-    return TACIT_OK;
+    return status;
 }
 
 static tacit_status load_key(tacit_witness *w, tacit_error *err)

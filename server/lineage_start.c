@@ -263,7 +263,7 @@ static tacit_status fill_adapter(starting *s, tacit_error *err)
     uint64_t rank;
     tacit_status status;
     TACIT_TRY(split_targets(s, err), done);
-    TACIT_TRY(U64(AT_RANK, 8, 1, 1024, &rank), done);
+    TACIT_TRY(U64(AT_RANK, 8, 1, TACIT_TRAINABLE_RANK_MAX, &rank), done);
     TACIT_TRY(F64(AT_ALPHA, 2 * (double)rank, 1e-6, 1e6, &s->adapter.alpha), done);
     randombytes_buf(s->seed, sizeof s->seed);
     if (seed && !tacit_unhex(s->seed, sizeof s->seed, seed)) {

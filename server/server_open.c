@@ -19,7 +19,6 @@
 #include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 tacit_status server_path(const server *s, char out[SERVER_PATH_MAX], const char *name,
@@ -28,20 +27,16 @@ tacit_status server_path(const server *s, char out[SERVER_PATH_MAX], const char 
     return tacit_file_join(out, SERVER_PATH_MAX, s->dir, name, err);
 }
 
-/* One process a folder: an advisory lock that goes with the process. */
 static tacit_status lock_folder(server *s, tacit_error *err)
 {
     char path[SERVER_PATH_MAX];
     tacit_status status = server_path(s, path, "lock", err);
-    if (status != TACIT_OK)
-        return status;
-    s->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (s->lock < 0)
-        return tacit_file_fail(err, path, "open");
-    if (flock(s->lock, LOCK_EX | LOCK_NB) != 0)
-        return tacit_fail(err, TACIT_CONFLICT, "%s: another tacit-server serves this folder",
+    if (status == TACIT_OK)
+        status = tacit_file_lock(path, &s->lock, err);
+    if (status == TACIT_CONFLICT)
+        return tacit_fail(err, status, "%s: another tacit-server serves this folder; stop it first",
                           s->dir);
-    return TACIT_OK;
+    return status;
 }
 
 static tacit_status load_keys(server *s, tacit_error *err)

@@ -97,7 +97,7 @@ int main(int argc, char **argv)
     tiny_put_text_model(text);
     tiny_put_vocabulary(text);
     tiny_put_text_model(bos);
-    tiny_put_vocabulary_with(bos, true);
+    tiny_put_vocabulary_with(bos, TINY_START);
     tiny_put_vocabulary(part);
     gguf_put_string(part, "general.architecture", "llama", 5);
     gguf_put_u32(part, "split.count", 2);

@@ -141,6 +141,14 @@ static void layouts_differ_where_they_should(void **state)
     assert_memory_equal(a.hash, b.hash, sizeof a.hash);
     tacit_layout_free(&a);
     tacit_layout_free(&b);
+    /* Another rank: of B alone it is the number of columns, of names and rows nothing tells. */
+    spec.kind = TACIT_TRAIN_LORA_FFA;
+    assert_int_equal(tacit_layout_make(&a, m, &spec, NULL), TACIT_OK);
+    spec.rank++;
+    assert_int_equal(tacit_layout_make(&b, m, &spec, NULL), TACIT_OK);
+    assert_memory_not_equal(a.hash, b.hash, sizeof a.hash);
+    tacit_layout_free(&a);
+    tacit_layout_free(&b);
     fixture_model_free(m);
 }
 

@@ -529,6 +529,10 @@ static void test_bad_rows(void **state)
     s.media.n_rows = 3;
     assert_refused(c, &s, 10, 1, "row 3 of media 0");
     s.media.n_rows = MEDIA_ROWS;
+    float *encoded = s.media.rows;
+    s.media.rows = NULL;
+    assert_refused(c, &s, 10, 1, "row 3: media 0 has no rows yet; encode it first");
+    s.media.rows = encoded;
     s.row[9].token = 50;
     assert_refused(c, &s, 10, 1, "token 50");
     s.row[9].token = -1;

@@ -130,6 +130,9 @@ static void files_that_do_not_belong_together_are_refused(void **state)
     expect_refusal(f, f->tiny.text, NULL, "a text model goes to -m");
     write_sensor(f->other, WIDTH + 16, NULL, NULL);
     expect_refusal(f, f->other, NULL, "rows of 48 values, the text model takes 32");
+    write_sensor(f->other, WIDTH - 16, NULL, NULL);
+    expect_refusal(f, f->other, NULL, "rows of 16 values, the text model takes 32");
+    write_sensor(f->other, WIDTH + 16, NULL, NULL);
     expect_refusal(f, f->tiny.vision, f->other, "different models");
     write_sensor(f->other, WIDTH, "<nowhere>", NULL);
     expect_refusal(f, f->other, NULL, "tacit.media_begin is '<nowhere>'");
@@ -337,7 +340,7 @@ static void expect_rows(const tacit_model *m, const tacit_input *prepared, const
     vision_pass *pass;
     const float *pixels = prepared->media[1].values;
     for (size_t i = 0; i < 5; i++) {
-        const sensor_tensor *t = sensor_tensor_at(s, i);
+        const encoder_tensor *t = sensor_tensor_at(s, i);
         tensors[i] = malloc(t->rows * t->cols * sizeof(double));
         for (size_t k = 0; k < t->rows * t->cols; k++)
             tensors[i][k] = (double)((const float *)(const void *)t->data->data)[k];

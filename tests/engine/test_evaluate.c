@@ -55,7 +55,8 @@ static char *copy(const char *text)
     return out;
 }
 
-/* Question `i` about a picture (every third record is text alone) and its answer. */
+/* Question `i` about a picture (every third record is text alone) and its answer. Two questions
+ * about one picture, then about two pictures in turn: the same tokens begin both. */
 static tacit_record make_record(const tiny_model *t, size_t i, const char *answer)
 {
     char text[128];
@@ -67,7 +68,7 @@ static tacit_record make_record(const tiny_model *t, size_t i, const char *answe
     r.message[0] =
         (tacit_message){TACIT_ROLE_USER, calloc(2, sizeof(tacit_content)), picture ? 2 : 1};
     if (picture) {
-        snprintf(text, sizeof text, "%s/%zu.jpg", t->folder, i / 6);
+        snprintf(text, sizeof text, "%s/%zu.jpg", t->folder, i < 3 ? 0 : i % 2);
         r.message[0].content[0] = (tacit_content){TACIT_CONTENT_IMAGE, copy(text)};
     }
     snprintf(text, sizeof text, "question %zu?", i);

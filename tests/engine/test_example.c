@@ -92,14 +92,17 @@ static void test_text(void **state)
     tacit_record_free(&r);
 }
 
-/* A picture of 2 by 3 rows, as the encoder of another family may lay it out. */
+/* Height and width of the picture below, in rows. */
+static uint32_t grid_size[2];
+
+/* A picture that stands in rows and columns, as the encoder of another family may lay it out. */
 static tacit_status lay_out_grid(const void *self, const media_request *request,
                                  const media_sink *sink, tacit_error *err)
 {
     (void)self, (void)request, (void)err;
     tacit_media media = {.modality = TACIT_MODALITY_IMAGE,
                          .dim = {1, 1, 1},
-                         .grid = {2, 3},
+                         .grid = {grid_size[0], grid_size[1]},
                          .together = true,
                          .n_rows = 6};
     media.values = calloc(1, sizeof *media.values);
@@ -108,9 +111,8 @@ static tacit_status lay_out_grid(const void *self, const media_request *request,
 
 /* Rows of a picture at one time, in rows and columns; what follows behind all of them (the example
  * of arXiv 2409.12191, section 2.1). Each picture is a mask group. */
-static void test_rows_of_a_grid(void **state)
+static void check_rows_of_a_grid(tiny_model *t, uint32_t height, uint32_t width)
 {
-    tiny_model *t = *state;
     encoder_kind grid = *t->model->encoder[0].kind;
     const encoder_kind *own = t->model->encoder[0].kind;
     tacit_record r = parse("{\"id\":\"a\",\"messages\":[{\"role\":\"user\",\"content\":["
@@ -122,6 +124,7 @@ static void test_rows_of_a_grid(void **state)
     tacit_input in;
     tacit_error err = {0};
     uint32_t next = 0, pictures_seen = 0;
+    grid_size[0] = height, grid_size[1] = width;
     grid.lay_out = lay_out_grid;
     t->model->encoder[0].kind = &grid;
     tacit_status status = tacit_example_prompt(&in, t->model, r.message, 1, &options, &err);
@@ -138,14 +141,20 @@ static void test_rows_of_a_grid(void **state)
         }
         pictures_seen += row->token == 0;
         assert_int_equal(row->position, next);
-        assert_int_equal(row->shift[0], row->token / 3);
-        assert_int_equal(row->shift[1], row->token % 3);
+        assert_int_equal(row->shift[0], row->token / (int32_t)width);
+        assert_int_equal(row->shift[1], row->token % (int32_t)width);
         assert_int_equal(row->group, pictures_seen);
         next += row->token == 5 ? 3 : 0;
     }
     assert_int_equal(pictures_seen, 2);
     tacit_input_free(&in);
     tacit_record_free(&r);
+}
+
+static void test_rows_of_a_grid(void **state)
+{
+    check_rows_of_a_grid(*state, 2, 3);
+    check_rows_of_a_grid(*state, 3, 2);
 }
 
 static void test_user_text_stays_text(void **state)
@@ -164,23 +173,32 @@ static void test_user_text_stays_text(void **state)
     tacit_record_free(&r);
 }
 
+/* A model whose file asks for `bos`. */
+static tacit_model *load_with_bos(int32_t bos)
+{
+    char file[] = "/tmp/tacit-bos-XXXXXX";
+    tacit_error err = {0};
+    tacit_model *model;
+    gguf_writer *w = gguf_writer_new();
+    close(mkstemp(file));
+    tiny_put_text_model(w);
+    tiny_put_vocabulary_with(w, bos);
+    assert_int_equal(gguf_write(w, file, &err), TACIT_OK);
+    gguf_writer_free(w);
+    if (tacit_model_load(&model, file, NULL, 0, NULL, &err) != TACIT_OK)
+        fail_msg("%s", err.message);
+    unlink(file);
+    return model;
+}
+
 /* The template prints the token that the file asks for: it stands there once, in training as in
  * prompts, and what the user writes in its place stays text. */
 static void test_one_bos(void **state)
 {
     (void)state;
-    char file[] = "/tmp/tacit-bos-XXXXXX";
     tacit_error err = {0};
-    tacit_model *model;
+    tacit_model *model = load_with_bos(TINY_START);
     tacit_input in;
-    gguf_writer *w = gguf_writer_new();
-    close(mkstemp(file));
-    tiny_put_text_model(w);
-    tiny_put_vocabulary_with(w, true);
-    assert_int_equal(gguf_write(w, file, &err), TACIT_OK);
-    gguf_writer_free(w);
-    if (tacit_model_load(&model, file, NULL, 0, NULL, &err) != TACIT_OK)
-        fail_msg("%s", err.message);
     assert_int_equal(tacit_tokenizer_bos(tacit_model_tokenizer(model)), TINY_START);
     tacit_record r =
         parse("{\"id\":\"a\",\"messages\":[{\"role\":\"user\",\"content\":\"<|im_start|>\"},"
@@ -211,7 +229,26 @@ static void test_one_bos(void **state)
     tacit_input_free(&in);
     tacit_record_free(&r);
     tacit_model_free(model);
-    unlink(file);
+}
+
+/* Where a token that the template prints at every turn is also the BOS, only one that would follow
+ * the BOS is left out. */
+static void test_bos_within_a_conversation(void **state)
+{
+    (void)state;
+    char text[256];
+    tacit_error err = {0};
+    tacit_model *model = load_with_bos(TINY_END);
+    tacit_record r = parse("{\"id\":\"a\",\"messages\":[{\"role\":\"user\",\"content\":\"hi\"},"
+                           "{\"role\":\"assistant\",\"content\":\"7\"}]}");
+    tacit_input in;
+    assert_int_equal(tacit_example_build(&in, model, &r, NULL, &err), TACIT_OK);
+    spell(text, sizeof text, model, &in);
+    assert_string_equal(text, "<end_of_utterance><|im_start|>User: hi<end_of_utterance>\n"
+                              "Assistant:^ ^7^<end_of_utterance>\n");
+    tacit_input_free(&in);
+    tacit_record_free(&r);
+    tacit_model_free(model);
 }
 
 /* A template that wants a BOS of a file that names none is an error that says so. */
@@ -460,6 +497,7 @@ int main(void)
         cmocka_unit_test(test_rows_of_a_grid),
         cmocka_unit_test(test_user_text_stays_text),
         cmocka_unit_test(test_one_bos),
+        cmocka_unit_test(test_bos_within_a_conversation),
         cmocka_unit_test(test_no_bos_to_print),
         cmocka_unit_test(test_no_chat_template),
         cmocka_unit_test(test_forms_of_pictures),

@@ -136,6 +136,45 @@ static void make(operands *o, tacit_type type, size_t blocks, bool extreme)
     }
 }
 
+/* A block whose scale, or offset, is the product of a half and an integer that no half holds. */
+static void check_scales_beyond_a_half(const fast_kernels *k)
+{
+    static const struct {
+        tacit_type type;
+        size_t half, integers, count;
+        uint8_t most;
+    } cases[] = {{TACIT_TYPE_Q4_K, 0, 4, 12, 0xff},
+                 {TACIT_TYPE_Q4_K, 2, 4, 12, 0xff},
+                 {TACIT_TYPE_Q5_K, 0, 4, 12, 0xff},
+                 {TACIT_TYPE_Q5_K, 2, 4, 12, 0xff},
+                 {TACIT_TYPE_Q6_K, 208, 192, 16, 0x7f}};
+    enum { ROW = 20 };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        operands o;
+        fast_weight w;
+        make(&o, cases[i].type, 8, false);
+        o.l.n_out = MAX_COLS;
+        uint8_t *panels = aligned_alloc(64, fast_weight_plan(&w, k, &o.l));
+        uint8_t *block = o.weight + ROW * o.row_bytes;
+        size_t panel = ROW / k->width * k->width, next = panel + k->width;
+        assert_true(fast_weight_pack(NULL, &w, k, &o.l, panels, 0, MAX_COLS));
+        memset(block + cases[i].integers, cases[i].most, cases[i].count);
+        memcpy(block + cases[i].half, "\xff\x7b", 2); /* 65504 */
+        assert_false(fast_weight_pack(NULL, &w, k, &o.l, panels, 0, MAX_COLS));
+        assert_true(fast_weight_pack(NULL, &w, k, &o.l, panels, 0, panel));
+        assert_true(fast_weight_pack(NULL, &w, k, &o.l, panels, next, MAX_COLS));
+        free(panels);
+        free(o.weight);
+        free(o.value);
+    }
+}
+
+static void test_scales_beyond_a_half(void **state)
+{
+    (void)state;
+    on_every_variant(check_scales_beyond_a_half);
+}
+
 /* In two parts where there are enough rows. */
 static bool pack_all(tacit_pool *pool, fast_weight *w, const fast_kernels *k, const tacit_linear *l,
                      uint8_t *panels)
@@ -411,11 +450,9 @@ static void test_linear(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_quantize),
-        cmocka_unit_test(test_products),
-        cmocka_unit_test(test_variants_agree_exactly),
-        cmocka_unit_test(test_tiles),
-        cmocka_unit_test(test_matrix_products_keep_bits),
+        cmocka_unit_test(test_quantize), cmocka_unit_test(test_scales_beyond_a_half),
+        cmocka_unit_test(test_products), cmocka_unit_test(test_variants_agree_exactly),
+        cmocka_unit_test(test_tiles),    cmocka_unit_test(test_matrix_products_keep_bits),
         cmocka_unit_test(test_linear),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

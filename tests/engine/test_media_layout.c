@@ -301,8 +301,7 @@ static void test_pixels_of_frames(void **state)
     check_pixels(small_padded, COUNT(small_padded), cut_padded, &pad);
 }
 
-/* The whole of a picture for an mlp tower: planes behind each other, and keys of caches that tell
- * pictures of equal frames but other extent apart. */
+/* The whole of a picture for an mlp tower: planes behind each other. */
 static void test_whole_pictures(void **state)
 {
     (void)state;
@@ -328,6 +327,39 @@ static void test_whole_pictures(void **state)
     assert_memory_not_equal(alone.digest, among.digest, sizeof alone.digest);
     free(alone.values), free(among.values);
     tacit_image_free(&picture);
+}
+
+static void key_of_black(uint8_t key[32], uint32_t width, uint32_t height, const vision_shape *s)
+{
+    tacit_image picture = {width, height, calloc(height, (size_t)width * 3)};
+    tacit_media media;
+    assert_int_equal(media_prepare_picture(&media, &picture, s, true, NULL), TACIT_OK);
+    memcpy(key, media.digest, sizeof media.digest);
+    free(media.values);
+    tacit_image_free(&picture);
+}
+
+/* Keys of caches tell apart what is read otherwise though its frames are the same bytes: pictures
+ * of other extent, other means and deviations. */
+static void test_keys_of_pictures(void **state)
+{
+    (void)state;
+    vision_shape s = onevision_shape(8, 2, 3);
+    uint8_t key[32], other[32];
+    key_of_black(key, 20, 9, &s);
+    key_of_black(other, 20, 9, &s);
+    assert_memory_equal(key, other, sizeof key);
+    key_of_black(other, 20, 10, &s);
+    assert_memory_not_equal(key, other, sizeof key);
+    for (int c = 0; c < 3; c++) {
+        vision_shape mean = s, std = s;
+        mean.mean[c] += 0.125f;
+        std.std[c] += 0.125f;
+        key_of_black(other, 20, 9, &mean);
+        assert_memory_not_equal(key, other, sizeof key);
+        key_of_black(other, 20, 9, &std);
+        assert_memory_not_equal(key, other, sizeof key);
+    }
 }
 
 /* LLaVA-NeXT's processors, its authors' and Hugging Face's, ask no picture whether it is alone. */
@@ -416,6 +448,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_smolvlm_sequences),
         cmocka_unit_test(test_onevision_counts),
         cmocka_unit_test(test_pixels_of_frames),
+        cmocka_unit_test(test_keys_of_pictures),
         cmocka_unit_test(test_whole_pictures),
         cmocka_unit_test(test_pictures_of_llava_next),
         cmocka_unit_test(test_extreme_pictures),

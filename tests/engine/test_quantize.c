@@ -206,6 +206,42 @@ static void bytes_are_those_of_single_rows(void **state)
     random_file_close(&f);
 }
 
+/* Stacked matrices of experts: each by the weights of its own. */
+static void experts_have_weights_of_their_own(void **state)
+{
+    (void)state;
+    enum { COLUMNS = 256, ROWS = 3, EXPERTS = 2 };
+    static const char name[] = "blk.0.ffn_gate_exps.weight";
+    const uint64_t ne[] = {COLUMNS, ROWS, EXPERTS};
+    random_llama m = usual();
+    gguf_writer *w = random_llama_writer(&m);
+    float *values = numbers_new(COLUMNS * ROWS * EXPERTS, 1, 9), mean[COLUMNS];
+    uint8_t row[144];
+    gguf_put_string(w, "tokenizer.ggml.model", "gpt2", 4);
+    gguf_put_tensor(w, name, 3, ne, TACIT_TYPE_F32, values);
+    random_file f = random_llama_open(w);
+    importance weights = {0};
+    importance_entry *e = importance_add(&weights, name, COLUMNS, EXPERTS);
+    for (size_t i = 0; i < COLUMNS * EXPERTS; i++)
+        e->sum[i] = (double)(i < COLUMNS ? i % 7 : 6 - i % 5);
+    e->rows[0] = e->rows[1] = 1;
+    quantize_options options = {.type = type("q4_k"), .weights = &weights, .weights_path = "w"};
+    gguf_file *out = quantized(f.file, &options);
+    const gguf_tensor *to = gguf_tensor_find(out, name);
+    for (size_t r = 0; r < ROWS * EXPERTS; r++) {
+        importance_mean(e, r / ROWS, mean);
+        type("q4_k")->fit(row, values + r * COLUMNS, mean, COLUMNS);
+        assert_memory_equal(to->data + r * sizeof row, row, sizeof row);
+        importance_mean(e, 1 - r / ROWS, mean);
+        type("q4_k")->fit(row, values + r * COLUMNS, mean, COLUMNS);
+        assert_memory_not_equal(to->data + r * sizeof row, row, sizeof row);
+    }
+    gguf_close(out);
+    importance_free(&weights);
+    random_file_close(&f);
+    free(values);
+}
+
 /* Quantized once, the same type again copies bytes; another type reads what is there. */
 static void the_same_type_again_changes_nothing(void **state)
 {
@@ -322,6 +358,7 @@ int main(void)
         cmocka_unit_test(choices_for_tensors_hold),
         cmocka_unit_test(encoders_keep_what_is_no_linear),
         cmocka_unit_test(bytes_are_those_of_single_rows),
+        cmocka_unit_test(experts_have_weights_of_their_own),
         cmocka_unit_test(the_same_type_again_changes_nothing),
         cmocka_unit_test(what_cannot_be_converted_is_named),
         cmocka_unit_test(values_that_do_not_fit_are_refused),

@@ -54,7 +54,7 @@ static size_t values_of(const tacit_sensor *s, size_t i)
 static void doubles_of(const tacit_sensor *s, double *out[PARTS])
 {
     for (size_t i = 0; i < PARTS; i++) {
-        const sensor_tensor *t = sensor_tensor_at(s, i);
+        const encoder_tensor *t = sensor_tensor_at(s, i);
         size_t n = values_of(s, i);
         float *values = malloc(n * sizeof *values);
         t->data->traits->to_f32(values, t->data->data, n);

@@ -101,6 +101,18 @@ static void readings_lie_on_the_grid(void **state)
     tacit_wipe_free(w.values);
 }
 
+/* 1000.5 - 1000.1 is less than four tenths in binary: the last reading counts all the same. */
+static void times_are_rounded(void **state)
+{
+    sensor_window w =
+        prepare(*state, "time,speed\n1000.1,1\n1000.2,2\n1000.3,3\n1000.4,4\n1000.5,5\n");
+    const double speed[] = {1, 2, 3, 4, 5};
+    assert_true((1000.5 - 1000.1) * 10 < 4);
+    assert_int_equal(w.patches, 2);
+    expect_channel(&w, 0, speed, 5);
+    tacit_wipe_free(w.values);
+}
+
 static void one_reading_is_a_window(void **state)
 {
     sensor_window w = prepare(*state, "rpm,t\n2500,-7.25");
@@ -294,6 +306,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(readings_lie_on_the_grid),
+        cmocka_unit_test(times_are_rounded),
         cmocka_unit_test(one_reading_is_a_window),
         cmocka_unit_test(far_values_are_limited),
         cmocka_unit_test(windows_do_not_normalise_themselves),

@@ -242,6 +242,32 @@ static void bursts_stay_in_bounds(void **state)
     close_sensor(&off);
 }
 
+static bool before_and_after(size_t i)
+{
+    return i <= 1000 || i >= 1100;
+}
+
+static double spike(double t, double hertz)
+{
+    return fabs(t - hertz) < 1e-9 ? 1 : 0;
+}
+
+/* A reading at the edge of a gap stands for half of its way into the gap, and for one step of the
+ * grid at most. Ten readings are a step; the weights of those before sum to half of 1 / (2 CUTOFF)
+ * steps, so that at its own time the last one, with 1.1 of 2, has nearly half of the mean. By the
+ * ten steps of the gap it would have nine tenths. */
+static void gaps_do_not_enlarge_a_reading(void **state)
+{
+    (void)state;
+    fixture f = open_with_gap(true, 3);
+    const readings r = {.rate = 10 * RATE, .value = spike, .hertz = 10, .keeps = before_and_after};
+    sensor_window w = prepare(&f, &r);
+    assert_true(is_there(&w, 100) && is_there(&w, 105));
+    assert_true(value_at(&w, 100) > 0.4f && value_at(&w, 100) < 0.6f);
+    tacit_wipe_free(w.values);
+    close_sensor(&f);
+}
+
 static bool fast_then_slow(size_t i)
 {
     return i < 400 || (i > 440 && i % 6 == 0);
@@ -271,6 +297,7 @@ int main(void)
         cmocka_unit_test(tones_above_half_the_rate_vanish), cmocka_unit_test(tones_below_stay),
         cmocka_unit_test(gaps_stay_and_levels_pass),        cmocka_unit_test(bursts_stay_in_bounds),
         cmocka_unit_test(slow_readings_are_left_alone),     cmocka_unit_test(runs_are_apart),
+        cmocka_unit_test(gaps_do_not_enlarge_a_reading),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -482,6 +482,82 @@ static void targets_lie_where_their_linears_are(void **state)
     fixture_model_free(m);
 }
 
+/* The entry of a name, which is there. */
+static const tacit_trainable_entry *entry_of(const tacit_layout *l, const char *name)
+{
+    for (size_t i = 0; i < l->count; i++)
+        if (strcmp(l->entry[i].name, name) == 0)
+            return &l->entry[i];
+    fail_msg("no %s", name);
+    return NULL;
+}
+
+/* `among` trains all linears, of which only those of `target` get values that are not zero. */
+static void compare_alone(const tacit_model *m, const tacit_unit *unit, tacit_trainer *among,
+                          const char *target)
+{
+    tacit_trainable_spec spec = fixture_spec(TACIT_TRAIN_LORA);
+    spec.target[0] = target, spec.n_targets = 1;
+    tacit_trainer *alone = fixture_trainer(m, &spec, 64, NULL);
+    const tacit_layout *l = tacit_trainer_layout(alone), *all = tacit_trainer_layout(among);
+    float *own = tacit_trainer_values(alone), *values = tacit_trainer_values(among);
+    memset(values, 0, all->values * sizeof *values);
+    for (size_t i = 0; i < l->values; i++)
+        own[i] = (float)((7 * i + 3) % 41) / 80.0f - 0.25f;
+    for (size_t i = 0; i < l->count; i++) {
+        const tacit_trainable_entry *e = &l->entry[i];
+        memcpy(values + entry_of(all, e->name)->offset, own + e->offset,
+               e->rows * e->cols * sizeof *own);
+    }
+    fixture_sink one = fixture_gradients(alone, unit, 1);
+    fixture_sink many = fixture_gradients(among, unit, 1);
+    for (size_t i = 0; i < l->count; i++) {
+        const tacit_trainable_entry *e = &l->entry[i];
+        const float *g = one.grad + e->offset, *h = many.grad + entry_of(all, e->name)->offset;
+        double off = 0, size = 0;
+        for (size_t k = 0; k < e->rows * e->cols; k++) {
+            off += ((double)g[k] - (double)h[k]) * ((double)g[k] - (double)h[k]);
+            size += (double)h[k] * (double)h[k];
+        }
+        if (!(size > 0) || off > 1e-12 * size)
+            fail_msg("%s: %s alone: off by %g of %g", m->text.architecture, e->name, sqrt(off),
+                     sqrt(size));
+    }
+    fixture_sink_free(&one);
+    fixture_sink_free(&many);
+    tacit_trainer_free(alone);
+}
+
+/* The backward leaves out what nothing trained needs, and nothing else: every linear has the
+ * gradient alone that it has among all. */
+static void every_linear_trains_alone(void **state)
+{
+    (void)state;
+    for (size_t w = 0; w < FIXTURE_WORDS; w++) {
+        tacit_model *m = fixture_model(fixture_words[w], true);
+        gguf_file *golden = fixture_file("gradients", fixture_words[w]);
+        tacit_trainable_spec spec = fixture_spec(TACIT_TRAIN_LORA);
+        tacit_input in = fixture_example(golden, 0);
+        const tacit_input *example = &in;
+        const tacit_unit unit = {&example, 1};
+        spec.n_targets = 0;
+        for (int k = 0; k < TEXT_LINEARS; k++) {
+            bool is_there = false;
+            for (size_t i = 0; i < m->text.n_layers; i++)
+                is_there |= text_has_linear(&m->text.layer[i], (text_linear)k);
+            if (is_there)
+                spec.target[spec.n_targets++] = text_linear_name((text_linear)k);
+        }
+        tacit_trainer *among = fixture_trainer(m, &spec, 64, NULL);
+        for (size_t i = 0; i < spec.n_targets; i++)
+            compare_alone(m, &unit, among, spec.target[i]);
+        tacit_trainer_free(among);
+        fixture_example_free(&in);
+        gguf_close(golden);
+        fixture_model_free(m);
+    }
+}
+
 static void impossible_examples_are_refused(void **state)
 {
     (void)state;
@@ -626,6 +702,7 @@ int main(void)
         cmocka_unit_test(bits_do_not_depend_on_the_order),
         cmocka_unit_test(only_trained_tokens_count),
         cmocka_unit_test(not_a_number_comes_out_as_such),
+        cmocka_unit_test(every_linear_trains_alone),
         cmocka_unit_test(targets_lie_where_their_linears_are),
         cmocka_unit_test(impossible_examples_are_refused),
         cmocka_unit_test(a_failure_leaves_no_half_gradients),

@@ -92,7 +92,7 @@ static double **doubles_of(const tacit_vision *v)
 {
     double **out = calloc(vision_tensor_count(v), sizeof *out);
     for (size_t i = 0; i < vision_tensor_count(v); i++) {
-        const vision_tensor *t = vision_tensor_at(v, i);
+        const encoder_tensor *t = vision_tensor_at(v, i);
         size_t n = t->rows * t->cols;
         float *values = malloc(n * sizeof *values);
         t->data->traits->to_f32(values, t->data->data, n);

@@ -128,6 +128,33 @@ static void test_row_cache(void **state)
     tacit_record_free(&r);
 }
 
+/* Rows that make room for others in a full cache. */
+static void test_rows_that_leave_the_cache(void **state)
+{
+    tiny_model *t = *state;
+    tacit_input in[2];
+    tacit_row_cache *cache;
+    tacit_error err;
+    tacit_record r = picture_record(t);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(tacit_example_build(&in[i], t->model, &r, NULL, &err), TACIT_OK);
+    in[1].media[0].digest[0] ^= 1; /* as of another picture */
+    size_t rows = in[0].media[0].n_rows * tacit_model_embedding(t->model) * sizeof(float), n = 0;
+    assert_int_equal(tacit_row_cache_new(&cache, t->model, rows, NULL, NULL, &err), TACIT_OK);
+    assert_int_equal(tacit_row_cache_fill(cache, &in[0], &err), TACIT_OK);
+    assert_int_equal(tacit_row_cache_get_stats(cache).bytes, rows);
+    n_wiped = 0;
+    assert_int_equal(tacit_row_cache_fill(cache, &in[1], &err), TACIT_OK);
+    assert_int_equal(tacit_row_cache_get_stats(cache).evicted, 1);
+    for (size_t i = 0; i < n_wiped; i++)
+        n += wiped[i].size >= rows && wiped[i].size < 2 * rows;
+    assert_int_equal(n, 1); /* pixels are more */
+    tacit_row_cache_free(cache);
+    for (int i = 0; i < 2; i++)
+        tacit_input_free(&in[i]);
+    tacit_record_free(&r);
+}
+
 static size_t count_wiped(size_t at_least)
 {
     size_t n = 0;
@@ -245,9 +272,13 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_records_and_inputs), cmocka_unit_test(test_pictures),
-        cmocka_unit_test(test_row_cache),          cmocka_unit_test(test_readings),
-        cmocka_unit_test(test_gradients),          cmocka_unit_test(test_context),
+        cmocka_unit_test(test_records_and_inputs),
+        cmocka_unit_test(test_pictures),
+        cmocka_unit_test(test_rows_that_leave_the_cache),
+        cmocka_unit_test(test_row_cache),
+        cmocka_unit_test(test_readings),
+        cmocka_unit_test(test_gradients),
+        cmocka_unit_test(test_context),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -45,8 +45,9 @@ static inline void tiny_byte_text(char out[4], unsigned byte)
         snprintf(out, 4, "%c%c", (char)(0xc0 | code >> 6), (char)(0x80 | (code & 63)));
 }
 
-/* `adds_bos`: the file asks for <|im_start|> before every text, which the template prints too. */
-static inline void tiny_put_vocabulary_with(gguf_writer *w, bool adds_bos)
+/* `bos`: the file asks for that token before every text; -1: for none. The template prints
+ * <|im_start|> there too. */
+static inline void tiny_put_vocabulary_with(gguf_writer *w, int32_t bos)
 {
     static char text[TINY_VOCAB][32];
     gguf_string token[TINY_VOCAB];
@@ -73,15 +74,15 @@ static inline void tiny_put_vocabulary_with(gguf_writer *w, bool adds_bos)
     gguf_put_array(w, "tokenizer.ggml.token_type", GGUF_I32, type, TINY_VOCAB);
     gguf_put_strings(w, "tokenizer.ggml.merges", &merge, 1);
     gguf_put_u32(w, "tokenizer.ggml.eos_token_id", TINY_END);
-    if (adds_bos)
-        gguf_put_u32(w, "tokenizer.ggml.bos_token_id", TINY_START);
-    gguf_put_bool(w, "tokenizer.ggml.add_bos_token", adds_bos);
+    if (bos >= 0)
+        gguf_put_u32(w, "tokenizer.ggml.bos_token_id", (uint32_t)bos);
+    gguf_put_bool(w, "tokenizer.ggml.add_bos_token", bos >= 0);
     gguf_put_string(w, "tokenizer.chat_template", tiny_template, strlen(tiny_template));
 }
 
 static inline void tiny_put_vocabulary(gguf_writer *w)
 {
-    tiny_put_vocabulary_with(w, false);
+    tiny_put_vocabulary_with(w, -1);
 }
 
 static inline void tiny_put_text_model(gguf_writer *w)

@@ -1,0 +1,157 @@
+/* What a plan says of adapter and optimizer, number by number at its limits and beyond. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "engine/plan_spec.h"
+
+#include <math.h>
+#include <string.h>
+
+static char *targets[TACIT_TRAINABLE_TARGETS_MAX + 1];
+static uint8_t seed[33] = {7, 8, 9};
+
+static Tacit__AdapterSpec usual_adapter(void)
+{
+    Tacit__AdapterSpec a = TACIT__ADAPTER_SPEC__INIT;
+    for (size_t i = 0; i < sizeof targets / sizeof targets[0]; i++)
+        targets[i] = i % 2 ? "attn_v" : "attn_q";
+    a.kind = TACIT__ADAPTER_KIND__ADAPTER_LORA_FFA;
+    a.targets = targets;
+    a.n_targets = 2;
+    a.rank = 8;
+    a.alpha = 16;
+    a.lineage_seed = (ProtobufCBinaryData){32, seed};
+    return a;
+}
+
+static void test_adapter(void **state)
+{
+    (void)state;
+    tacit_trainable_spec spec;
+    tacit_error err = {0};
+    Tacit__AdapterSpec a = usual_adapter();
+    assert_int_equal(tacit_trainable_spec_from_message(&spec, &a, &err), TACIT_OK);
+    assert_int_equal(spec.kind, TACIT_TRAIN_LORA_FFA);
+    assert_int_equal(spec.n_targets, 2);
+    assert_string_equal(spec.target[0], "attn_q");
+    assert_string_equal(spec.target[1], "attn_v");
+    assert_int_equal(spec.rank, 8);
+    assert_true(spec.alpha == 16);
+    assert_memory_equal(spec.seed, seed, 32);
+}
+
+static void test_limits_of_adapters(void **state)
+{
+    (void)state;
+    const struct {
+        uint32_t rank;
+        double alpha;
+        size_t n_targets, seed_bytes;
+        const char *why; /* NULL: taken */
+    } cases[] = {
+        {1, 1e-300, 1, 32, NULL},
+        {1024, 1e6, 16, 32, NULL},
+        {0, 1, 1, 32, "a rank from 1 to 1024, found 0"},
+        {1025, 1, 1, 32, "a rank from 1 to 1024, found 1025"},
+        {8, 0, 1, 32, "alpha above 0, at most 1e+06, found 0"},
+        {8, -1, 1, 32, "found -1"},
+        {8, 1.1e6, 1, 32, "alpha above 0, at most 1e+06, found 1.1e+06"},
+        {8, (double)INFINITY, 1, 32, "found inf"},
+        {8, (double)NAN, 1, 32, "found nan"},
+        {8, 1, 0, 32, "1 to 16 targets, found 0"},
+        {8, 1, 17, 32, "1 to 16 targets, found 17"},
+        {8, 1, 1, 31, "a seed of 32 bytes, found 31"},
+        {8, 1, 1, 33, "a seed of 32 bytes, found 33"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        tacit_trainable_spec spec;
+        tacit_error err = {0};
+        Tacit__AdapterSpec a = usual_adapter();
+        a.rank = cases[i].rank;
+        a.alpha = cases[i].alpha;
+        a.n_targets = cases[i].n_targets;
+        a.lineage_seed.len = cases[i].seed_bytes;
+        assert_int_equal(tacit_trainable_spec_from_message(&spec, &a, &err),
+                         cases[i].why ? TACIT_BAD_INPUT : TACIT_OK);
+        if (cases[i].why && !strstr(err.message, cases[i].why))
+            fail_msg("case %zu: %s", i, err.message);
+    }
+    tacit_trainable_spec spec;
+    tacit_error err = {0};
+    Tacit__AdapterSpec other = usual_adapter();
+    other.kind = TACIT__ADAPTER_KIND__ADAPTER_LORA_FFA + 1;
+    assert_int_equal(tacit_trainable_spec_from_message(&spec, &other, &err), TACIT_BAD_INPUT);
+    assert_int_equal(tacit_trainable_spec_from_message(&spec, NULL, &err), TACIT_BAD_INPUT);
+    assert_non_null(strstr(err.message, "lora-ffa"));
+}
+
+/* Numbers that a kind does not use are zero: a plan does not say what nobody does. */
+static void test_optimizers(void **state)
+{
+    (void)state;
+    enum {
+        SGD = TACIT__OPTIMIZER_KIND__OPTIMIZER_SGD,
+        ADAM = TACIT__OPTIMIZER_KIND__OPTIMIZER_ADAM
+    };
+    const struct {
+        int kind;
+        double rate, momentum, beta1, beta2, epsilon;
+        const char *why;
+    } cases[] = {
+        {SGD, 0.1, 0.9, 0, 0, 0, NULL},
+        {SGD, 1e-12, 0, 0, 0, 0, NULL},
+        {SGD, 0, 0, 0, 0, 0, "learning rate"},
+        {SGD, 2e6, 0, 0, 0, 0, "learning rate"},
+        {SGD, (double)NAN, 0, 0, 0, 0, "learning rate"},
+        {SGD, 0.1, 1, 0, 0, 0, "momentum"},
+        {SGD, 0.1, -0.1, 0, 0, 0, "momentum"},
+        {SGD, 0.1, 0, 0.9, 0, 0, "beta1: expected 0 to 0"},
+        {SGD, 0.1, 0, 0, 0.9, 0, "beta2: expected 0 to 0"},
+        {SGD, 0.1, 0, 0, 0, 1e-8, "epsilon: expected 0 to 0"},
+        {ADAM, 0.1, 0, 0.9, 0.999, 1e-8, NULL},
+        {ADAM, 0.1, 0, 0, 0, TACIT_ADAM_EPSILON_MIN, NULL},
+        {ADAM, 0.1, 0.5, 0.9, 0.999, 1e-8, "momentum: expected 0 to 0"},
+        {ADAM, 0.1, 0, 1, 0.999, 1e-8, "beta1"},
+        {ADAM, 0.1, 0, 0.9, 1, 1e-8, "beta2"},
+        {ADAM, 0.1, 0, 0.9, 0.999, 0, "epsilon"},
+        {ADAM, 0.1, 0, 0.9, 0.999, 1e-17, "epsilon"},
+        {ADAM, 0.1, 0, 0.9, 0.999, (double)INFINITY, "epsilon"},
+        {99, 0.1, 0, 0, 0, 0, "sgd or adam"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        tacit_optimizer_spec spec;
+        tacit_error err = {0};
+        Tacit__Optimizer o = TACIT__OPTIMIZER__INIT;
+        o.kind = (Tacit__OptimizerKind)cases[i].kind;
+        o.learning_rate = cases[i].rate;
+        o.momentum = cases[i].momentum;
+        o.beta1 = cases[i].beta1;
+        o.beta2 = cases[i].beta2;
+        o.epsilon = cases[i].epsilon;
+        tacit_status status = tacit_optimizer_spec_from_message(&spec, &o, &err);
+        assert_int_equal(status, cases[i].why ? TACIT_BAD_INPUT : TACIT_OK);
+        if (cases[i].why && !strstr(err.message, cases[i].why))
+            fail_msg("case %zu: %s", i, err.message);
+        if (cases[i].why)
+            continue;
+        assert_int_equal(spec.kind, cases[i].kind == ADAM ? TACIT_ADAM : TACIT_SGD);
+        assert_true(spec.learning_rate == cases[i].rate && spec.momentum == cases[i].momentum);
+        assert_true(spec.beta1 == cases[i].beta1 && spec.beta2 == cases[i].beta2);
+        assert_true(spec.epsilon == cases[i].epsilon && spec.weight_decay == 0);
+    }
+    tacit_optimizer_spec spec;
+    assert_int_equal(tacit_optimizer_spec_from_message(&spec, NULL, NULL), TACIT_BAD_INPUT);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_adapter),
+        cmocka_unit_test(test_limits_of_adapters),
+        cmocka_unit_test(test_optimizers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -331,8 +331,10 @@ static void print_file_type(const json_t *type)
 
 static void print_document(const json_t *document)
 {
-    printf("file: %s\nkind: %s\narchitecture: ", text_of(document, "file"),
-           text_of(document, "kind"));
+    const char *file = text_of(document, "file");
+    printf("file: ");
+    tacit_text_print(stdout, file, strlen(file), false);
+    printf("\nkind: %s\narchitecture: ", text_of(document, "kind"));
     print_value(json_object_get(document, "architecture"));
     printf("name: ");
     print_value(json_object_get(document, "name"));

@@ -144,16 +144,25 @@ tacit_status tacit_file_sync_dir(const char *path, tacit_error *err)
     return failed ? fail_named(err, path, "fsync folder") : TACIT_OK;
 }
 
-tacit_status tacit_file_sync_parent(const char *path, tacit_error *err)
+/* The folder that `path` lies in. */
+static tacit_status parent_of(char *parent, size_t size, const char *path, tacit_error *err)
 {
-    char parent[4096];
     const char *slash = strrchr(path, '/');
     size_t n = slash ? (size_t)(slash - path) : 0;
-    if (n >= sizeof parent)
+    if (n >= size)
         return tacit_fail(err, TACIT_BAD_INPUT, "%s: path is too long", path);
     memcpy(parent, path, n);
     parent[n] = '\0';
-    return tacit_file_sync_dir(!slash ? "." : n ? parent : "/", err);
+    if (n == 0)
+        memcpy(parent, slash ? "/" : ".", 2);
+    return TACIT_OK;
+}
+
+tacit_status tacit_file_sync_parent(const char *path, tacit_error *err)
+{
+    char parent[4096];
+    tacit_status status = parent_of(parent, sizeof parent, path, err);
+    return status == TACIT_OK ? tacit_file_sync_dir(parent, err) : status;
 }
 
 /* Whether `fd` still is what stands at `path`: another writer may have published it meanwhile. */
@@ -205,6 +214,40 @@ static tacit_status temporary_open(const char *path, int *fd, tacit_error *err)
     return status;
 }
 
+/* A link such as /dev/stdout leads into /proc, where nothing can be put in its place. */
+static bool leads_into_proc(const char *path)
+{
+    static const char proc[] = "/proc/";
+    char target[sizeof proc];
+    ssize_t n = readlink(path, target, sizeof target);
+    return n >= (ssize_t)sizeof proc - 1 && memcmp(target, proc, sizeof proc - 1) == 0;
+}
+
+/* What is published takes the place of what stands there: of a device, all programs would lose it.
+ */
+static tacit_status check_kind(const char *path, tacit_error *err)
+{
+    struct stat st;
+    bool there = stat(path, &st) == 0;
+    if ((!there || S_ISREG(st.st_mode)) && !leads_into_proc(path))
+        return TACIT_OK;
+    return tacit_fail(
+        err, TACIT_IO,
+        "%s: expected a regular file, or none yet, to write to, found %s; name another", path,
+        there && S_ISDIR(st.st_mode) ? "a folder" : "a device, a pipe or a socket");
+}
+
+tacit_status tacit_file_check_target(const char *path, tacit_error *err)
+{
+    char parent[4096];
+    tacit_status status = check_kind(path, err);
+    if (status == TACIT_OK)
+        status = parent_of(parent, sizeof parent, path, err);
+    if (status == TACIT_OK && access(parent, W_OK | X_OK) != 0)
+        status = fail_named(err, path, "write");
+    return status;
+}
+
 tacit_status tacit_file_publish(const char *path, unsigned mode,
                                 tacit_status (*write)(void *ctx, int fd, tacit_error *err),
                                 void *ctx, tacit_error *err)
@@ -213,7 +256,9 @@ tacit_status tacit_file_publish(const char *path, unsigned mode,
     int fd, n = snprintf(temporary, sizeof temporary, "%s" TACIT_FILE_UNFINISHED, path);
     if (n < 0 || (size_t)n >= sizeof temporary)
         return tacit_fail(err, TACIT_BAD_INPUT, "%s: path is too long", path);
-    tacit_status status = temporary_open(temporary, &fd, err);
+    tacit_status status = check_kind(path, err);
+    if (status == TACIT_OK)
+        status = temporary_open(temporary, &fd, err);
     if (status != TACIT_OK)
         return status;
     status = write(ctx, fd, err);

@@ -3,6 +3,7 @@
 #include "common/map_guard.h"
 
 #include "common/status.h"
+#include "common/text.h"
 
 #include <signal.h>
 #include <stdatomic.h>
@@ -35,6 +36,7 @@ void map_guard_add(const void *data, size_t size, const char *path)
         slots[i].begin = (uintptr_t)data;
         slots[i].size = size;
         snprintf(slots[i].path, sizeof slots[i].path, "%s", path);
+        tacit_text_make_plain(slots[i].path, strlen(slots[i].path));
         atomic_store(&slots[i].state, USED);
         return;
     }

@@ -3,8 +3,11 @@
 #include "common/map_guard.h"
 #include "common/text.h"
 
+#include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Every command has these. */
 static const tacit_option help_row = {.name = "help", .kind = TACIT_OPTION_FLAG};
@@ -222,6 +225,19 @@ static int answer_unknown(const char *program, const tacit_command *table, int a
     return tacit_exit_code(TACIT_USAGE);
 }
 
+/* A program that was started without one of these would open its own files under their numbers and
+ * then print into them. A limit on the size of files is an error of the write that meets it, not
+ * the end of the process. */
+static bool settle(void)
+{
+    int fd = open("/dev/null", O_RDWR);
+    while (fd >= 0 && fd <= STDERR_FILENO)
+        fd = open("/dev/null", O_RDWR);
+    if (fd >= 0)
+        close(fd);
+    return fd >= 0 && signal(SIGXFSZ, SIG_IGN) != SIG_ERR;
+}
+
 int tacit_commands_main(const char *program, const char *summary, const tacit_command *table,
                         int argc, char **argv)
 {
@@ -238,11 +254,14 @@ int tacit_commands_main(const char *program, const char *summary, const tacit_co
     if (!row)
         return answer_unknown(program, table, argc, argv);
     map_guard_start(program);
+    if (!settle())
+        return tacit_exit_code(TACIT_FAILED);
     tacit_error err = {0};
     tacit_status status = row->run(argc - words, argv + words, &err);
     if (status != TACIT_OK && err.message[0])
         fprintf(stderr, "%s: %s\n", program, err.message);
-    if (fflush(stdout) != 0 && status == TACIT_OK) {
+    bool lost = fflush(stdout) != 0 || ferror(stdout);
+    if (lost && status == TACIT_OK) {
         fprintf(stderr, "%s: cannot write to standard output\n", program);
         status = TACIT_IO;
     }

@@ -135,9 +135,10 @@ static bool steers(uint32_t code)
     static const struct {
         uint32_t first, last;
     } ranges[] = {
-        {0x00, 0x1f},     {0x7f, 0x9f},     /* C0, DEL, C1 */
-        {0x200e, 0x200f}, {0x2028, 0x202e}, /* marks, line ends, embeddings and overrides */
-        {0x2066, 0x2069},                   /* isolates */
+        {0x00, 0x1f},     {0x7f, 0x9f}, /* C0, DEL, C1 */
+        {0x061c, 0x061c}, {0x200e, 0x200f},
+        {0x2028, 0x202e}, /* marks, line ends, embeddings and overrides */
+        {0x2066, 0x2069}, /* isolates */
     };
     for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++)
         if (code >= ranges[i].first && code <= ranges[i].last)
@@ -166,6 +167,19 @@ void tacit_text_make_plain(char *text, size_t size)
         n = n ? n : 1;
         if (!plain)
             memset(text + i, '?', n);
+        i += n;
+    }
+}
+
+void tacit_text_print(FILE *to, const char *text, size_t size, bool lines)
+{
+    uint32_t code;
+    for (size_t i = 0; i < size;) {
+        size_t n = utf8_next((const uint8_t *)text + i, size - i, &code);
+        bool kept = n && (!steers(code) || (lines && (code == '\n' || code == '\t')));
+        n = n ? n : 1;
+        for (size_t k = 0; k < n; k++)
+            putc(kept ? text[i + k] : '?', to);
         i += n;
     }
 }

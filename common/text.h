@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 /* Writes 2 * size lower-case digits and a NUL; `out` has at least 2 * size + 1 bytes. */
 void tacit_hex(char *out, const uint8_t *data, size_t size);
@@ -31,9 +32,12 @@ bool tacit_utf8_valid(const uint8_t *data, size_t size);
 
 /* Text that others made and people read, on terminals and in log files: valid UTF-8 without control
  * characters (C0, DEL, and C1, of which U+009B begins a control sequence) and without those that
- * reorder or break a line (U+200E, U+200F, U+2028 to U+202E, U+2066 to U+2069). */
+ * reorder or break a line (U+061C, U+200E, U+200F, U+2028 to U+202E, U+2066 to U+2069). */
 bool tacit_text_is_plain(const char *text, size_t size);
 /* Puts '?' in the place of every byte that keeps `text` from being plain. */
 void tacit_text_make_plain(char *text, size_t size);
+/* Prints it in that form; with `lines` line ends and tabs stay. What a model or a data set says
+ * goes to people this way. */
+void tacit_text_print(FILE *to, const char *text, size_t size, bool lines);
 
 #endif

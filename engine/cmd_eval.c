@@ -1,4 +1,5 @@
 #include "common/log.h"
+#include "common/text.h"
 #include "engine/cmd_session.h"
 #include "engine/commands.h"
 #include "engine/evaluate.h"
@@ -28,8 +29,13 @@ static void print_answer(void *ctx, const tacit_record *record, const char *refe
                          const char *answer, bool correct)
 {
     (void)ctx;
-    fprintf(stderr, "%s %s: expected '%s', answered '%s'\n", correct ? "right" : "wrong",
-            record->id, reference, answer);
+    fputs(correct ? "right " : "wrong ", stderr);
+    tacit_text_print(stderr, record->id, strlen(record->id), false);
+    fputs(": expected '", stderr);
+    tacit_text_print(stderr, reference, strlen(reference), false);
+    fputs("', answered '", stderr);
+    tacit_text_print(stderr, answer, strlen(answer), false);
+    fputs("'\n", stderr);
 }
 
 static double share(tacit_evaluation_score s)
@@ -86,13 +92,22 @@ static tacit_status print_json(const tacit_evaluation *r, tacit_error *err)
                   : TACIT_OK;
 }
 
+/* The name is of the data set. */
+static void print_kind(const tacit_evaluation_kind *k)
+{
+    char name[sizeof k->name];
+    memcpy(name, k->name, sizeof name);
+    tacit_text_make_plain(name, strlen(name));
+    printf("  %-16s%.4f  (%zu of %zu)\n", name, share(k->score), k->score.correct,
+           k->score.examples);
+}
+
 static void print_text(const tacit_evaluation *r)
 {
     printf("accuracy    %.4f  (%zu of %zu answers)\n", share(r->score), r->score.correct,
            r->score.examples);
     for (size_t i = 0; i < r->n_kinds; i++)
-        printf("  %-16s%.4f  (%zu of %zu)\n", r->kind[i].name, share(r->kind[i].score),
-               r->kind[i].score.correct, r->kind[i].score.examples);
+        print_kind(&r->kind[i]);
     printf("loss        %.4f\nperplexity  %.4f\n", r->loss, r->perplexity);
     printf("ended       %zu by themselves, %zu by --tokens, %zu by a full context\n",
            r->finished[TACIT_FINISH_STOP], r->finished[TACIT_FINISH_LENGTH],

@@ -1,3 +1,4 @@
+#include "common/file.h"
 #include "engine/calibrate.h"
 #include "engine/cmd_session.h"
 #include "engine/commands.h"
@@ -59,6 +60,7 @@ static tacit_status calibrate(calibrate_state *s, const calibrate_command *c, ta
     tacit_status status;
     TACIT_TRY(kernels_check(err), done);
     TACIT_TRY(parse_choices(c, &how, err), done);
+    TACIT_TRY(tacit_file_check_target(c->out, err), done);
     TACIT_TRY(tacit_pool_new(&s->pool, (size_t)c->threads, err), done);
     TACIT_TRY(
         tacit_status_of_input(

@@ -1,5 +1,6 @@
 /* `tacit inspect`: one JSON document is built; people get the same, printed as lines. */
 #include "common/file.h"
+#include "common/memory_limit.h"
 #include "common/options.h"
 #include "common/text.h"
 #include "engine/commands.h"
@@ -276,13 +277,28 @@ static long long number_of(const json_t *object, const char *key)
     return json_integer_value(json_object_get(object, key));
 }
 
+typedef struct shown_text {
+    char text[SHOWN_TEXT];
+    size_t used;
+} shown_text;
+
+/* Takes what is shown and refuses the rest, which ends the dump. */
+static int take_shown(const char *text, size_t size, void *ctx)
+{
+    shown_text *s = ctx;
+    size_t room = sizeof s->text - s->used, n = size < room ? size : room;
+    memcpy(s->text + s->used, text, n);
+    s->used += n;
+    return n < size ? -1 : 0;
+}
+
 /* One line: strings escaped as in JSON and cut when they are long. */
 static void print_value(const json_t *value)
 {
-    char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII);
-    if (text)
-        printf("%.*s%s\n", SHOWN_TEXT, text, strlen(text) > SHOWN_TEXT ? "..." : "");
-    free(text);
+    shown_text s = {.used = 0};
+    bool whole = json_dump_callback(value, take_shown, &s,
+                                    JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII) == 0;
+    printf("%.*s%s\n", (int)s.used, s.text, whole ? "" : "...");
 }
 
 static void print_key(const json_t *key)
@@ -331,8 +347,10 @@ static void print_file_type(const json_t *type)
 
 static void print_document(const json_t *document)
 {
-    printf("file: %s\nkind: %s\narchitecture: ", text_of(document, "file"),
-           text_of(document, "kind"));
+    const char *file = text_of(document, "file");
+    printf("file: ");
+    tacit_text_print(stdout, file, strlen(file), false);
+    printf("\nkind: %s\narchitecture: ", text_of(document, "kind"));
     print_value(json_object_get(document, "architecture"));
     printf("name: ");
     print_value(json_object_get(document, "name"));
@@ -345,12 +363,33 @@ static void print_document(const json_t *document)
     print_list(document, "unsupported", print_gap);
 }
 
+/* The texts that are listed, twice where they are no UTF-8, and once more while that is made. */
+static tacit_status judge_texts(const gguf_file *file, tacit_error *err)
+{
+    uint64_t bytes = 0;
+    char what[320];
+    for (size_t i = 0; i < gguf_key_count(file); i++) {
+        gguf_value_type element = GGUF_U8;
+        gguf_string text = {NULL, 0};
+        size_t count = 0;
+        const char *key = gguf_key_at(file, i, NULL);
+        if (gguf_get_string(file, key, &text, NULL) == TACIT_OK)
+            bytes += text.size;
+        else if (gguf_array_info(file, key, &element, &count) && element == GGUF_STRING)
+            for (size_t k = 0; k < count && k < FIRST_ELEMENTS; k++)
+                bytes += gguf_array_string(file, key, k).size;
+    }
+    snprintf(what, sizeof what, "%.256s: listing its texts", gguf_name(file));
+    return tacit_memory_judge(4 * bytes, what, "inspect it where that much is", err);
+}
+
 static tacit_status describe_gguf_file(json_t **out, const char *path, tacit_error *err)
 {
     gguf_file *file = NULL;
     support_gaps gaps = {0};
     tacit_status status;
     TACIT_TRY(gguf_open_to_list(&file, path, err), done);
+    TACIT_TRY(judge_texts(file, err), done);
     TACIT_TRY(support_find_gaps(&gaps, file, err), done);
     *out = describe(file, &gaps);
 done:

@@ -1,6 +1,7 @@
 /* `tacit run`: answers a prompt. */
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/text.h"
 #include "engine/cmd_session.h"
 #include "engine/commands.h"
 #include "engine/sample.h"
@@ -8,6 +9,7 @@
 
 #include <jansson.h>
 #include <stdio.h>
+#include <unistd.h>
 
 typedef struct run {
     cmd_session_options options;
@@ -25,12 +27,18 @@ typedef struct run {
     tacit_finish finish;
 } run;
 
-/* Shows what is new since `from`, at once: people watch it grow. */
+/* Shows what is new since `from`, at once: people watch it grow. On a terminal no token steers it;
+ * files and pipes get the answer as it is. */
 static void show(const run *r, size_t from)
 {
+    const char *text = (const char *)r->text.data + from;
+    size_t size = r->text.size - from;
     if (r->json)
         return;
-    fwrite(r->text.data + from, 1, r->text.size - from, stdout);
+    if (isatty(STDOUT_FILENO))
+        tacit_text_print(stdout, text, size, true);
+    else
+        fwrite(text, 1, size, stdout);
     fflush(stdout);
 }
 

@@ -2,6 +2,7 @@
  * through tacit-client. */
 #include "common/clock.h"
 #include "common/digest.h"
+#include "common/file.h"
 #include "common/log.h"
 #include "common/memory_limit.h"
 #include "engine/cmd_session.h"
@@ -216,6 +217,7 @@ static tacit_status find_policy(const training *t, const tacit_type_rule **rules
 static tacit_status check_outputs(const training *t, tacit_error *err)
 {
     const tacit_type_rule *rules = NULL;
+    tacit_status status;
     size_t encoders = is_adapter(t) ? 0 : t->args.mmproj.count;
     if (t->spec.kind == TACIT_TRAIN_PROJECTOR && encoders > 0)
         encoders--; /* the first one's is --out */
@@ -225,7 +227,12 @@ static tacit_status check_outputs(const training *t, tacit_error *err)
             "--out-mmproj is given %zu times: expected %zu with --trainable %s and %zu "
             "--mmproj",
             t->args.out_mmproj.count, encoders, t->args.trainable, t->args.mmproj.count);
-    return find_policy(t, &rules, err);
+    TACIT_TRY(find_policy(t, &rules, err), done);
+    TACIT_TRY(tacit_file_check_target(t->args.out, err), done);
+    for (size_t i = 0; i < t->args.out_mmproj.count; i++)
+        TACIT_TRY(tacit_file_check_target(t->args.out_mmproj.item[i], err), done);
+done:
+    return status;
 }
 
 /* ---- data ---- */

@@ -8,6 +8,7 @@
 #include "common/text.h"
 
 #include <jansson.h>
+#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +18,7 @@
 #define TEXT_MAX_ID 256
 #define MAX_MESSAGES 1024
 #define MAX_CONTENT 256
+#define LISTED_LINES ((size_t)1000) /* bad ones: a file of 1 GB may have 500 million */
 
 static const struct {
     const char *name;
@@ -276,10 +278,12 @@ void tacit_dataset_free(tacit_dataset *d)
     memset(d, 0, sizeof *d);
 }
 
-/* Open addressing over record numbers, so that finding a duplicate id stays cheap. */
+/* Open addressing over record numbers, so that finding a duplicate id stays cheap. Keyed, so that
+ * no data set can be made whose ids all fall into one slot. */
 typedef struct id_set {
     size_t *slot; /* record number + 1, 0: empty */
     size_t size;  /* power of two, more than twice the number of lines */
+    uint8_t key[crypto_shorthash_KEYBYTES];
 } id_set;
 
 static tacit_status id_set_init(id_set *s, size_t lines, tacit_error *err)
@@ -287,16 +291,16 @@ static tacit_status id_set_init(id_set *s, size_t lines, tacit_error *err)
     s->size = 16;
     while (s->size < 2 * lines + 2)
         s->size *= 2;
+    randombytes_buf(s->key, sizeof s->key);
     s->slot = calloc(s->size, sizeof *s->slot);
     return s->slot ? TACIT_OK : tacit_fail(err, TACIT_NO_MEMORY, "out of memory");
 }
 
-/* The slot of `id`: one that holds it, or an empty one. FNV-1a: the ids are the owner's own. */
+/* The slot of `id`: one that holds it, or an empty one. */
 static size_t *id_set_find(id_set *s, const tacit_dataset *d, const char *id)
 {
-    uint64_t hash = 14695981039346656037u;
-    for (const char *c = id; *c; c++)
-        hash = (hash ^ (unsigned char)*c) * 1099511628211u;
+    uint64_t hash;
+    crypto_shorthash((uint8_t *)&hash, (const uint8_t *)id, strlen(id), s->key);
     size_t at = hash & (s->size - 1);
     while (s->slot[at] && strcmp(d->record[s->slot[at] - 1].id, id) != 0)
         at = (at + 1) & (s->size - 1);
@@ -363,9 +367,12 @@ static tacit_status read_lines(tacit_dataset *d, id_set *ids, tacit_cursor text,
             continue;
         if (strict || status != TACIT_BAD_INPUT)
             return tacit_fail(err, status, "%s:%zu: %s", d->path, number, reason.message);
-        tacit_log_warn("%s:%zu: %s; line skipped", d->path, number, reason.message);
-        d->bad_lines++;
+        if (d->bad_lines++ < LISTED_LINES)
+            tacit_log_warn("%s:%zu: %s; line skipped", d->path, number, reason.message);
     }
+    if (d->bad_lines > LISTED_LINES)
+        tacit_log_warn("%s: %zu more lines skipped, which are not listed", d->path,
+                       d->bad_lines - LISTED_LINES);
     return TACIT_OK;
 }
 

@@ -45,8 +45,8 @@ typedef struct tacit_dataset {
 
 /* Reads a whole file. A bad line (not JSON, unknown role or content type, a path that leaves the
  * folder, no user or assistant turn, a duplicate id, longer than 1 MiB) is logged as
- * "file:line: reason" and skipped, or with `strict` ends the reading (TACIT_BAD_INPUT).
- * TACIT_NO_MEMORY for a file whose records do not fit. */
+ * "file:line: reason" (the first 1,000) and skipped, or with `strict` ends the reading
+ * (TACIT_BAD_INPUT). TACIT_NO_MEMORY for a file whose records do not fit. */
 tacit_status tacit_dataset_load(tacit_dataset *out, const char *path, bool strict,
                                 tacit_error *err) TACIT_MUST_CHECK;
 void tacit_dataset_free(tacit_dataset *d);

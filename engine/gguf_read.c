@@ -90,19 +90,32 @@ static tacit_status read_name(gguf_reader *r, const char *what, size_t most, cha
     return *out ? TACIT_OK : fail_memory(r);
 }
 
+/* An empty string takes more here than in the file, and the zeros of a sparse file are empty
+ * strings that take nothing there. */
+static tacit_status take_strings(gguf_reader *r, gguf_key *key)
+{
+    char what[GGUF_MAX_KEY + 320];
+    void *memory;
+    if (key->count <= 1) {
+        key->string = calloc(1, sizeof *key->string);
+        return key->string ? TACIT_OK : fail_memory(r);
+    }
+    snprintf(what, sizeof what, "%.256s: the %zu strings of key '%s'", r->file->name, key->count,
+             key->name);
+    tacit_status status = tacit_memory_alloc(&memory, key->count, sizeof *key->string, what,
+                                             "give a smaller file", r->err);
+    key->string = memory;
+    return status;
+}
+
 static tacit_status read_strings(gguf_reader *r, gguf_key *key)
 {
     char what[GGUF_MAX_KEY + 32];
+    tacit_status status = take_strings(r, key);
     snprintf(what, sizeof what, "a string of key '%s'", key->name);
-    key->string = calloc(key->count ? key->count : 1, sizeof *key->string);
-    if (!key->string)
-        return fail_memory(r);
-    for (size_t i = 0; i < key->count; i++) {
-        tacit_status status = read_string(r, what, &key->string[i]);
-        if (status != TACIT_OK)
-            return status;
-    }
-    return TACIT_OK;
+    for (size_t i = 0; i < key->count && status == TACIT_OK; i++)
+        status = read_string(r, what, &key->string[i]);
+    return status;
 }
 
 static tacit_status check_bools(gguf_reader *r, const gguf_key *key)

@@ -222,6 +222,9 @@ static tacit_status png_run(png_structp png, png_infop info, decoding *d)
     png_set_user_limits(png, TACIT_IMAGE_MAX_SIDE, TACIT_IMAGE_MAX_SIDE);
     png_set_chunk_malloc_max(png, PNG_CHUNK_MEMORY);
     png_set_chunk_cache_max(png, PNG_CHUNKS);
+    /* Texts, profiles and the like are passed over unread, but for transparency: 250 texts of 8 KB
+     * unpack to 2 GB, which libpng keeps. */
+    png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, NULL, -1);
     png_read_info(png, info);
     tacit_status status = allocate(&d->image, png_get_image_width(png, info),
                                    png_get_image_height(png, info), d->name, d->err);

@@ -1,5 +1,7 @@
 #include "engine/importance.h"
 
+#include "common/memory_limit.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,32 +42,46 @@ const importance_entry *importance_find(const importance *m, const char *name)
     return NULL;
 }
 
-/* `name` is none of those that are there. */
-static importance_entry *append(importance *m, const char *name, size_t columns, size_t matrices)
+/* `name` is none of those that are there. Sums of a sparse file take nothing there. */
+static tacit_status append(importance *m, importance_entry **out, const char *name, size_t columns,
+                           size_t matrices, tacit_error *err)
 {
+    static const char advice[] = "make one of a smaller model";
+    char what[GGUF_MAX_NAME + 64];
+    void *sum, *rows;
     size_t values;
-    if (!tacit_mul_size(columns, matrices, &values))
-        return NULL;
     importance_entry *grown = reallocarray(m->entry, m->count + 1, sizeof *grown);
-    if (!grown)
-        return NULL;
+    *out = NULL;
+    if (!grown || !tacit_mul_size(columns, matrices, &values))
+        return tacit_fail(err, TACIT_NO_MEMORY, "no memory for the importance of %s", name);
     m->entry = grown;
     importance_entry *e = &grown[m->count];
-    *e = (importance_entry){strdup(name), columns, matrices, calloc(values, sizeof *e->sum),
-                            calloc(matrices, sizeof *e->rows)};
-    if (!e->name || !e->sum || !e->rows) {
+    *e = (importance_entry){.name = strdup(name), .columns = columns, .matrices = matrices};
+    snprintf(what, sizeof what, "the importance of %s", name);
+    tacit_status status = tacit_memory_alloc(&sum, values, sizeof *e->sum, what, advice, err);
+    e->sum = sum;
+    if (status == TACIT_OK) {
+        status = tacit_memory_alloc(&rows, matrices, sizeof *e->rows, what, advice, err);
+        e->rows = rows;
+    }
+    if (status == TACIT_OK && !e->name)
+        status = tacit_fail(err, TACIT_NO_MEMORY, "no memory for the importance of %s", name);
+    if (status != TACIT_OK) {
         entry_free(e);
-        return NULL;
+        return status;
     }
     m->count++;
     m->sorted = false;
-    return e;
+    *out = e;
+    return TACIT_OK;
 }
 
 importance_entry *importance_add(importance *m, const char *name, size_t columns, size_t matrices)
 {
-    const importance_entry *there = importance_find(m, name);
-    return there ? (importance_entry *)(uintptr_t)there : append(m, name, columns, matrices);
+    importance_entry *there = (importance_entry *)(uintptr_t)importance_find(m, name);
+    if (!there && append(m, &there, name, columns, matrices, NULL) != TACIT_OK)
+        return NULL;
+    return there;
 }
 
 void importance_mean(const importance_entry *e, size_t matrix, float *out)
@@ -142,9 +158,10 @@ static tacit_status read_entry(importance *out, const gguf_file *file, const ggu
     if (status != TACIT_OK)
         return status;
     /* Names of tensors are there once, and so are these: none is looked for. */
-    importance_entry *e = append(out, name, (size_t)sums->ne[0], (size_t)sums->rows);
-    if (!e)
-        return tacit_fail(err, TACIT_NO_MEMORY, "%s: no memory for %s", gguf_name(file), name);
+    importance_entry *e;
+    status = append(out, &e, name, (size_t)sums->ne[0], (size_t)sums->rows, err);
+    if (status != TACIT_OK)
+        return tacit_fail_context(err, "%s", gguf_name(file));
     TACIT_TRY(read_numbers(file, sums, e->sum, err), done);
     TACIT_TRY(read_numbers(file, counts, e->rows, err), done);
     for (size_t i = 0; i < e->columns * e->matrices; i++)

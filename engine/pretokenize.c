@@ -1,14 +1,14 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "engine/pretokenize.h"
 
+#include "common/secret.h"
 #include "common/text.h"
+#include "engine/normal_form.h"
 
 #include <pcre2.h>
-#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <utf8proc.h>
 
 /* The White_Space property; PCRE2's own \s has one character more (U+180E). */
 #define SPACES                                                                                     \
@@ -274,26 +274,17 @@ static bool may_need_normalizing(const char *text, size_t size)
     return false;
 }
 
-/* Normal form C (Unicode Standard Annex 15) of valid UTF-8. */
+/* In normal form C where the rule wants that; the text is valid UTF-8. */
 static tacit_status normalize_and_split(const run *r, const char *text, size_t size)
 {
-    utf8proc_uint8_t *composed = NULL;
+    char *composed;
+    size_t n;
     if (!r->patterns->rule->nfc || !may_need_normalizing(text, size))
         return pass_on(r, 0, text, size);
-    utf8proc_ssize_t n =
-        utf8proc_map((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)size, &composed,
-                     (utf8proc_option_t)(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
-    tacit_status status;
-    if (n >= 0)
-        status = pass_on(r, 0, (const char *)composed, (size_t)n);
-    else if (n == UTF8PROC_ERROR_NOMEM)
-        status = tacit_fail(r->err, TACIT_NO_MEMORY, "no memory to normalize a text");
-    else
-        status =
-            tacit_fail(r->err, TACIT_FAILED, "cannot normalize the text: %s", utf8proc_errmsg(n));
-    if (n > 0)
-        sodium_memzero(composed, (size_t)n);
-    free(composed);
+    tacit_status status = normal_form_c(&composed, &n, text, size, r->err);
+    if (status == TACIT_OK)
+        status = pass_on(r, 0, composed, n);
+    tacit_wipe_free(composed);
     return status;
 }
 

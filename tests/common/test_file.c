@@ -327,11 +327,51 @@ static int end(void **state)
     return unlink(path) || rmdir(folder);
 }
 
+static void expect_refused_target(const char *target, const char *why)
+{
+    tacit_error err = {0};
+    struct stat before, after;
+    assert_int_equal(lstat(target, &before), 0);
+    assert_int_equal(tacit_file_write(target, NEW, strlen(NEW), 0640, &err), TACIT_IO);
+    assert_non_null(strstr(err.message, why));
+    assert_int_equal(tacit_file_check_target(target, &err), TACIT_IO);
+    assert_non_null(strstr(err.message, why));
+    assert_int_equal(lstat(target, &after), 0);
+    assert_int_equal(before.st_ino, after.st_ino);
+}
+
+/* Root would put a file in the place of the device, for all programs. */
+static void only_files_are_replaced(void **state)
+{
+    (void)state;
+    char pipe[sizeof path + 8], link[sizeof path + 8];
+    tacit_error err = {0};
+    snprintf(pipe, sizeof pipe, "%s.pipe", path);
+    snprintf(link, sizeof link, "%s.link", path);
+    assert_int_equal(mkfifo(pipe, 0600), 0);
+    expect_refused_target(pipe, "a pipe");
+    expect_refused_target(folder, "a folder");
+    assert_int_equal(symlink(pipe, link), 0);
+    expect_refused_target(link, "a pipe");
+    assert_int_equal(unlink(link), 0);
+    assert_int_equal(symlink("/proc/self/fd/1", link), 0);
+    expect_refused_target(link, "a device");
+    assert_int_equal(unlink(link), 0);
+    assert_int_equal(symlink(path, link), 0);
+    assert_int_equal(tacit_file_check_target(link, &err), TACIT_OK);
+    assert_int_equal(unlink(link), 0);
+    assert_int_equal(unlink(pipe), 0);
+    assert_int_equal(tacit_file_check_target(path, &err), TACIT_OK);
+    assert_int_equal(tacit_file_check_target("new-file", &err), TACIT_OK);
+    assert_int_equal(tacit_file_check_target("/nowhere/x", &err), TACIT_NOT_FOUND);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup(name, setup)
     const struct CMUnitTest tests[] = {
         T(the_order_of_calls_is_durable),
+        T(only_files_are_replaced),
         T(a_failure_leaves_the_old_file_alone),
         T(content_in_pieces_is_published_whole_or_not),
         T(an_unsynced_name_is_an_error),

@@ -11,6 +11,7 @@
 
 #include <math.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 static void test_hex_round_trip(void **state)
@@ -121,6 +122,7 @@ static void test_what_steers_a_terminal(void **state)
          "a??2Jb"},
         {"a\xc2\x80\xc2\x9f", "a????"},
         {"\xe2\x80\xaetxt.exe", "???txt.exe"},
+        {"\xd8\x9cx", "??x"},
         {"\xe2\x81\xa6x\xe2\x81\xa9", "???x???"},
         {"x\xe2\x80\xa8y", "x???y"},
         {"raw \x9b"
@@ -142,6 +144,27 @@ static void test_what_steers_a_terminal(void **state)
     }
 }
 
+static void expect_printed(const char *text, bool lines, const char *expected)
+{
+    char *found = NULL;
+    size_t size;
+    FILE *f = open_memstream(&found, &size);
+    assert_non_null(f);
+    tacit_text_print(f, text, strlen(text), lines);
+    fclose(f);
+    assert_string_equal(found, expected);
+    free(found);
+}
+
+static void test_what_is_printed_for_people(void **state)
+{
+    (void)state;
+    expect_printed("a\n\tb\x1b[2J\r", true, "a\n\tb?[2J?");
+    expect_printed("a\n\tb\x1b[2J\r", false, "a??b?[2J?");
+    expect_printed("\xc3\xa4\xc2\x9b\xe2\x80\xae\xff", true, "\xc3\xa4??????");
+    expect_printed("", true, "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -153,6 +176,7 @@ int main(void)
         cmocka_unit_test(test_paths_stay_inside),
         cmocka_unit_test(test_errors_carry_no_control_bytes),
         cmocka_unit_test(test_what_steers_a_terminal),
+        cmocka_unit_test(test_what_is_printed_for_people),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

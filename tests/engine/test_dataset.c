@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #define USER "{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"q\"}]}"
@@ -230,6 +231,83 @@ static void test_many_ids(void **state)
     free(text);
 }
 
+#define FNV_PRIME 1099511628211u
+#define LOW 0xffffu /* more bits than choose the slot */
+
+static const char digits[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_-";
+
+/* FNV-1a, by which ids were found once: known to everybody. */
+static uint64_t fnv(const char *text)
+{
+    uint64_t hash = 14695981039346656037u;
+    for (; *text; text++)
+        hash = (hash ^ (uint8_t)*text) * FNV_PRIME;
+    return hash;
+}
+
+/* end[h]: three characters that lead from a hash whose lowest bits are h to one where all are 0;
+ * empty where none of those tried do. */
+static void find_ends(char (*end)[4])
+{
+    uint64_t back = 1;
+    for (int i = 0; i < 6; i++)
+        back *= 2 - FNV_PRIME * back; /* Newton: the prime's inverse */
+    for (uint32_t n = 0; n < 64 * 64 * 64; n++) {
+        const char text[4] = {digits[n % 64], digits[n / 64 % 64], digits[n / 4096], '\0'};
+        uint64_t hash = 0;
+        for (int i = 2; i >= 0; i--)
+            hash = (hash * back) ^ (uint8_t)text[i];
+        memcpy(end[hash & LOW], text, sizeof text);
+    }
+}
+
+/* Lines whose ids have the same lowest bits of that hash, or whatever they have. */
+static char *many_lines(size_t lines, bool alike)
+{
+    static char end[LOW + 1][4];
+    char *text = calloc(lines, 192), id[32];
+    size_t at = 0, found = 0;
+    find_ends(end);
+    for (uint64_t n = 0; found < lines; n++) {
+        snprintf(id, sizeof id, "%llx.", (unsigned long long)n);
+        const char *last = alike ? end[fnv(id) & LOW] : "abc";
+        if (!last[0])
+            continue;
+        strcat(id, last);
+        assert_true(!alike || (fnv(id) & LOW) == 0);
+        at += (size_t)snprintf(text + at, 192,
+                               "{\"id\":\"%s\",\"messages\":[" USER "," ANSWER "]}\n", id);
+        found++;
+    }
+    return text;
+}
+
+/* Processor seconds of reading them. */
+static double seconds_of(char *text, size_t lines)
+{
+    char *path = write_file(text);
+    tacit_dataset d;
+    clock_t start = clock();
+    assert_int_equal(tacit_dataset_load(&d, path, true, NULL), TACIT_OK);
+    double seconds = (double)(clock() - start) / CLOCKS_PER_SEC;
+    assert_int_equal(d.count, lines);
+    tacit_dataset_free(&d);
+    unlink(path);
+    free(path);
+    free(text);
+    return seconds;
+}
+
+/* Chosen ids cost what others cost; by a hash without a key it is some thirty times that. */
+static void test_ids_that_were_made_to_collide(void **state)
+{
+    (void)state;
+    enum { LINES = 30000 };
+    double plain = seconds_of(many_lines(LINES, false), LINES);
+    double chosen = seconds_of(many_lines(LINES, true), LINES);
+    assert_true(chosen < 5 * plain);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -240,6 +318,7 @@ int main(void)
         cmocka_unit_test(test_hostile_lines),
         cmocka_unit_test(test_file_skips_bad_lines_unless_strict),
         cmocka_unit_test(test_many_ids),
+        cmocka_unit_test(test_ids_that_were_made_to_collide),
     };
     tacit_log_init("test", TACIT_LOG_ERROR);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -12,6 +12,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <zlib.h>
 
 #include <jpeglib.h>
 
@@ -227,6 +229,54 @@ static void test_true_wide_png_is_refused(void **state)
     free(pixels);
 }
 
+static uint8_t *put_chunk(uint8_t *to, const char *type, const uint8_t *data, size_t size)
+{
+    store_big(to, (uint32_t)size);
+    memcpy(to + 4, type, 4);
+    memcpy(to + 8, data, size);
+    store_big(to + 8 + size, crc32_of(to + 4, size + 4));
+    return to + 12 + size;
+}
+
+/* 1 MiB of zeros as the text of a zTXt chunk: its name, a method, what deflate makes of them. */
+static size_t packed_text(uint8_t *to, size_t room)
+{
+    const size_t zeros = (size_t)1 << 20;
+    static const uint8_t name[] = {'k', 0, 0};
+    uint8_t *plain = calloc(zeros, 1);
+    uLongf packed = room - sizeof name;
+    memcpy(to, name, sizeof name);
+    assert_int_equal(compress2(to + sizeof name, &packed, plain, zeros, 9), Z_OK);
+    free(plain);
+    return sizeof name + packed;
+}
+
+/* 100 kB that would be 100 MiB of text. The picture is there, and nothing of the texts is held. */
+static void test_texts_of_a_png_are_passed_over(void **state)
+{
+    (void)state;
+    enum { TEXTS = 100, ROOM = 2048, HEAD = 33 }; /* the signature and IHDR */
+    uint8_t text[ROOM], *file = malloc(sizeof png_grey + TEXTS * (ROOM + 12)), *to = file + HEAD;
+    size_t size = packed_text(text, sizeof text);
+    memcpy(file, png_grey, HEAD);
+    for (int i = 0; i < TEXTS; i++)
+        to = put_chunk(to, "zTXt", text, size);
+    memcpy(to, png_grey + HEAD, sizeof png_grey - HEAD);
+    struct rusage before, after;
+    tacit_image image, plain;
+    assert_int_equal(getrusage(RUSAGE_SELF, &before), 0);
+    assert_int_equal(
+        tacit_image_decode(&image, file, (size_t)(to - file) + sizeof png_grey - HEAD, "x", NULL),
+        TACIT_OK);
+    assert_int_equal(getrusage(RUSAGE_SELF, &after), 0);
+    assert_true(after.ru_maxrss - before.ru_maxrss < 20 * 1024); /* KiB */
+    assert_int_equal(tacit_image_decode(&plain, png_grey, sizeof png_grey, "x", NULL), TACIT_OK);
+    assert_memory_equal(image.rgb, plain.rgb, (size_t)plain.width * plain.height * 3);
+    tacit_image_free(&plain);
+    tacit_image_free(&image);
+    free(file);
+}
+
 static void test_jpeg_bomb_is_refused_by_its_header(void **state)
 {
     (void)state;
@@ -313,6 +363,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_neither_jpeg_nor_png),
         cmocka_unit_test(test_png_sizes),
         cmocka_unit_test(test_true_wide_png_is_refused),
+        cmocka_unit_test(test_texts_of_a_png_are_passed_over),
         cmocka_unit_test(test_jpeg_bomb_is_refused_by_its_header),
         cmocka_unit_test(test_jpeg_of_many_scans_is_refused),
     };

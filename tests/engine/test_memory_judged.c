@@ -13,6 +13,7 @@
 #include "engine/audio_mel.h"
 #include "engine/commands.h"
 #include "engine/context.h"
+#include "engine/importance.h"
 #include "engine/kv_cache.h"
 #include "engine/media_frames.h"
 #include "engine/model_parts.h"
@@ -321,6 +322,9 @@ static bool is_there(const char *name)
     return access(in_folder(name), F_OK) == 0;
 }
 
+/* The strings of a file's vocabulary and merges, which are judged when it is opened. */
+enum { STRINGS = 2 };
+
 /* The refusal comes before a file does. */
 static void test_quantizing(void **state)
 {
@@ -331,14 +335,42 @@ static void test_quantizing(void **state)
     MEMORY_PROBE_EXPECT(run_command, &c, "the largest tensor, ", " of a new file needs ");
     assert_true(is_there("q.gguf"));
     assert_int_equal(unlink(in_folder("q.gguf")), 0);
-    assert_int_equal(memory_probe_run(0, run_command, &c, &err), TACIT_NO_MEMORY);
+    assert_int_equal(memory_probe_run(STRINGS, run_command, &c, &err), TACIT_NO_MEMORY);
     assert_non_null(strstr(err.message, "the largest tensor, "));
     assert_false(is_there("q.gguf"));
     assert_false(is_there("q.gguf" TACIT_FILE_UNFINISHED));
-    assert_int_equal(memory_probe_run(3, run_command, &c, &err), TACIT_NO_MEMORY);
+    assert_int_equal(memory_probe_run(STRINGS + 3, run_command, &c, &err), TACIT_NO_MEMORY);
     assert_non_null(strstr(err.message, " of a new file needs "));
     assert_false(is_there("q.gguf"));
     assert_false(is_there("q.gguf" TACIT_FILE_UNFINISHED));
+}
+
+static tacit_status read_importance(void *ctx, tacit_error *err)
+{
+    importance m;
+    tacit_status status = importance_load(&m, ctx, err);
+    importance_free(&m);
+    return status;
+}
+
+/* Of files that are small on a disk and large in memory. */
+static void test_tables_of_files(void **state)
+{
+    (void)state;
+    tacit_error err = {0};
+    importance m = {0};
+    char *path = (char *)(uintptr_t)in_folder("i.gguf");
+    command c = {cmd_inspect, {"inspect", NANO}};
+    assert_non_null(importance_add(&m, "blk.0.attn_q.weight", 128, 1));
+    assert_int_equal(importance_save(&m, path, &err), TACIT_OK);
+    importance_free(&m);
+    MEMORY_PROBE_EXPECT(read_importance, path,
+                        "the importance of blk.0.attn_q.weight needs 1.0 KiB",
+                        "the importance of ");
+    MEMORY_PROBE_EXPECT(run_command, &c,
+                        "the 768 strings of key 'tokenizer.ggml.tokens' needs 12.0",
+                        "the 474 strings of key 'tokenizer.ggml.merges' needs ",
+                        "nano.gguf: listing its texts needs ");
 }
 
 static void test_training(void **state)
@@ -538,19 +570,13 @@ static int drop_folder(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pictures),
-        cmocka_unit_test(test_frames),
-        cmocka_unit_test(test_readings),
-        cmocka_unit_test(test_sound),
-        cmocka_unit_test(test_embedding),
-        cmocka_unit_test(test_embedding_readings),
-        cmocka_unit_test(test_quantizing),
-        cmocka_unit_test(test_training),
-        cmocka_unit_test(test_contexts),
-        cmocka_unit_test(test_media_of_examples),
-        cmocka_unit_test(test_sizes_of_passes),
-        cmocka_unit_test(test_caches_leave_room),
-        cmocka_unit_test(test_tensors_that_are_put),
+        cmocka_unit_test(test_pictures),          cmocka_unit_test(test_frames),
+        cmocka_unit_test(test_readings),          cmocka_unit_test(test_sound),
+        cmocka_unit_test(test_embedding),         cmocka_unit_test(test_embedding_readings),
+        cmocka_unit_test(test_quantizing),        cmocka_unit_test(test_tables_of_files),
+        cmocka_unit_test(test_training),          cmocka_unit_test(test_contexts),
+        cmocka_unit_test(test_media_of_examples), cmocka_unit_test(test_sizes_of_passes),
+        cmocka_unit_test(test_caches_leave_room), cmocka_unit_test(test_tensors_that_are_put),
     };
     return cmocka_run_group_tests(tests, make_folder, drop_folder);
 }

@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "common/bytes.h"
 #include "engine/pretokenize.h"
 
 #include <jansson.h>
@@ -127,11 +128,44 @@ static void long_runs_come_apart(void **state)
     free(text);
 }
 
+static tacit_status gather(void *ctx, const char *text, size_t size)
+{
+    return tacit_buffer_append(ctx, text, size);
+}
+
+/* Marks that normal form C has to bring into order, however many follow each other: the dots come
+ * before the accents, and the first of them joins the letter. */
+static void runs_of_marks_are_ordered(void **state)
+{
+    (void)state;
+    static const char accent[] = "\xcc\x81", dot[] = "\xcc\xa3", joined[] = "\xe1\xba\xa1";
+    const size_t n = (size_t)1 << 18;
+    char *text = malloc(1 + 4 * n);
+    tacit_buffer found = {0};
+    tacit_error err = {0};
+    text[0] = 'a';
+    for (size_t i = 0; i < n; i++) {
+        memcpy(text + 1 + 2 * i, accent, 2);
+        memcpy(text + 1 + 2 * (n + i), dot, 2);
+    }
+    pretokenizer *p = open_by_name("qwen2");
+    if (pretokenizer_run(p, text, 1 + 4 * n, gather, &found, &err) != TACIT_OK)
+        fail_msg("%s", err.message);
+    assert_int_equal(found.size, 3 + 2 * (n - 1) + 2 * n);
+    assert_memory_equal(found.data, joined, 3);
+    for (size_t i = 0; i < 2 * n - 1; i++)
+        assert_memory_equal(found.data + 3 + 2 * i, i < n - 1 ? dot : accent, 2);
+    pretokenizer_free(p);
+    tacit_buffer_free(&found);
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pieces_are_the_models_own),
         cmocka_unit_test(long_runs_come_apart),
+        cmocka_unit_test(runs_of_marks_are_ordered),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

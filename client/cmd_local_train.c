@@ -238,8 +238,8 @@ typedef struct local_work {
     tacit_model *model;
     round_state round;
     checked_plan plan;
-    canary_set *canaries; /* NULL: none */
-    double epsilon_after;
+    canary_set *canaries;           /* NULL: none */
+    double epsilon_after, cap_then; /* the account with this training, and its cap in force */
 } local_work;
 
 static tacit_status make_canaries(local_work *w, tacit_error *err)
@@ -286,6 +286,7 @@ static tacit_status resume_or_reserve(local_work *w, tacit_error *err)
 {
     client *c = w->client;
     tacit_reservation reserved = {0};
+    tacit_account_status account;
     tacit_status status = round_state_open(c->db, true, &w->round, err);
     if (status == TACIT_NOT_FOUND && !c->enrolled)
         tacit_log_warn("%s is not enrolled: after this training it cannot join a server any more",
@@ -303,6 +304,10 @@ static tacit_status resume_or_reserve(local_work *w, tacit_error *err)
         status = tacit_account_find(c->account, w->plan.plan_hash, &reserved, err);
     w->epsilon_after = reserved.epsilon_after;
     tacit_reservation_free(&reserved);
+    if (status == TACIT_OK)
+        status = tacit_account_status_get(c->account, &account, err);
+    if (status == TACIT_OK)
+        w->cap_then = account.policy.epsilon_cap;
     return status;
 }
 
@@ -349,11 +354,11 @@ static tacit_status finish(local_work *w, tacit_error *err)
 static tacit_status print_result(const local_work *w, tacit_error *err)
 {
     const tacit_mechanism *m = &w->plan.mechanism;
-    double cap = w->client->config.policy.epsilon_cap;
     uint32_t local = w->plan.plan->local_steps, steps = local ? local : m->steps;
     if (!w->words->json) {
         printf("%s: %u steps, noise multiplier %.4g, epsilon of the account now %.4g of %.4g\n",
-               w->words->out, steps, tacit_mechanism_noise_multiplier(m), w->epsilon_after, cap);
+               w->words->out, steps, tacit_mechanism_noise_multiplier(m), w->epsilon_after,
+               w->cap_then);
         if (w->canaries)
             printf("%s: scores of %llu canaries, which spoil the adapter; this training claims "
                    "epsilon %.4g\n",
@@ -366,7 +371,7 @@ static tacit_status print_result(const local_work *w, tacit_error *err)
                   (json_int_t)steps, "values", (json_int_t)w->plan.plan->trainable_values, "sigma",
                   tacit_mechanism_noise_multiplier(m), "epsilon",
                   isfinite(w->epsilon_after) ? json_real(w->epsilon_after) : json_null(),
-                  "epsilon_cap", cap, "unit", tacit_privacy_unit_name(m->unit));
+                  "epsilon_cap", w->cap_then, "unit", tacit_privacy_unit_name(m->unit));
     if (!root)
         return tacit_fail(err, TACIT_NO_MEMORY, "no memory for the result");
     if (w->canaries)

@@ -398,6 +398,19 @@ static tacit_status set_data(client *c, const char *data, tacit_error *err)
     return TACIT_OK;
 }
 
+/* Before anything is spent on what could not be written, or over what is read. */
+static tacit_status check_results(const local_work *w, tacit_error *err)
+{
+    const client_config *config = &w->client->config;
+    const char *const result[] = {w->words->out, w->words->scores};
+    const char *const source[] = {config->data, config->model_text};
+    tacit_status status = tacit_file_check_results(result, 2, source, 2, err);
+    return status == TACIT_OK
+               ? tacit_file_check_results(result, 2, (const char *const *)config->model_mmproj.item,
+                                          config->model_mmproj.count, err)
+               : status;
+}
+
 static tacit_status train(local_work *w, tacit_error *err)
 {
     static const uint8_t no_nonce[32];
@@ -405,6 +418,7 @@ static tacit_status train(local_work *w, tacit_error *err)
     training_result result = {0};
     tacit_status status;
     TACIT_TRY(set_data(c, w->words->data, err), done);
+    TACIT_TRY(check_results(w, err), done);
     TACIT_TRY(client_make_account(c, err), done);
     TACIT_TRY(client_apply_policy(c, err), done);
     TACIT_TRY(reservation_sweep(c, err), done);

@@ -215,6 +215,72 @@ tacit_status tacit_file_publish(const char *path, unsigned mode,
     return status == TACIT_OK ? tacit_file_sync_parent(path, err) : status;
 }
 
+/* The folder that holds `path`, as open(2) takes it; false when it is too long for `out`. */
+static bool parent_of(const char *path, char out[4096])
+{
+    const char *slash = strrchr(path, '/');
+    size_t n = slash ? (size_t)(slash - path) + 1 : 0; /* "/" itself of a file in the root */
+    if (n >= 4096)
+        return false;
+    memcpy(out, n > 0 ? path : ".", n > 0 ? n : 1);
+    out[n > 0 ? n : 1] = '\0';
+    return true;
+}
+
+static bool same_inode(const struct stat *a, const struct stat *b)
+{
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
+/* Files that are there are told by what they are, others by folder and name. */
+static bool is_same_file(const char *a, const char *b)
+{
+    struct stat one, two;
+    char parent_a[4096], parent_b[4096];
+    bool there_a = stat(a, &one) == 0, there_b = stat(b, &two) == 0;
+    if (there_a || there_b)
+        return there_a && there_b && same_inode(&one, &two);
+    const char *name_a = strrchr(a, '/'), *name_b = strrchr(b, '/');
+    return strcmp(name_a ? name_a + 1 : a, name_b ? name_b + 1 : b) == 0 &&
+           parent_of(a, parent_a) && parent_of(b, parent_b) && stat(parent_a, &one) == 0 &&
+           stat(parent_b, &two) == 0 && same_inode(&one, &two);
+}
+
+static tacit_status check_place(const char *path, tacit_error *err)
+{
+    struct stat st;
+    char parent[4096];
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
+        return tacit_fail(err, TACIT_USAGE, "%s: expected a name for a file, found a %s there",
+                          path, S_ISDIR(st.st_mode) ? "folder" : "device or pipe");
+    if (!parent_of(path, parent))
+        return tacit_fail(err, TACIT_BAD_INPUT, "%s: path is too long", path);
+    return access(parent, W_OK | X_OK) == 0 ? TACIT_OK : fail_named(err, path, "create");
+}
+
+tacit_status tacit_file_check_results(const char *const *result, size_t n,
+                                      const char *const *source, size_t m, tacit_error *err)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (!result[i])
+            continue;
+        for (size_t k = 0; k < m; k++)
+            if (source[k] && is_same_file(result[i], source[k]))
+                return tacit_fail(err, TACIT_USAGE,
+                                  "%s: would be written over %s, which is read; name another file",
+                                  result[i], source[k]);
+        for (size_t k = 0; k < i; k++)
+            if (result[k] && is_same_file(result[i], result[k]))
+                return tacit_fail(err, TACIT_USAGE,
+                                  "%s: named for two results; give each a file of its own",
+                                  result[i]);
+        tacit_status status = check_place(result[i], err);
+        if (status != TACIT_OK)
+            return status;
+    }
+    return TACIT_OK;
+}
+
 typedef struct whole_file {
     const char *path;
     const void *data;

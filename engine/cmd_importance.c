@@ -1,3 +1,4 @@
+#include "common/file.h"
 #include "engine/calibrate.h"
 #include "engine/cmd_session.h"
 #include "engine/commands.h"
@@ -53,12 +54,22 @@ static tacit_status print_result(const calibrate_state *s, bool json, tacit_erro
     return failed ? tacit_fail(err, TACIT_FAILED, "cannot print the result") : TACIT_OK;
 }
 
+static tacit_status check_out(const calibrate_command *c, tacit_error *err)
+{
+    const char *const source[] = {c->model, c->data};
+    tacit_status status = tacit_file_check_results(&c->out, 1, source, 2, err);
+    return status == TACIT_OK
+               ? tacit_file_check_results(&c->out, 1, c->mmproj.item, c->mmproj.count, err)
+               : status;
+}
+
 static tacit_status calibrate(calibrate_state *s, const calibrate_command *c, tacit_error *err)
 {
     calibrate_options how;
     tacit_status status;
     TACIT_TRY(kernels_check(err), done);
     TACIT_TRY(parse_choices(c, &how, err), done);
+    TACIT_TRY(check_out(c, err), done);
     TACIT_TRY(tacit_pool_new(&s->pool, (size_t)c->threads, err), done);
     TACIT_TRY(
         tacit_status_of_input(

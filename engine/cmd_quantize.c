@@ -1,3 +1,4 @@
+#include "common/file.h"
 #include "common/log.h"
 #include "common/options.h"
 #include "engine/commands.h"
@@ -170,8 +171,10 @@ static void print_text(const quantize_plan *p)
 static tacit_status quantize(quantize_state *s, const quantize_command *c, const char *in,
                              const char *out, tacit_error *err)
 {
+    const char *const source[] = {in, c->weights};
     tacit_status status;
     TACIT_TRY(parse_command(s, c, err), done);
+    TACIT_TRY(tacit_file_check_results(&out, 1, source, 2, err), done);
     TACIT_TRY(tacit_pool_new(&s->pool, (size_t)c->threads, err), done);
     TACIT_TRY(tacit_status_of_input(gguf_open(&s->file, in, err), err), done);
     if (c->weights) {

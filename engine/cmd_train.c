@@ -2,6 +2,7 @@
  * through tacit-client. */
 #include "common/clock.h"
 #include "common/digest.h"
+#include "common/file.h"
 #include "common/log.h"
 #include "common/memory_limit.h"
 #include "engine/cmd_session.h"
@@ -212,6 +213,18 @@ static tacit_status find_policy(const training *t, const tacit_type_rule **rules
     return tacit_fail(err, TACIT_USAGE, "--types %s: expected keep, q8_0 or f32", t->args.types);
 }
 
+static tacit_status check_places(const train_args *a, tacit_error *err)
+{
+    const char *result[1 + TACIT_OPTION_LIST_MAX] = {a->out};
+    const char *const source[] = {a->text, a->data, a->eval};
+    size_t n = 1 + a->out_mmproj.count;
+    memcpy(result + 1, a->out_mmproj.item, a->out_mmproj.count * sizeof *result);
+    tacit_status status = tacit_file_check_results(result, n, source, 3, err);
+    return status == TACIT_OK
+               ? tacit_file_check_results(result, n, a->mmproj.item, a->mmproj.count, err)
+               : status;
+}
+
 static tacit_status check_outputs(const training *t, tacit_error *err)
 {
     const tacit_type_rule *rules = NULL;
@@ -221,10 +234,10 @@ static tacit_status check_outputs(const training *t, tacit_error *err)
     if (encoders != t->args.out_mmproj.count)
         return tacit_fail(
             err, TACIT_USAGE,
-            "--out-mmproj is given %zu times: expected %zu with --trainable %s and %zu "
-            "--mmproj",
-            t->args.out_mmproj.count, encoders, t->args.trainable, t->args.mmproj.count);
-    return find_policy(t, &rules, err);
+            "--out-mmproj: expected %zu times with --trainable %s and %zu of --mmproj, found %zu",
+            encoders, t->args.trainable, t->args.mmproj.count, t->args.out_mmproj.count);
+    tacit_status status = find_policy(t, &rules, err);
+    return status == TACIT_OK ? check_places(&t->args, err) : status;
 }
 
 /* ---- data ---- */

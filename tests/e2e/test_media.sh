@@ -70,7 +70,7 @@ expect 3 "bad.jsonl:2: .*bad.csv" eval "${both[@]}" --data "$dir/bad.jsonl" --st
 # Every projector is trained, each into a file of its own, and the files are a model again.
 train=(train "${both[@]}" --data "$dir/data.jsonl" --epochs 30 --learning-rate 1e-2 --json)
 loss() { sed -n "$1"'s/.*"loss":\([^,]*\),.*/\1/p'; }
-expect 2 'out-mmproj is given 0 times: expected 1' "${train[@]}" --trainable projector --out "$dir/p.gguf"
+expect 2 'out-mmproj: expected 1 times .*, found 0' "${train[@]}" --trainable projector --out "$dir/p.gguf"
 "$tacit" "${train[@]}" --trainable projector --out "$dir/p.gguf" --out-mmproj "$dir/s.gguf" >"$dir/log"
 awk -v a="$(loss 1 <"$dir/log")" -v b="$(loss '$' <"$dir/log")" 'BEGIN { exit !(b < a) }' || fail "projectors learn nothing: $(cat "$dir/log")"
 for pair in mmproj:p sensor:s; do

@@ -95,6 +95,17 @@ expect 2 'expected PATTERN=TYPE' "$tacit" quantize "$text" "$work/no.gguf" --typ
 expect 2 "matches 'blk.9" "$tacit" quantize "$text" "$work/no.gguf" --type q4_0 --tensor-type 'blk.9.*=q4_0'
 expect 2 '--type is missing' "$tacit" quantize "$text" "$work/no.gguf"
 expect 1 'cannot create' "$tacit" quantize "$text" "$work/none/no.gguf" --type q4_0
+# Nothing is written over what it is made from, under any name.
+cp "$text" "$work/kept.gguf"
+ln -s kept.gguf "$work/link.gguf"
+for out in kept.gguf ./kept.gguf link.gguf; do
+    expect 2 'which is read; name another file' "$tacit" quantize "$work/kept.gguf" "$work/$out" --type q4_0
+    expect 2 'which is read; name another file' "$tacit" calibrate -m "$work/kept.gguf" --data "$work/d.jsonl" -o "$work/$out"
+done
+expect 2 'which is read' "$tacit" calibrate -m "$text" --mmproj "$work/mmproj.gguf" --data "$work/d.jsonl" -o "$work/mmproj.gguf"
+expect 2 'which is read' "$tacit" quantize "$work/f32.gguf" "$work/w.gguf" --type q4_0 --imatrix "$work/w.gguf"
+cmp "$text" "$work/kept.gguf" || fail "a model was written over"
+expect 2 'found a folder there' "$tacit" quantize "$text" "$work" --type q4_0
 [ ! -e "$work/no.gguf" ] || fail "a refused file was written"
 [ -z "$(find "$work" -name '*.tacit-new')" ] || fail "an unfinished file was left"
 echo "quantize holds"

@@ -90,6 +90,12 @@ for given in "targets attn_q" "rank 4" "alpha 2"; do
     expect 2 "^tacit: --${given% *} is of an adapter: --trainable lora or ffa, not all$" "${model[@]}" \
         --data "$dir/text.jsonl" --trainable all --out "$dir/x" --$given
 done
+# A result that could not be written, or would replace what is read, is told before anything is trained.
+expect 1 'none/x: cannot create' "${lora[@]}" --trainable lora --out "$dir/none/x"
+grep -q epoch <<<"$("$tacit" train "${lora[@]}" --trainable lora --out "$dir/none/x" 2>&1 || true)" && fail "trained for nothing"
+expect 2 'which is read; name another file' "${lora[@]}" --trainable lora --out "$dir/./text.jsonl"
+expect 2 'which is read' "${seeing[@]}" --trainable all --out "$dir/x" --out-mmproj "$dir/mmproj.gguf"
+expect 2 'named for two results' "${seeing[@]}" --trainable all --out "$dir/x" --out-mmproj "$dir/./x"
 expect 2 '--types is of a saved model' "${lora[@]}" --trainable lora --types f32 --out "$dir/x"
 expect 2 '--momentum is of --optimizer sgd' "${lora[@]}" --trainable lora --momentum 0.5 --out "$dir/x"
 expect 0 'epoch 12' "${lora[@]}" --trainable lora --optimizer sgd --momentum 0.5 --out "$dir/x"

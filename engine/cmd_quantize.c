@@ -5,6 +5,7 @@
 #include "engine/kernels.h"
 #include "engine/quantize.h"
 
+#include <ctype.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,11 +33,18 @@ typedef struct quantize_state {
 static tacit_status parse_type(const tacit_type_traits **out, const char *option, const char *name,
                                tacit_error *err)
 {
-    char types[160];
-    *out = name ? tacit_type_by_name(name) : NULL;
-    return *out || !name ? TACIT_OK
-                         : tacit_fail(err, TACIT_USAGE, "--%s %s: expected %s", option, name,
-                                      tacit_type_list(types, sizeof types));
+    char types[160], lower[16] = "";
+    size_t n = name ? strlen(name) : 0;
+    for (size_t i = 0; n < sizeof lower && i < n; i++)
+        lower[i] = (char)tolower((unsigned char)name[i]);
+    *out = name ? tacit_type_by_name(lower) : NULL;
+    if (*out || !name)
+        return TACIT_OK;
+    bool mixture = n > 5 && strstr(lower, "_k_");
+    return tacit_fail(
+        err, TACIT_USAGE, "--%s %s: expected %s%s", option, name,
+        tacit_type_list(types, sizeof types),
+        mixture ? "; a mixture is q4_k with --tensor-type for what is to be kept finer" : "");
 }
 
 /* PATTERN=TYPE. */
@@ -85,10 +93,13 @@ static void warn_of_fallbacks(const quantize_plan *p)
                 same++;
                 before += k < i;
             }
+        char more[32] = "";
+        if (same > 1)
+            snprintf(more, sizeof more, " and %zu more", same - 1);
         if (same > 0 && before == 0)
-            tacit_log_warn("%s and %zu more: rows of %llu values are no multiple of %zu, so they "
-                           "become %s instead of %s",
-                           q->from->name, same - 1, (unsigned long long)q->from->ne[0],
+            tacit_log_warn("%s%s: rows of %llu values are no multiple of %zu, so they become %s "
+                           "instead of %s",
+                           q->from->name, more, (unsigned long long)q->from->ne[0],
                            q->wanted->block_values, to->name, q->wanted->name);
     }
 }

@@ -90,6 +90,10 @@ expect 3 'an adapter, which stays as it is' \
     "$tacit" quantize "$TACIT_SOURCE/tests/fuzz/corpus/adapter/good/down" "$work/no.gguf" --type q4_0
 expect 3 'expected a text model' "$tacit" quantize "$work/w.gguf" "$work/no.gguf" --type q4_0
 expect 3 'none.gguf: cannot open' "$tacit" quantize "$work/none.gguf" "$work/no.gguf" --type q4_0
+"$tacit" quantize "$work/f32.gguf" "$work/upper.gguf" --type Q4_0 >/dev/null
+cmp "$work/upper.gguf" "$work/q4_0.gguf" || fail "Q4_0 is not q4_0"
+expect 2 '--type q4_k_m: expected .*; a mixture is q4_k with --tensor-type' "$tacit" quantize "$text" "$work/no.gguf" --type q4_k_m
+expect 3 'found an importance matrix .*, which goes to tacit quantize --imatrix' "$tacit" run -m "$work/w.gguf" -p x
 expect 2 '--type q3_k: expected f32, ' "$tacit" quantize "$text" "$work/no.gguf" --type q3_k
 expect 2 'expected PATTERN=TYPE' "$tacit" quantize "$text" "$work/no.gguf" --type q4_0 --tensor-type q4_0
 expect 2 "matches 'blk.9" "$tacit" quantize "$text" "$work/no.gguf" --type q4_0 --tensor-type 'blk.9.*=q4_0'

@@ -50,10 +50,17 @@ static tacit_status fail_named(tacit_error *err, const char *path, const char *w
     return fail_as(errno == ENOENT ? TACIT_NOT_FOUND : TACIT_IO, err, path, what);
 }
 
+static const char *not_a_file(mode_t mode)
+{
+    return S_ISDIR(mode) ? "folder" : "device or pipe";
+}
+
 static tacit_status open_regular(const char *path, int *fd, size_t *size, tacit_error *err)
 {
     struct stat st;
     int opened = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    *fd = -1;
+    *size = 0;
     if (opened < 0)
         return fail_named(err, path, "open");
     if (fstat(opened, &st) != 0) {
@@ -62,7 +69,8 @@ static tacit_status open_regular(const char *path, int *fd, size_t *size, tacit_
     }
     if (!S_ISREG(st.st_mode)) {
         close(opened);
-        return tacit_fail(err, TACIT_BAD_INPUT, "%s: expected a regular file", path);
+        return tacit_fail(err, TACIT_BAD_INPUT, "%s: expected a regular file, found a %s", path,
+                          not_a_file(st.st_mode));
     }
     *fd = opened;
     *size = (size_t)st.st_size;
@@ -252,7 +260,7 @@ static tacit_status check_place(const char *path, tacit_error *err)
     char parent[4096];
     if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
         return tacit_fail(err, TACIT_USAGE, "%s: expected a name for a file, found a %s there",
-                          path, S_ISDIR(st.st_mode) ? "folder" : "device or pipe");
+                          path, not_a_file(st.st_mode));
     if (!parent_of(path, parent))
         return tacit_fail(err, TACIT_BAD_INPUT, "%s: path is too long", path);
     return access(parent, W_OK | X_OK) == 0 ? TACIT_OK : fail_named(err, path, "create");

@@ -80,6 +80,10 @@ expect 0 'epoch 1: loss' -m "$dir/odd.gguf" --chat-template smolvlm --data "$dir
 expect 3 "made of the token '<.im_end.>'" "${model[@]}" --chat-template chatml --data "$dir/absent.jsonl" \
     --trainable lora --out "$dir/x"
 
+subject=()
+expect 3 'expected a text model, found an adapter .*, which goes to --adapter' "$tacit" run -m "$dir/a1.gguf" -p x
+expect 3 'expected a text model, found an encoder .*, which goes to --mmproj' "$tacit" run -m "$dir/mmproj.gguf" -p x
+subject=("$tacit" train)
 expect 0 'usage: tacit train' --help
 expect 2 'trainable' "${model[@]}" --data "$dir/text.jsonl" --out "$dir/x"
 expect 2 'expected lora, ffa, projector or all' "${lora[@]}" --trainable prompt --out "$dir/x"

@@ -59,7 +59,7 @@ static tacit_status parse(train_words *w, int argc, char **argv, bool *help, tac
         {"model", 0, TACIT_OPTION_TEXT, &w->choice.model_text, false, "FILE",
          "text model, for a new client.yaml", 0, 0},
         {"mmproj", 0, TACIT_OPTION_LIST, &w->mmproj, false, "FILE",
-         "encoder of the model, for a new client.yaml; may be repeated", 0, 0},
+         "encoder of the model, for a new client.yaml", 0, 0},
         {"epsilon", 0, TACIT_OPTION_REAL, &w->epsilon, false, "E",
          "epsilon of this training; gives the noise", 1e-3, 1e6},
         {"noise-multiplier", 0, TACIT_OPTION_REAL, &w->noise_multiplier, false, "Z",

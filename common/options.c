@@ -20,7 +20,9 @@ static void print_help(const tacit_usage *usage, const tacit_option *table)
                             : snprintf(left, sizeof left, "      --%s", row->name);
         if (row->kind != TACIT_OPTION_FLAG)
             snprintf(left + n, sizeof left - (size_t)n, " %s", row->value ? row->value : "VALUE");
-        printf("%-34s %s%s\n", left, row->help, row->required ? " (required)" : "");
+        printf("%-34s %s%s%s\n", left, row->help,
+               row->kind == TACIT_OPTION_LIST ? "; may repeat" : "",
+               row->required ? " (required)" : "");
     }
     printf("      --help                       this text\n"
            "      --version                    the program's version\n");

@@ -15,7 +15,7 @@ typedef struct cmd_prompt {
     {"prompt", 'p', TACIT_OPTION_TEXT, &(p)->typed, false, "TEXT", what, 0, 0},                    \
     {                                                                                              \
         "file", 'f', TACIT_OPTION_TEXT, &(p)->path, false, "FILE",                                 \
-            "the same out of a file; - is standard input", 0, 0                                    \
+            "the same out of a file, - is standard input; one of both is required", 0, 0           \
     }
 
 /* The bytes as they are. TACIT_USAGE unless one of both options is given. */

@@ -1,6 +1,7 @@
 #include "common/file.h"
 #include "common/log.h"
 #include "common/options.h"
+#include "engine/cmd_session.h"
 #include "engine/commands.h"
 #include "engine/kernels.h"
 #include "engine/quantize.h"
@@ -232,9 +233,8 @@ tacit_status cmd_quantize(int argc, char **argv, tacit_error *err)
         {"embedding-type", 0, TACIT_OPTION_TEXT, &c.embedding, false, "T", "of the embedding", 0,
          0},
         {"tensor-type", 0, TACIT_OPTION_LIST, &c.rule, false, "PATTERN=T",
-         "of tensors whose names match, * for any text; may be repeated, the first counts", 0, 0},
-        {"threads", 't', TACIT_OPTION_U64, &c.threads, false, "N",
-         "threads; 0: all that this process may use", 0, 1024},
+         "of tensors whose names match, * for any text; the first that matches counts", 0, 0},
+        CMD_THREADS_ROW(&c.threads),
         {"json", 0, TACIT_OPTION_FLAG, &c.json, false, NULL, "one JSON object", 0, 0},
         {.name = NULL},
     };

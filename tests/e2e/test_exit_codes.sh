@@ -26,6 +26,10 @@ for program in "$tacit" "$client" "$server" "$audit"; do
         [ "$("$program" $words --version)" = "$version" ] || fail "$name $words --version: another version"
         # shellcheck disable=SC2086
         expect 0 '^ +--version ' "$program" $words --help
+        # One style: what may repeat is said by the table, an option's line begins in one column.
+        # shellcheck disable=SC2086
+        help=$("$program" $words --help)
+        ! grep -qE '\(may repeat\)|may be repeated|may repeat.*may repeat' <<<"$help" || fail "$name $words: repeats told twice"
     done < <("$program" --help | sed -n 's/^  \([a-z][a-z -]*[a-z]\)  .*/\1/p' | sed 's/ *$//')
 done
 expect 0 '^tacit-server [0-9.]+$' "$server" device --version

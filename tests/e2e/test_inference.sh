@@ -83,8 +83,10 @@ for form in "hf 9" "hf-frame 9" "mtmd 18"; do
     same "$(rows "${form% *}")" "${form#* }" "rows of the form ${form% *}"
 done
 
-expect 0 'prefill [0-9.]+ tokens/s, decode [0-9.]+ tokens/s, 2 threads' \
-    bench -m "$text" -p 20 -n 4 -r 1 -t 2
+for line in '[a-z0-9]+, fast, 2 threads' 'prefill +[0-9.]+ tokens/s of 20; a processor second: [0-9.]+' \
+    'decode +[0-9.]+ tokens/s of 4; a processor second: [0-9.]+' 'peak RSS +[0-9.]+ MiB'; do
+    expect 0 "^$line\$" bench -m "$text" -p 20 -n 4 -r 1 -t 2
+done
 expect 0 '"prefill_tokens_per_s":[0-9.]+,"decode_tokens_per_s":[0-9.]+,"prefill_tokens_per_cpu_s":[0-9.]+,"decode_tokens_per_cpu_s":[0-9.]+.*"peak_rss_bytes":[0-9]+' \
     bench -m "$text" -p 20 -n 4 -r 1 --exact --json
 

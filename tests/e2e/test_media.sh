@@ -52,7 +52,7 @@ expect 2 'need the chat template' run "${both[@]}" --sensor "$dir/a.csv" -p x --
 
 # Encoding is timed beside text: one picture and one window are two frames.
 expect 0 '"frames":2,"encode_seconds":0\.' bench "${both[@]}" --image "$dir/a.jpg" --sensor "$dir/a.csv" -p 4 -n 1 -r 1 --json
-expect 0 'encoding [0-9.]* ms, .*, 1 frames' bench "${both[@]}" --image "$dir/a.jpg" -p 4 -n 1 -r 1
+expect 0 'encoding +[0-9.]+ ms, .*, 1 frames' bench "${both[@]}" --image "$dir/a.jpg" -p 4 -n 1 -r 1
 expect 0 '"frames":0,' bench "${both[@]}" -p 4 -n 1 -r 1 --json
 
 # Media without their encoder, encoders that are too many or somebody else's.

@@ -91,7 +91,7 @@ tacit_status cmd_enroll(int argc, char **argv, tacit_error *err)
         {"model", 0, TACIT_OPTION_TEXT, &choice.model_text, false, "FILE",
          "text model, for a new client.yaml", 0, 0},
         {"mmproj", 0, TACIT_OPTION_LIST, &mmproj, false, "FILE",
-         "encoder of the model, for a new client.yaml; may be repeated", 0, 0},
+         "encoder of the model, for a new client.yaml", 0, 0},
         {"data", 0, TACIT_OPTION_TEXT, &choice.data, false, "FILE",
          "JSON Lines to train on, for a new client.yaml", 0, 0},
         {"policy-key", 0, TACIT_OPTION_TEXT, &policy_key, false, "PUBLIC",

@@ -59,7 +59,7 @@ static tacit_status parse(train_words *w, int argc, char **argv, bool *help, tac
         {"model", 0, TACIT_OPTION_TEXT, &w->choice.model_text, false, "FILE",
          "text model, for a new client.yaml", 0, 0},
         {"mmproj", 0, TACIT_OPTION_LIST, &w->mmproj, false, "FILE",
-         "encoder of the model, for a new client.yaml; may be repeated", 0, 0},
+         "encoder of the model, for a new client.yaml", 0, 0},
         {"epsilon", 0, TACIT_OPTION_REAL, &w->epsilon, false, "E",
          "epsilon of this training; gives the noise", 1e-3, 1e6},
         {"noise-multiplier", 0, TACIT_OPTION_REAL, &w->noise_multiplier, false, "Z",
@@ -239,8 +239,8 @@ typedef struct local_work {
     tacit_model *model;
     round_state round;
     checked_plan plan;
-    canary_set *canaries; /* NULL: none */
-    double epsilon_after;
+    canary_set *canaries;           /* NULL: none */
+    double epsilon_after, cap_then; /* the account with this training, and its cap in force */
 } local_work;
 
 static tacit_status make_canaries(local_work *w, tacit_error *err)
@@ -287,6 +287,7 @@ static tacit_status resume_or_reserve(local_work *w, tacit_error *err)
 {
     client *c = w->client;
     tacit_reservation reserved = {0};
+    tacit_account_status account;
     tacit_status status = round_state_open(c->db, true, &w->round, err);
     if (status == TACIT_NOT_FOUND && !c->enrolled)
         tacit_log_warn("%s is not enrolled: after this training it cannot join a server any more",
@@ -304,6 +305,10 @@ static tacit_status resume_or_reserve(local_work *w, tacit_error *err)
         status = tacit_account_find(c->account, w->plan.plan_hash, &reserved, err);
     w->epsilon_after = reserved.epsilon_after;
     tacit_reservation_free(&reserved);
+    if (status == TACIT_OK)
+        status = tacit_account_status_get(c->account, &account, err);
+    if (status == TACIT_OK)
+        w->cap_then = account.policy.epsilon_cap;
     return status;
 }
 
@@ -350,11 +355,11 @@ static tacit_status finish(local_work *w, tacit_error *err)
 static tacit_status print_result(const local_work *w, tacit_error *err)
 {
     const tacit_mechanism *m = &w->plan.mechanism;
-    double cap = w->client->config.policy.epsilon_cap;
     uint32_t local = w->plan.plan->local_steps, steps = local ? local : m->steps;
     if (!w->words->json) {
         printf("%s: %u steps, noise multiplier %.4g, epsilon of the account now %.4g of %.4g\n",
-               w->words->out, steps, tacit_mechanism_noise_multiplier(m), w->epsilon_after, cap);
+               w->words->out, steps, tacit_mechanism_noise_multiplier(m), w->epsilon_after,
+               w->cap_then);
         if (w->canaries)
             printf("%s: scores of %llu canaries, which spoil the adapter; this training claims "
                    "epsilon %.4g\n",
@@ -367,7 +372,7 @@ static tacit_status print_result(const local_work *w, tacit_error *err)
                   (json_int_t)steps, "values", (json_int_t)w->plan.plan->trainable_values, "sigma",
                   tacit_mechanism_noise_multiplier(m), "epsilon",
                   isfinite(w->epsilon_after) ? json_real(w->epsilon_after) : json_null(),
-                  "epsilon_cap", cap, "unit", tacit_privacy_unit_name(m->unit));
+                  "epsilon_cap", w->cap_then, "unit", tacit_privacy_unit_name(m->unit));
     if (!root)
         return tacit_fail(err, TACIT_NO_MEMORY, "no memory for the result");
     if (w->canaries)
@@ -394,6 +399,19 @@ static tacit_status set_data(client *c, const char *data, tacit_error *err)
     return TACIT_OK;
 }
 
+/* Before anything is spent on what could not be written, or over what is read. */
+static tacit_status check_results(const local_work *w, tacit_error *err)
+{
+    const client_config *config = &w->client->config;
+    const char *const result[] = {w->words->out, w->words->scores};
+    const char *const source[] = {config->data, config->model_text};
+    tacit_status status = tacit_file_check_results(result, 2, source, 2, err);
+    return status == TACIT_OK
+               ? tacit_file_check_results(result, 2, (const char *const *)config->model_mmproj.item,
+                                          config->model_mmproj.count, err)
+               : status;
+}
+
 static tacit_status train(local_work *w, tacit_error *err)
 {
     static const uint8_t no_nonce[32];
@@ -401,6 +419,7 @@ static tacit_status train(local_work *w, tacit_error *err)
     training_result result = {0};
     tacit_status status;
     TACIT_TRY(set_data(c, w->words->data, err), done);
+    TACIT_TRY(check_results(w, err), done);
     TACIT_TRY(client_make_account(c, err), done);
     TACIT_TRY(client_apply_policy(c, err), done);
     TACIT_TRY(reservation_sweep(c, err), done);

@@ -162,9 +162,11 @@ static tacit_status sign(const signing *s, tacit_error *err)
     tacit_identity *key = NULL;
     tacit_signed_policy made = {0};
     tacit_policy_words words = s->words;
+    const char *const source[] = {s->key, s->policy};
     tacit_status status = tacit_key_text_read(device, TACIT_KEY_DEVICE, s->device, err);
     if (status != TACIT_OK)
         return tacit_fail_context(err, "--device");
+    TACIT_TRY(tacit_file_check_results(&s->out, 1, source, 2, err), done);
     TACIT_TRY(read_policy(s, &policy, err), done);
     snprintf(meaning, sizeof meaning, "cap %.6g, delta %.3g, unit %s, noise at least %.6g",
              policy.epsilon_cap, policy.delta, tacit_privacy_unit_name(policy.unit),

@@ -50,10 +50,20 @@ static tacit_status fail_named(tacit_error *err, const char *path, const char *w
     return fail_as(errno == ENOENT ? TACIT_NOT_FOUND : TACIT_IO, err, path, what);
 }
 
+static const char *not_a_file(mode_t mode)
+{
+    return S_ISDIR(mode)    ? "folder"
+           : S_ISFIFO(mode) ? "pipe"
+           : S_ISSOCK(mode) ? "socket"
+                            : "device";
+}
+
 static tacit_status open_regular(const char *path, int *fd, size_t *size, tacit_error *err)
 {
     struct stat st;
     int opened = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    *fd = -1;
+    *size = 0;
     if (opened < 0)
         return fail_named(err, path, "open");
     if (fstat(opened, &st) != 0) {
@@ -62,7 +72,8 @@ static tacit_status open_regular(const char *path, int *fd, size_t *size, tacit_
     }
     if (!S_ISREG(st.st_mode)) {
         close(opened);
-        return tacit_fail(err, TACIT_BAD_INPUT, "%s: expected a regular file", path);
+        return tacit_fail(err, TACIT_BAD_INPUT, "%s: expected a regular file, found a %s", path,
+                          not_a_file(st.st_mode));
     }
     *fd = opened;
     *size = (size_t)st.st_size;
@@ -228,24 +239,13 @@ static bool leads_into_proc(const char *path)
 static tacit_status check_kind(const char *path, tacit_error *err)
 {
     struct stat st;
-    bool there = stat(path, &st) == 0;
-    if ((!there || S_ISREG(st.st_mode)) && !leads_into_proc(path))
+    bool there = stat(path, &st) == 0, in_proc = leads_into_proc(path);
+    if ((!there || S_ISREG(st.st_mode)) && !in_proc)
         return TACIT_OK;
-    return tacit_fail(
-        err, TACIT_IO,
-        "%s: expected a regular file, or none yet, to write to, found %s; name another", path,
-        there && S_ISDIR(st.st_mode) ? "a folder" : "a device, a pipe or a socket");
-}
-
-tacit_status tacit_file_check_target(const char *path, tacit_error *err)
-{
-    char parent[4096];
-    tacit_status status = check_kind(path, err);
-    if (status == TACIT_OK)
-        status = parent_of(parent, sizeof parent, path, err);
-    if (status == TACIT_OK && access(parent, W_OK | X_OK) != 0)
-        status = fail_named(err, path, "write");
-    return status;
+    return tacit_fail(err, TACIT_USAGE,
+                      "%s: expected a regular file, or none yet, to write to, found a %s; name "
+                      "another",
+                      path, in_proc ? "link into /proc" : not_a_file(st.st_mode));
 }
 
 tacit_status tacit_file_publish(const char *path, unsigned mode,
@@ -270,6 +270,60 @@ tacit_status tacit_file_publish(const char *path, unsigned mode,
         unlink(temporary);
     close(fd);
     return status == TACIT_OK ? tacit_file_sync_parent(path, err) : status;
+}
+
+static bool same_inode(const struct stat *a, const struct stat *b)
+{
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
+/* Files that are there are told by what they are, others by folder and name. */
+static bool is_same_file(const char *a, const char *b)
+{
+    struct stat one, two;
+    char parent_a[4096], parent_b[4096];
+    bool there_a = stat(a, &one) == 0, there_b = stat(b, &two) == 0;
+    if (there_a || there_b)
+        return there_a && there_b && same_inode(&one, &two);
+    const char *name_a = strrchr(a, '/'), *name_b = strrchr(b, '/');
+    return strcmp(name_a ? name_a + 1 : a, name_b ? name_b + 1 : b) == 0 &&
+           parent_of(parent_a, sizeof parent_a, a, NULL) == TACIT_OK &&
+           parent_of(parent_b, sizeof parent_b, b, NULL) == TACIT_OK && stat(parent_a, &one) == 0 &&
+           stat(parent_b, &two) == 0 && same_inode(&one, &two);
+}
+
+static tacit_status check_place(const char *path, tacit_error *err)
+{
+    char parent[4096];
+    tacit_status status = check_kind(path, err);
+    if (status == TACIT_OK)
+        status = parent_of(parent, sizeof parent, path, err);
+    if (status == TACIT_OK && access(parent, W_OK | X_OK) != 0)
+        status = fail_named(err, path, "create");
+    return status;
+}
+
+tacit_status tacit_file_check_results(const char *const *result, size_t n,
+                                      const char *const *source, size_t m, tacit_error *err)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (!result[i])
+            continue;
+        for (size_t k = 0; k < m; k++)
+            if (source[k] && is_same_file(result[i], source[k]))
+                return tacit_fail(err, TACIT_USAGE,
+                                  "%s: would be written over %s, which is read; name another file",
+                                  result[i], source[k]);
+        for (size_t k = 0; k < i; k++)
+            if (result[k] && is_same_file(result[i], result[k]))
+                return tacit_fail(err, TACIT_USAGE,
+                                  "%s: named for two results; give each a file of its own",
+                                  result[i]);
+        tacit_status status = check_place(result[i], err);
+        if (status != TACIT_OK)
+            return status;
+    }
+    return TACIT_OK;
 }
 
 typedef struct whole_file {

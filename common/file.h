@@ -39,9 +39,14 @@ tacit_status tacit_file_publish(const char *path, unsigned mode,
                                 tacit_status (*write)(void *ctx, int fd, tacit_error *err),
                                 void *ctx, tacit_error *err) TACIT_MUST_CHECK;
 
-/* Whether a file could be published there, as far as that can be told before: what `path` is, and
- * whether its folder is there and may be written. For work that takes long and ends in a file. */
-tacit_status tacit_file_check_target(const char *path, tacit_error *err) TACIT_MUST_CHECK;
+/* Before long work, or anything that is paid for: whether each of the n `result` files can be
+ * published when it is done. TACIT_USAGE where one is one of the m `source` files or another result,
+ * by whatever name (a link, another path), or where something stands that is no regular file;
+ * otherwise that its folder is not there or cannot be written, as the publication would say. NULLs
+ * among both are passed over. */
+tacit_status tacit_file_check_results(const char *const *result, size_t n,
+                                      const char *const *source, size_t m,
+                                      tacit_error *err) TACIT_MUST_CHECK;
 
 /* Creates `path` and missing parents with `mode`, each name durably; an existing folder is fine. */
 tacit_status tacit_file_make_dir(const char *path, unsigned mode,

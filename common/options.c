@@ -23,7 +23,9 @@ static void print_help(const tacit_usage *usage, const tacit_option *table)
                             : snprintf(left, sizeof left, "      --%s", row->name);
         if (row->kind != TACIT_OPTION_FLAG)
             snprintf(left + n, sizeof left - (size_t)n, " %s", row->value ? row->value : "VALUE");
-        printf("%-34s %s%s\n", left, row->help, row->required ? " (required)" : "");
+        printf("%-34s %s%s%s\n", left, row->help,
+               row->kind == TACIT_OPTION_LIST ? "; may repeat" : "",
+               row->required ? " (required)" : "");
     }
     printf("      --help                       this text\n"
            "      --version                    the program's version\n");
@@ -58,14 +60,16 @@ static tacit_status store_value(const tacit_option *row, const char *value, taci
     bool open_range = row->min == 0 && row->max == 0;
     double max = open_range ? 9007199254740992.0 : row->max;
     tacit_option_list *list = row->to;
+    char what[64];
+    snprintf(what, sizeof what, "--%s", row->name);
     switch (row->kind) {
     case TACIT_OPTION_TEXT:
         *(const char **)row->to = value;
         return TACIT_OK;
     case TACIT_OPTION_U64:
-        return tacit_parse_u64(value, row->name, (uint64_t)row->min, (uint64_t)max, row->to, err);
+        return tacit_parse_u64(value, what, (uint64_t)row->min, (uint64_t)max, row->to, err);
     case TACIT_OPTION_REAL:
-        return tacit_parse_f64(value, row->name, open_range ? -max : row->min, max, row->to, err);
+        return tacit_parse_f64(value, what, open_range ? -max : row->min, max, row->to, err);
     case TACIT_OPTION_LIST:
         if (list->count == TACIT_OPTION_LIST_MAX)
             return tacit_fail(err, TACIT_USAGE, "--%s: given more than %d times", row->name,
@@ -162,12 +166,14 @@ tacit_status tacit_options_parse(const tacit_usage *usage, const tacit_option *t
     return check_required(usage, table, seen, count, err);
 }
 
-static void print_commands(const char *program, const char *summary, const tacit_command *table)
+static void print_commands(FILE *to, const char *program, const char *summary,
+                           const tacit_command *table)
 {
-    printf("%s: %s\n\nusage: %s COMMAND [options]\n\n", program, summary, program);
+    fprintf(to, "%s: %s\n\nusage: %s COMMAND [options]\n\n", program, summary, program);
     for (const tacit_command *row = table; row->name; row++)
-        printf("  %-18s %s\n", row->name, row->summary);
-    printf(
+        fprintf(to, "  %-18s %s\n", row->name, row->summary);
+    fprintf(
+        to,
         "\n'%s COMMAND --help' explains a command. Exit codes: 0 ok, 1 failed, 2 usage, 3 bad or\n"
         "corrupt input, 4 refused by policy or budget, 5 peer unreachable, 6 integrity.\n",
         program);
@@ -208,11 +214,12 @@ static int answer_group(const char *program, const tacit_command *table, int arg
                 argv[2], program, argv[1]);
         return tacit_exit_code(TACIT_USAGE);
     }
-    printf("usage: %s %s COMMAND [options]\n\n", program, argv[1]);
+    FILE *to = help ? stdout : stderr;
+    fprintf(to, "usage: %s %s COMMAND [options]\n\n", program, argv[1]);
     for (const tacit_command *row = table; row->name; row++)
         if (in_group(row->name, argv[1]))
-            printf("  %-18s %s\n", row->name, row->summary);
-    printf("\n'%s %s COMMAND --help' explains a command.\n", program, argv[1]);
+            fprintf(to, "  %-18s %s\n", row->name, row->summary);
+    fprintf(to, "\n'%s %s COMMAND --help' explains a command.\n", program, argv[1]);
     return help ? 0 : tacit_exit_code(TACIT_USAGE);
 }
 
@@ -238,12 +245,36 @@ static bool settle(void)
     return fd >= 0 && signal(SIGXFSZ, SIG_IGN) != SIG_ERR;
 }
 
-int tacit_commands_main(const char *program, const char *summary, const tacit_command *table,
-                        int argc, char **argv)
+/* What was printed has to have arrived: a command that flushed meanwhile left the mark of a
+ * failure. */
+static int finish_output(const char *program, int code)
+{
+    bool failed = fflush(stdout) != 0 || ferror(stdout);
+    if (!failed || code != 0)
+        return code;
+    fprintf(stderr, "%s: cannot write to standard output; free its disk or name another place\n",
+            program);
+    return tacit_exit_code(TACIT_IO);
+}
+
+static int run_command(const char *program, const tacit_command *row, int argc, char **argv)
+{
+    map_guard_start(program);
+    if (!settle())
+        return tacit_exit_code(TACIT_FAILED);
+    tacit_error err = {0};
+    tacit_status status = row->run(argc, argv, &err);
+    if (status != TACIT_OK && err.message[0])
+        fprintf(stderr, "%s: %s\n", program, err.message);
+    return tacit_exit_code(status);
+}
+
+static int answer(const char *program, const char *summary, const tacit_command *table, int argc,
+                  char **argv)
 {
     int words = 1;
     if (argc < 2 || strcmp(argv[1], "--help") == 0) {
-        print_commands(program, summary, table);
+        print_commands(argc < 2 ? stderr : stdout, program, summary, table);
         return argc < 2 ? tacit_exit_code(TACIT_USAGE) : 0;
     }
     if (strcmp(argv[1], "--version") == 0) {
@@ -251,19 +282,26 @@ int tacit_commands_main(const char *program, const char *summary, const tacit_co
         return 0;
     }
     const tacit_command *row = find_command(table, argc, argv, &words);
-    if (!row)
-        return answer_unknown(program, table, argc, argv);
-    map_guard_start(program);
-    if (!settle())
-        return tacit_exit_code(TACIT_FAILED);
-    tacit_error err = {0};
-    tacit_status status = row->run(argc - words, argv + words, &err);
-    if (status != TACIT_OK && err.message[0])
-        fprintf(stderr, "%s: %s\n", program, err.message);
-    bool lost = fflush(stdout) != 0 || ferror(stdout);
-    if (lost && status == TACIT_OK) {
-        fprintf(stderr, "%s: cannot write to standard output\n", program);
-        status = TACIT_IO;
-    }
-    return tacit_exit_code(status);
+    return row ? run_command(program, row, argc - words, argv + words)
+               : answer_unknown(program, table, argc, argv);
+}
+
+/* "help", "help COMMAND", "help FIRST SECOND": the same with --help behind it. */
+static int answer_help(const char *program, const char *summary, const tacit_command *table,
+                       int argc, char **argv)
+{
+    char help[] = "--help", *line[5] = {argv[0]};
+    int n = 1;
+    for (int i = 2; i < argc && n < 3; i++)
+        line[n++] = argv[i];
+    line[n++] = help;
+    return answer(program, summary, table, n, line);
+}
+
+int tacit_commands_main(const char *program, const char *summary, const tacit_command *table,
+                        int argc, char **argv)
+{
+    bool help = argc > 1 && strcmp(argv[1], "help") == 0;
+    return finish_output(program,
+                         (help ? answer_help : answer)(program, summary, table, argc, argv));
 }

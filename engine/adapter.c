@@ -86,9 +86,11 @@ static tacit_status check_base(const gguf_file *file, const tacit_model *model,
         return TACIT_OK;
     tacit_hex(expected, base, TACIT_DIGEST_BYTES);
     tacit_hex(found, info->base_digest, TACIT_DIGEST_BYTES);
-    return tacit_fail(err, TACIT_INTEGRITY,
-                      "%s: trained on the base %s, but this model is %s; load it with its own base",
-                      gguf_name(file), found, expected);
+    return tacit_fail(
+        err, TACIT_INTEGRITY,
+        "%s: trained on the base %s, but this model is %s; load it with its own: the text "
+        "model and each --mmproj, in their order",
+        gguf_name(file), found, expected);
 }
 
 static tacit_status read_info(const gguf_file *file, const tacit_model *model,

@@ -186,7 +186,7 @@ static tacit_status judge(sound *s, const void *data, size_t size, size_t max_sa
     else if (size >= 4 && memcmp(bytes, "fLaC", 4) == 0)
         status = judge_flac(s, c, err);
     else
-        status = tacit_fail(err, TACIT_BAD_INPUT, "%s: neither WAV nor FLAC", s->name);
+        status = tacit_fail(err, TACIT_BAD_INPUT, "%s: expected a WAV or FLAC file, found bytes of neither", s->name);
     return status == TACIT_OK ? judge_numbers(s, max_samples, err) : status;
 }
 

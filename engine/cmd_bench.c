@@ -7,6 +7,7 @@
 #include "engine/commands.h"
 #include "engine/kernels.h"
 
+#include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -130,6 +131,26 @@ static tacit_status measure(bench *b, tacit_error *err)
     return status == TACIT_OK ? measure_media(b, err) : status;
 }
 
+static void print_rate(const char *what, uint64_t tokens, phase took)
+{
+    double n = (double)tokens;
+    printf("%-9s %.1f tokens/s of %" PRIu64 "; a processor second: %.1f\n", what, n / took.clock,
+           tokens, n / took.processor);
+}
+
+static void print_text(const bench *b)
+{
+    printf("%s, %s, %zu threads\n", kernels()->name, b->options.exact ? "exact" : "fast",
+           tacit_pool_threads(b->session.pool));
+    print_rate("prefill", b->prompt, b->prefill);
+    print_rate("decode", b->decode, b->decoding);
+    if (b->frames > 0)
+        printf("encoding  %.1f ms, of processors %.1f ms, %zu frames\n", 1e3 * b->encoding.clock,
+               1e3 * b->encoding.processor, b->frames);
+    printf("load      %.3f s, of processors %.3f s\npeak RSS  %.1f MiB\n", b->loading.clock,
+           b->loading.processor, (double)b->peak_rss / 1048576);
+}
+
 static tacit_status print(const bench *b, tacit_error *err)
 {
     double prefill = (double)b->prompt / b->prefill.clock;
@@ -138,15 +159,7 @@ static tacit_status print(const bench *b, tacit_error *err)
     double decode_cpu = (double)b->decode / b->decoding.processor;
     size_t threads = tacit_pool_threads(b->session.pool);
     if (!b->json) {
-        printf("prefill %.1f tokens/s, decode %.1f tokens/s, %zu threads, %s, %s, load %.3f s "
-               "(of processors: %.3f s), peak RSS %.1f MiB; a processor second: prefill %.1f, "
-               "decode %.1f tokens\n",
-               prefill, decode, threads, kernels()->name, b->options.exact ? "exact" : "fast",
-               b->loading.clock, b->loading.processor, (double)b->peak_rss / 1048576, prefill_cpu,
-               decode_cpu);
-        if (b->frames > 0)
-            printf("encoding %.1f ms, of processors %.1f ms, %zu frames\n", 1e3 * b->encoding.clock,
-                   1e3 * b->encoding.processor, b->frames);
+        print_text(b);
         return TACIT_OK;
     }
     json_t *object = json_pack(

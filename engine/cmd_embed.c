@@ -3,6 +3,7 @@
 #include "common/memory_limit.h"
 #include "common/options.h"
 #include "common/secret.h"
+#include "engine/cmd_session.h"
 #include "engine/commands.h"
 #include "engine/model_parts.h"
 
@@ -186,18 +187,14 @@ tacit_status cmd_embed(int argc, char **argv, tacit_error *err)
     embed e = {.threads = 0};
     bool help = false;
     const tacit_option table[] = {
-        {"model", 'm', TACIT_OPTION_TEXT, &e.text, true, "TEXT.gguf", "text model", 0, 0},
-        {"mmproj", 0, TACIT_OPTION_LIST, &e.mmproj, true, "FILE", "encoder (may repeat)", 0, 0},
-        {"image", 0, TACIT_OPTION_LIST, files_of(&e, TACIT_MODALITY_IMAGE), false, "FILE",
-         "JPEG or PNG (may repeat)", 0, 0},
-        {"audio", 0, TACIT_OPTION_LIST, files_of(&e, TACIT_MODALITY_AUDIO), false, "FILE",
-         "WAV or FLAC (may repeat)", 0, 0},
-        {"sensor", 0, TACIT_OPTION_LIST, files_of(&e, TACIT_MODALITY_SENSOR), false, "FILE",
-         "CSV (may repeat)", 0, 0},
-        {"threads", 't', TACIT_OPTION_U64, &e.threads, false, "N",
-         "threads; 0: all that this process may use", 0, 1024},
+        CMD_MODEL_ROW(&e.text),
+        CMD_MMPROJ_ROW(&e.mmproj, true),
+        CMD_IMAGE_ROW(files_of(&e, TACIT_MODALITY_IMAGE)),
+        CMD_AUDIO_ROW(files_of(&e, TACIT_MODALITY_AUDIO)),
+        CMD_SENSOR_ROW(files_of(&e, TACIT_MODALITY_SENSOR)),
+        CMD_THREADS_ROW(&e.threads),
         {"fast", 0, TACIT_OPTION_FLAG, &e.fast, false, NULL,
-         "as `run` has them: in fast precision instead of fp32", 0, 0},
+         "in the precision of 'tacit run' instead of fp32", 0, 0},
         {"json", 0, TACIT_OPTION_FLAG, &e.json, false, NULL,
          "one JSON object: rows, and where they have times, seconds", 0, 0},
         {.name = NULL},

@@ -54,13 +54,22 @@ static tacit_status print_result(const calibrate_state *s, bool json, tacit_erro
     return failed ? tacit_fail(err, TACIT_FAILED, "cannot print the result") : TACIT_OK;
 }
 
+static tacit_status check_out(const calibrate_command *c, tacit_error *err)
+{
+    const char *const source[] = {c->model, c->data};
+    tacit_status status = tacit_file_check_results(&c->out, 1, source, 2, err);
+    return status == TACIT_OK
+               ? tacit_file_check_results(&c->out, 1, c->mmproj.item, c->mmproj.count, err)
+               : status;
+}
+
 static tacit_status calibrate(calibrate_state *s, const calibrate_command *c, tacit_error *err)
 {
     calibrate_options how;
     tacit_status status;
     TACIT_TRY(kernels_check(err), done);
     TACIT_TRY(parse_choices(c, &how, err), done);
-    TACIT_TRY(tacit_file_check_target(c->out, err), done);
+    TACIT_TRY(check_out(c, err), done);
     TACIT_TRY(tacit_pool_new(&s->pool, (size_t)c->threads, err), done);
     TACIT_TRY(
         tacit_status_of_input(
@@ -84,18 +93,16 @@ tacit_status cmd_calibrate(int argc, char **argv, tacit_error *err)
     const tacit_option table[] = {
         {"model", 'm', TACIT_OPTION_TEXT, &c.model, true, "TEXT.gguf",
          "text model, f32 to bf16 if there is one", 0, 0},
-        {"mmproj", 0, TACIT_OPTION_LIST, &c.mmproj, false, "FILE", "encoder; may be repeated", 0,
-         0},
+        CMD_MMPROJ_ROW(&c.mmproj, false),
         {"data", 0, TACIT_OPTION_TEXT, &c.data, true, "D.jsonl",
          "dataset: public data like what the model will see", 0, 0},
         {"out", 'o', TACIT_OPTION_TEXT, &c.out, true, "FILE", "the importance matrix", 0, 0},
         CMD_CHAT_ROW(&c.chat_template),
-        {"threads", 't', TACIT_OPTION_U64, &c.threads, false, "N",
-         "threads; 0: all that this process may use", 0, 1024},
-        {"limit", 0, TACIT_OPTION_U64, &c.limit, false, "N", "records to read; 0: all", 0, 0},
-        {"form", 0, TACIT_OPTION_TEXT, &c.form, false, "FORM",
-         "how pictures are cut: " MEDIA_FORM_NAMES, 0, 0},
-        {"strict", 0, TACIT_OPTION_FLAG, &c.strict, false, NULL, "a bad record is an error", 0, 0},
+        CMD_THREADS_ROW(&c.threads),
+        {"limit", 0, TACIT_OPTION_U64, &c.limit, false, "N", "records to read; 0: all (0)", 0, 0},
+        CMD_FORM_ROW(&c.form),
+        {"strict", 0, TACIT_OPTION_FLAG, &c.strict, false, NULL,
+         "a bad record is an error, not left out", 0, 0},
         {"json", 0, TACIT_OPTION_FLAG, &c.json, false, NULL, "one JSON object", 0, 0},
         {.name = NULL},
     };

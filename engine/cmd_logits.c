@@ -1,4 +1,5 @@
 /* `tacit logits`: the scores of the next token, for comparisons with other engines. */
+#include "engine/cmd_prompt.h"
 #include "engine/cmd_session.h"
 #include "engine/commands.h"
 #include "engine/sample.h"
@@ -9,7 +10,7 @@
 
 typedef struct logits_run {
     cmd_session_options options;
-    const char *prompt;
+    cmd_prompt prompt;
     uint64_t top;
     bool all, chat, special, json;
     cmd_session session;
@@ -90,9 +91,9 @@ static tacit_status run_all(logits_run *r, tacit_error *err)
     if (!r->best || !r->positions)
         return tacit_fail(err, TACIT_NO_MEMORY, "no memory for %zu logits", (size_t)r->top);
     if (r->chat)
-        TACIT_TRY(cmd_session_chat(&r->session, &r->options, r->prompt, &r->input, err), done);
+        TACIT_TRY(cmd_session_chat(&r->session, &r->options, r->prompt.text, &r->input, err), done);
     else
-        TACIT_TRY(cmd_session_raw(&r->session, r->prompt, r->special, &r->input, err), done);
+        TACIT_TRY(cmd_session_raw(&r->session, r->prompt.text, r->special, &r->input, err), done);
     TACIT_TRY(compute(r, err), done);
     if (r->json)
         status = print_json(r, err);
@@ -109,8 +110,9 @@ tacit_status cmd_logits(int argc, char **argv, tacit_error *err)
     const tacit_option table[] = {
         CMD_SESSION_ROWS(&r.options),
         CMD_SESSION_MEDIA_ROWS(&r.options),
-        {"prompt", 'p', TACIT_OPTION_TEXT, &r.prompt, true, "TEXT", "the text before", 0, 0},
-        {"top", 0, TACIT_OPTION_U64, &r.top, false, "K", "only the K highest (10); 0: all", 0, 1e9},
+        CMD_PROMPT_ROWS(&r.prompt, "the text before"),
+        {"top", 0, TACIT_OPTION_U64, &r.top, false, "K", "the K highest alone; 0: all (10)", 0,
+         1e9},
         {"all", 0, TACIT_OPTION_FLAG, &r.all, false, NULL, "at every position", 0, 0},
         {"chat", 0, TACIT_OPTION_FLAG, &r.chat, false, NULL,
          "the prompt as a user's turn of the chat template", 0, 0},
@@ -125,7 +127,10 @@ tacit_status cmd_logits(int argc, char **argv, tacit_error *err)
     if (status != TACIT_OK || help)
         return status;
     r.chat |= cmd_session_media(&r.options) > 0 || r.options.system;
-    status = run_all(&r, err);
+    status = cmd_prompt_read(&r.prompt, err);
+    if (status == TACIT_OK)
+        status = run_all(&r, err);
+    cmd_prompt_free(&r.prompt);
     json_decref(r.positions);
     free(r.best);
     tacit_input_free(&r.input);

@@ -1,10 +1,12 @@
 #include "common/file.h"
 #include "common/log.h"
 #include "common/options.h"
+#include "engine/cmd_session.h"
 #include "engine/commands.h"
 #include "engine/kernels.h"
 #include "engine/quantize.h"
 
+#include <ctype.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,11 +34,18 @@ typedef struct quantize_state {
 static tacit_status parse_type(const tacit_type_traits **out, const char *option, const char *name,
                                tacit_error *err)
 {
-    char types[160];
-    *out = name ? tacit_type_by_name(name) : NULL;
-    return *out || !name ? TACIT_OK
-                         : tacit_fail(err, TACIT_USAGE, "--%s %s: expected %s", option, name,
-                                      tacit_type_list(types, sizeof types));
+    char types[160], lower[16] = "";
+    size_t n = name ? strlen(name) : 0;
+    for (size_t i = 0; n < sizeof lower && i < n; i++)
+        lower[i] = (char)tolower((unsigned char)name[i]);
+    *out = name ? tacit_type_by_name(lower) : NULL;
+    if (*out || !name)
+        return TACIT_OK;
+    bool mixture = n > 5 && strstr(lower, "_k_");
+    return tacit_fail(
+        err, TACIT_USAGE, "--%s %s: expected %s%s", option, name,
+        tacit_type_list(types, sizeof types),
+        mixture ? "; a mixture is q4_k with --tensor-type for what is to be kept finer" : "");
 }
 
 /* PATTERN=TYPE. */
@@ -85,10 +94,13 @@ static void warn_of_fallbacks(const quantize_plan *p)
                 same++;
                 before += k < i;
             }
+        char more[32] = "";
+        if (same > 1)
+            snprintf(more, sizeof more, " and %zu more", same - 1);
         if (same > 0 && before == 0)
-            tacit_log_warn("%s and %zu more: rows of %llu values are no multiple of %zu, so they "
-                           "become %s instead of %s",
-                           q->from->name, same - 1, (unsigned long long)q->from->ne[0],
+            tacit_log_warn("%s%s: rows of %llu values are no multiple of %zu, so they become %s "
+                           "instead of %s",
+                           q->from->name, more, (unsigned long long)q->from->ne[0],
                            q->wanted->block_values, to->name, q->wanted->name);
     }
 }
@@ -171,9 +183,10 @@ static void print_text(const quantize_plan *p)
 static tacit_status quantize(quantize_state *s, const quantize_command *c, const char *in,
                              const char *out, tacit_error *err)
 {
+    const char *const source[] = {in, c->weights};
     tacit_status status;
     TACIT_TRY(parse_command(s, c, err), done);
-    TACIT_TRY(tacit_file_check_target(out, err), done);
+    TACIT_TRY(tacit_file_check_results(&out, 1, source, 2, err), done);
     TACIT_TRY(tacit_pool_new(&s->pool, (size_t)c->threads, err), done);
     TACIT_TRY(tacit_status_of_input(gguf_open(&s->file, in, err), err), done);
     if (c->weights) {
@@ -220,9 +233,8 @@ tacit_status cmd_quantize(int argc, char **argv, tacit_error *err)
         {"embedding-type", 0, TACIT_OPTION_TEXT, &c.embedding, false, "T", "of the embedding", 0,
          0},
         {"tensor-type", 0, TACIT_OPTION_LIST, &c.rule, false, "PATTERN=T",
-         "of tensors whose names match, * for any text; may be repeated, the first counts", 0, 0},
-        {"threads", 't', TACIT_OPTION_U64, &c.threads, false, "N",
-         "threads; 0: all that this process may use", 0, 1024},
+         "of tensors whose names match, * for any text; the first that matches counts", 0, 0},
+        CMD_THREADS_ROW(&c.threads),
         {"json", 0, TACIT_OPTION_FLAG, &c.json, false, NULL, "one JSON object", 0, 0},
         {.name = NULL},
     };

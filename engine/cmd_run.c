@@ -2,6 +2,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/text.h"
+#include "engine/cmd_prompt.h"
 #include "engine/cmd_session.h"
 #include "engine/commands.h"
 #include "engine/sample.h"
@@ -13,7 +14,7 @@
 
 typedef struct run {
     cmd_session_options options;
-    const char *prompt;
+    cmd_prompt prompt;
     uint64_t n, top_k, seed;
     double temperature, top_p;
     bool raw, special, json;
@@ -153,9 +154,9 @@ static tacit_status run_all(run *r, tacit_error *err)
     r->stream.drop_space =
         !r->raw && tacit_tokenizer_adds_space(tacit_model_tokenizer(r->session.model));
     if (r->raw)
-        TACIT_TRY(cmd_session_raw(&r->session, r->prompt, r->special, &r->input, err), done);
+        TACIT_TRY(cmd_session_raw(&r->session, r->prompt.text, r->special, &r->input, err), done);
     else
-        TACIT_TRY(cmd_session_chat(&r->session, &r->options, r->prompt, &r->input, err), done);
+        TACIT_TRY(cmd_session_chat(&r->session, &r->options, r->prompt.text, &r->input, err), done);
     TACIT_TRY(prefill(r, err), done);
     TACIT_TRY(generate(r, err), done);
     if (r->json)
@@ -171,20 +172,22 @@ tacit_status cmd_run(int argc, char **argv, tacit_error *err)
     const tacit_option table[] = {
         CMD_SESSION_ROWS(&r.options),
         CMD_SESSION_MEDIA_ROWS(&r.options),
-        {"prompt", 'p', TACIT_OPTION_TEXT, &r.prompt, true, "TEXT", "what the user says", 0, 0},
+        CMD_PROMPT_ROWS(&r.prompt, "what the user says"),
         {"tokens", 'n', TACIT_OPTION_U64, &r.n, false, "N", "most tokens of the answer (256)", 1,
          1e6},
         {"temp", 0, TACIT_OPTION_REAL, &r.temperature, false, "T",
-         "temperature; 0 (the default) takes the most likely token", 0, 100},
-        {"top-k", 0, TACIT_OPTION_U64, &r.top_k, false, "K", "only the K most likely tokens", 0,
-         1e9},
+         "temperature; 0 takes the most likely token (0)", 0, 100},
+        {"top-k", 0, TACIT_OPTION_U64, &r.top_k, false, "K",
+         "only the K most likely tokens; 0: all (0)", 0, 1e9},
         {"top-p", 0, TACIT_OPTION_REAL, &r.top_p, false, "P",
-         "only the most likely tokens that reach P together", 0, 1},
+         "only the most likely tokens that reach P together (1)", 0, 1},
         {"seed", 0, TACIT_OPTION_U64, &r.seed, false, "S", "of the sampling (0)", 0, 0},
-        {"raw", 0, TACIT_OPTION_FLAG, &r.raw, false, NULL, "no chat template", 0, 0},
+        {"raw", 0, TACIT_OPTION_FLAG, &r.raw, false, NULL,
+         "the prompt as it is, without the chat template", 0, 0},
         {"special", 0, TACIT_OPTION_FLAG, &r.special, false, NULL,
          "read control tokens in a raw prompt, show those of the answer", 0, 0},
-        {"json", 0, TACIT_OPTION_FLAG, &r.json, false, NULL, "one JSON object at the end", 0, 0},
+        {"json", 0, TACIT_OPTION_FLAG, &r.json, false, NULL,
+         "one JSON object at the end instead of text as it grows", 0, 0},
         {.name = NULL},
     };
     const tacit_usage usage = {"tacit run", NULL, 0, 0, "answers a prompt"};
@@ -195,7 +198,10 @@ tacit_status cmd_run(int argc, char **argv, tacit_error *err)
         return tacit_fail(err, TACIT_USAGE,
                           "--system, --image, --audio and --sensor need the chat template; drop "
                           "--raw");
-    status = run_all(&r, err);
+    status = cmd_prompt_read(&r.prompt, err);
+    if (status == TACIT_OK)
+        status = run_all(&r, err);
+    cmd_prompt_free(&r.prompt);
     tacit_buffer_free(&r.text);
     tacit_tokens_free(&r.answer);
     tacit_input_free(&r.input);

@@ -1,3 +1,4 @@
+#include "common/file.h"
 #include "common/log.h"
 #include "common/options.h"
 #include "engine/commands.h"
@@ -159,6 +160,8 @@ tacit_status cmd_sensor_new(int argc, char **argv, tacit_error *err)
     TACIT_TRY(tacit_options_parse(&usage, table, argc, argv, NULL, NULL, &help, err), done);
     if (help)
         return TACIT_OK;
+    const char *const source[] = {o.model, o.data};
+    TACIT_TRY(tacit_file_check_results(&o.out, 1, source, 2, err), done);
     TACIT_TRY(read_data(&stats, &o, err), done);
     TACIT_TRY(write_file(&stats, &o, err), done);
     status = o.json ? print_json(&stats, &o, err) : print_text(&stats, &o);

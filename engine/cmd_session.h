@@ -15,41 +15,77 @@ typedef struct cmd_session_options {
     bool exact;
 } cmd_session_options;
 
-/* Rows of a tacit_option table for a cmd_session_options `o`. */
-#define CMD_SESSION_ROWS(o)                                                                          \
-    {"model", 'm', TACIT_OPTION_TEXT, &(o)->model, true, "TEXT.gguf", "text model", 0, 0},           \
-        {"mmproj", 0, TACIT_OPTION_LIST, &(o)->mmproj, false, "FILE", "encoder (may repeat)", 0, 0}, \
-        {"adapter", 0, TACIT_OPTION_TEXT, &(o)->adapter, false, "FILE", "LoRA adapter", 0, 0},       \
-        CMD_CHAT_ROW(&(o)->chat_template),                                                           \
-        {"threads",                                                                                  \
-         't',                                                                                        \
-         TACIT_OPTION_U64,                                                                           \
-         &(o)->threads,                                                                              \
-         false,                                                                                      \
-         "N",                                                                                        \
-         "threads; 0: what this process may use",                                                    \
-         0,                                                                                          \
-         1024},                                                                                      \
-        {"context",                                                                                  \
-         'c',                                                                                        \
-         TACIT_OPTION_U64,                                                                           \
-         &(o)->context,                                                                              \
-         false,                                                                                      \
-         "ROWS",                                                                                     \
-         "longest sequence; 0: the model's",                                                         \
-         0,                                                                                          \
-         1 << 24},                                                                                   \
-        {"kv", 0, TACIT_OPTION_TEXT, &(o)->kv, false, "TYPE", "keys and values: f32, f16 or int8",   \
-         0,    0},                                                                                   \
-    {                                                                                                \
-        "exact", 0, TACIT_OPTION_FLAG, &(o)->exact, false, NULL,                                     \
-            "fp32 activations on dequantized weights", 0, 0                                          \
+/* Rows of tacit_option tables, said once for all commands. */
+#define CMD_MODEL_ROW(to)                                                                          \
+    {                                                                                              \
+        "model", 'm', TACIT_OPTION_TEXT, (to), true, "TEXT.gguf", "text model", 0, 0               \
+    }
+#define CMD_MMPROJ_ROW(to, required)                                                               \
+    {                                                                                              \
+        "mmproj", 0, TACIT_OPTION_LIST, (to), (required), "FILE",                                  \
+            "encoder of pictures, sound or sensors", 0, 0                                          \
+    }
+#define CMD_ADAPTER_ROW(to)                                                                        \
+    {                                                                                              \
+        "adapter", 0, TACIT_OPTION_TEXT, (to), false, "FILE", "LoRA adapter", 0, 0                 \
+    }
+#define CMD_THREADS_ROW(to)                                                                        \
+    {                                                                                              \
+        "threads", 't', TACIT_OPTION_U64, (to), false, "N",                                        \
+            "threads; 0: all processors that this process may use (0)", 0, 1024                    \
+    }
+#define CMD_FORM_ROW(to)                                                                           \
+    {                                                                                              \
+        "form", 0, TACIT_OPTION_TEXT, (to), false, "FORM",                                         \
+            "how pictures are cut: " MEDIA_FORM_NAMES " (hf)", 0, 0                                \
+    }
+#define CMD_CHAT_ROW(to)                                                                           \
+    {                                                                                              \
+        "chat-template", 0, TACIT_OPTION_TEXT, (to), false, "NAME",                                \
+            "template of conversations, for instance chatml (the file's)", 0, 0                    \
+    }
+#define CMD_IMAGE_ROW(to)                                                                          \
+    {                                                                                              \
+        "image", 0, TACIT_OPTION_LIST, (to), false, "FILE", "JPEG or PNG", 0, 0                    \
+    }
+#define CMD_AUDIO_ROW(to)                                                                          \
+    {                                                                                              \
+        "audio", 0, TACIT_OPTION_LIST, (to), false, "FILE", "WAV or FLAC", 0, 0                    \
+    }
+#define CMD_SENSOR_ROW(to)                                                                         \
+    {                                                                                              \
+        "sensor", 0, TACIT_OPTION_LIST, (to), false, "FILE", "CSV", 0, 0                           \
+    }
+
+/* Those of a cmd_session_options `o`. */
+#define CMD_SESSION_ROWS(o)                                                                        \
+    CMD_MODEL_ROW(&(o)->model), CMD_MMPROJ_ROW(&(o)->mmproj, false),                               \
+        CMD_ADAPTER_ROW(&(o)->adapter), CMD_CHAT_ROW(&(o)->chat_template),                         \
+        CMD_THREADS_ROW(&(o)->threads),                                                            \
+        {"context",                                                                                \
+         'c',                                                                                      \
+         TACIT_OPTION_U64,                                                                         \
+         &(o)->context,                                                                            \
+         false,                                                                                    \
+         "ROWS",                                                                                   \
+         "longest sequence; 0: the model's (0)",                                                   \
+         0,                                                                                        \
+         1 << 24},                                                                                 \
+        {"kv",                                                                                     \
+         0,                                                                                        \
+         TACIT_OPTION_TEXT,                                                                        \
+         &(o)->kv,                                                                                 \
+         false,                                                                                    \
+         "TYPE",                                                                                   \
+         "keys and values: f32, f16 or int8 (f32)",                                                \
+         0,                                                                                        \
+         0},                                                                                       \
+    {                                                                                              \
+        "exact", 0, TACIT_OPTION_FLAG, &(o)->exact, false, NULL,                                   \
+            "fp32 activations on dequantized weights; slower, for comparisons", 0, 0               \
     }
 #define CMD_SESSION_MEDIA_ROWS(o)                                                                  \
-    {"image", 0, TACIT_OPTION_LIST, &(o)->image, false, "FILE", "JPEG or PNG (may repeat)", 0, 0}, \
-        {"audio", 0, TACIT_OPTION_LIST, &(o)->audio, false, "FILE", "WAV or FLAC (may repeat)",    \
-         0,       0},                                                                              \
-        {"sensor", 0, TACIT_OPTION_LIST, &(o)->sensor, false, "FILE", "CSV (may repeat)", 0, 0},   \
+    CMD_IMAGE_ROW(&(o)->image), CMD_AUDIO_ROW(&(o)->audio), CMD_SENSOR_ROW(&(o)->sensor),          \
         {"system",                                                                                 \
          0,                                                                                        \
          TACIT_OPTION_TEXT,                                                                        \
@@ -59,15 +95,8 @@ typedef struct cmd_session_options {
          "a system turn before the user's",                                                        \
          0,                                                                                        \
          0},                                                                                       \
-    {                                                                                              \
-        "form", 0, TACIT_OPTION_TEXT, &(o)->form, false, "FORM",                                   \
-            "how pictures are cut: " MEDIA_FORM_NAMES, 0, 0                                        \
-    }
-#define CMD_CHAT_ROW(to)                                                                           \
-    {                                                                                              \
-        "chat-template", 0, TACIT_OPTION_TEXT, (to), false, "NAME",                                \
-            "template of conversations instead of the file's", 0, 0                                \
-    }
+        CMD_FORM_ROW(&(o)->form)
+
 /* The template of conversations: the one called `name`, or where that is NULL the file's. A fault
  * of the model that every record would meet, so ask before data are read; the error says how to
  * choose another. */

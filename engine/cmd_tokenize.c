@@ -1,7 +1,6 @@
 #include "common/clock.h"
-#include "common/file.h"
 #include "common/options.h"
-#include "common/secret.h"
+#include "engine/cmd_prompt.h"
 #include "engine/commands.h"
 #include "engine/tokenizer.h"
 
@@ -29,27 +28,14 @@ static tacit_status print_ids(const tacit_tokens *tokens)
     return TACIT_OK;
 }
 
-/* The text of --prompt or the bytes of --file, malloc'ed. */
-static tacit_status read_text(const char *prompt, const char *path, uint8_t **text, size_t *size,
-                              tacit_error *err)
-{
-    if ((prompt != NULL) == (path != NULL))
-        return tacit_fail(err, TACIT_USAGE, "expected either --prompt or --file");
-    if (path)
-        return tacit_file_read(path, (size_t)1 << 28, text, size, err);
-    *size = strlen(prompt);
-    *text = (uint8_t *)strdup(prompt);
-    return *text ? TACIT_OK : tacit_fail(err, TACIT_NO_MEMORY, "no memory for the prompt");
-}
-
 tacit_status cmd_tokenize(int argc, char **argv, tacit_error *err)
 {
-    const char *model = NULL, *prompt = NULL, *path = NULL;
+    const char *model = NULL;
+    cmd_prompt prompt = {0};
     bool special = false, json = false, help;
     const tacit_option table[] = {
         {"model", 'm', TACIT_OPTION_TEXT, &model, true, "TEXT.gguf", "text model", 0, 0},
-        {"prompt", 'p', TACIT_OPTION_TEXT, &prompt, false, "TEXT", "what to tokenize", 0, 0},
-        {"file", 0, TACIT_OPTION_TEXT, &path, false, "FILE", "or its bytes", 0, 0},
+        CMD_PROMPT_ROWS(&prompt, "what to tokenize"),
         {"special", 0, TACIT_OPTION_FLAG, &special, false, NULL,
          "text that spells a control token becomes it", 0, 0},
         {"json", 0, TACIT_OPTION_FLAG, &json, false, NULL, "one JSON object: tokens, seconds", 0,
@@ -60,21 +46,19 @@ tacit_status cmd_tokenize(int argc, char **argv, tacit_error *err)
     gguf_file *file = NULL;
     tacit_tokenizer *tokenizer = NULL;
     tacit_tokens tokens = {0};
-    uint8_t *text = NULL;
-    size_t size = 0;
     tacit_status status;
     TACIT_TRY(tacit_options_parse(&usage, table, argc, argv, NULL, NULL, &help, err), done);
     if (help)
         return TACIT_OK;
-    TACIT_TRY(read_text(prompt, path, &text, &size, err), done);
+    TACIT_TRY(cmd_prompt_read_bytes(&prompt, err), done);
     TACIT_TRY(tacit_status_of_input(gguf_open(&file, model, err), err), done);
     TACIT_TRY(tacit_tokenizer_load(&tokenizer, file, err), done);
     double start = tacit_clock_seconds();
-    TACIT_TRY(tacit_tokenize(tokenizer, (const char *)text, size, special, &tokens, err), done);
+    TACIT_TRY(tacit_tokenize(tokenizer, prompt.text, prompt.size, special, &tokens, err), done);
     double seconds = tacit_clock_seconds() - start;
     status = json ? print_json(&tokens, seconds, err) : print_ids(&tokens);
 done:
-    tacit_wipe_free(text);
+    cmd_prompt_free(&prompt);
     tacit_tokens_free(&tokens);
     tacit_tokenizer_free(tokenizer);
     gguf_close(file);

@@ -88,16 +88,15 @@ static const struct {
 static tacit_status parse(train_args *a, int argc, char **argv, bool *help, tacit_error *err)
 {
     const tacit_option table[] = {
-        {"model", 'm', TACIT_OPTION_TEXT, &a->text, true, "TEXT.gguf", "text model", 0, 0},
-        {"mmproj", 0, TACIT_OPTION_LIST, &a->mmproj, false, "F",
-         "encoder with projector (may repeat)", 0, 0},
+        CMD_MODEL_ROW(&a->text),
+        CMD_MMPROJ_ROW(&a->mmproj, false),
         {"data", 0, TACIT_OPTION_TEXT, &a->data, true, "D.jsonl", "conversations", 0, 0},
         {"eval", 0, TACIT_OPTION_TEXT, &a->eval, false, "D.jsonl", "held-out conversations", 0, 0},
         {"trainable", 0, TACIT_OPTION_TEXT, &a->trainable, true, "SET",
          "lora, ffa (LoRA with A frozen), projector or all", 0, 0},
-        {"out", 'o', TACIT_OPTION_TEXT, &a->out, true, "F",
+        {"out", 'o', TACIT_OPTION_TEXT, &a->out, true, "FILE",
          "adapter (lora, ffa), mmproj (projector) or text model (all)", 0, 0},
-        {"out-mmproj", 0, TACIT_OPTION_LIST, &a->out_mmproj, false, "F",
+        {"out-mmproj", 0, TACIT_OPTION_LIST, &a->out_mmproj, false, "FILE",
          "with all: the trained encoder of each --mmproj; with projector: of all but the first", 0,
          0},
         {"epochs", 0, TACIT_OPTION_U64, &a->epochs, false, "N", "passes (1)", 1, 1e6},
@@ -112,19 +111,20 @@ static tacit_status parse(train_args *a, int argc, char **argv, bool *help, taci
         {"targets", 0, TACIT_OPTION_TEXT, &a->targets, false, "A,B",
          "adapted linears (attn_q,attn_v,attn_output,ffn_down)", 0, 0},
         {"optimizer", 0, TACIT_OPTION_TEXT, &a->optimizer, false, "NAME",
-         "adamw (default), adam or sgd", 0, 0},
+         "adamw, adam or sgd (adamw)", 0, 0},
         {"momentum", 0, TACIT_OPTION_REAL, &a->momentum, false, "X", "of sgd (0.9)", 0, 1},
-        {"weight-decay", 0, TACIT_OPTION_REAL, &a->weight_decay, false, "X", "(0)", 0, 1e3},
+        {"weight-decay", 0, TACIT_OPTION_REAL, &a->weight_decay, false, "X",
+         "decay of the values (0)", 0, 1e3},
         {"types", 0, TACIT_OPTION_TEXT, &a->types, false, "POLICY",
-         "of a saved model's tensors: keep (default), q8_0 or f32", 0, 0},
-        {"form", 0, TACIT_OPTION_TEXT, &a->form, false, "FORM",
-         "how pictures are cut: " MEDIA_FORM_NAMES, 0, 0},
+         "of a saved model's tensors: keep, q8_0 or f32 (keep)", 0, 0},
+        CMD_FORM_ROW(&a->form),
         CMD_CHAT_ROW(&a->chat_template),
         {"max-rows", 0, TACIT_OPTION_U64, &a->max_rows, false, "N",
          "longest example; longer ones are left out (the context length)", 1, 1e6},
         {"seed", 0, TACIT_OPTION_U64, &a->seed, false, "S", "of order and adapter (0)", 0, 0},
-        {"threads", 't', TACIT_OPTION_U64, &a->threads, false, "N", "(all processors)", 1, 1024},
-        {"strict", 0, TACIT_OPTION_FLAG, &a->strict, false, NULL, "a bad line is an error", 0, 0},
+        CMD_THREADS_ROW(&a->threads),
+        {"strict", 0, TACIT_OPTION_FLAG, &a->strict, false, NULL,
+         "a bad record is an error, not left out", 0, 0},
         {"json", 0, TACIT_OPTION_FLAG, &a->json, false, NULL, "one JSON object an epoch", 0, 0},
         {.name = NULL},
     };
@@ -214,25 +214,31 @@ static tacit_status find_policy(const training *t, const tacit_type_rule **rules
     return tacit_fail(err, TACIT_USAGE, "--types %s: expected keep, q8_0 or f32", t->args.types);
 }
 
+static tacit_status check_places(const train_args *a, tacit_error *err)
+{
+    const char *result[1 + TACIT_OPTION_LIST_MAX] = {a->out};
+    const char *const source[] = {a->text, a->data, a->eval};
+    size_t n = 1 + a->out_mmproj.count;
+    memcpy(result + 1, a->out_mmproj.item, a->out_mmproj.count * sizeof *result);
+    tacit_status status = tacit_file_check_results(result, n, source, 3, err);
+    return status == TACIT_OK
+               ? tacit_file_check_results(result, n, a->mmproj.item, a->mmproj.count, err)
+               : status;
+}
+
 static tacit_status check_outputs(const training *t, tacit_error *err)
 {
     const tacit_type_rule *rules = NULL;
-    tacit_status status;
     size_t encoders = is_adapter(t) ? 0 : t->args.mmproj.count;
     if (t->spec.kind == TACIT_TRAIN_PROJECTOR && encoders > 0)
         encoders--; /* the first one's is --out */
     if (encoders != t->args.out_mmproj.count)
         return tacit_fail(
             err, TACIT_USAGE,
-            "--out-mmproj is given %zu times: expected %zu with --trainable %s and %zu "
-            "--mmproj",
-            t->args.out_mmproj.count, encoders, t->args.trainable, t->args.mmproj.count);
-    TACIT_TRY(find_policy(t, &rules, err), done);
-    TACIT_TRY(tacit_file_check_target(t->args.out, err), done);
-    for (size_t i = 0; i < t->args.out_mmproj.count; i++)
-        TACIT_TRY(tacit_file_check_target(t->args.out_mmproj.item[i], err), done);
-done:
-    return status;
+            "--out-mmproj: expected %zu times with --trainable %s and %zu of --mmproj, found %zu",
+            encoders, t->args.trainable, t->args.mmproj.count, t->args.out_mmproj.count);
+    tacit_status status = find_policy(t, &rules, err);
+    return status == TACIT_OK ? check_places(&t->args, err) : status;
 }
 
 /* ---- data ---- */

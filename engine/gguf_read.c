@@ -229,14 +229,45 @@ static tacit_status check_count(gguf_reader *r, const char *what, uint64_t count
     return TACIT_OK;
 }
 
+/* What people hold for a model file, by its first bytes. */
+static const struct {
+    const char *magic;
+    const char *what; /* and what helps */
+} foreign[] = {
+    {"PK\x03\x04", "a zip archive, as PyTorch saves models; convert the model to GGUF"},
+    {"\x80\x02", "a pickle, as PyTorch saves models; convert the model to GGUF"},
+    {"lmgg", "of the format before GGUF; convert the model anew"},
+    {"tjgg", "of the format before GGUF; convert the model anew"},
+    {"fmgg", "of the format before GGUF; convert the model anew"},
+    {"version https://git-lfs", "a pointer of Git LFS; get the file itself with 'git lfs pull'"},
+    {"<", "a page of the web; download the file itself"},
+    {"{", "JSON; name the GGUF file that it is about"},
+    {"\x1f\x8b", "compressed by gzip; unpack it"},
+    {"\x28\xb5\x2f\xfd", "compressed by zstd; unpack it"},
+};
+
+static const char *name_foreign(const gguf_file *file)
+{
+    const uint8_t *data = file->bytes.data;
+    static const uint8_t upper[4] = {0}; /* of a length in 64 bits, before JSON: safetensors */
+    if (file->bytes.size > 8 && memcmp(data + 4, upper, 4) == 0 && data[8] == '{')
+        return "a safetensors file; convert the model to GGUF";
+    for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++) {
+        size_t n = strlen(foreign[i].magic);
+        if (n <= file->bytes.size && memcmp(data, foreign[i].magic, n) == 0)
+            return foreign[i].what;
+    }
+    return "no GGUF file";
+}
+
 static tacit_status check_version(gguf_reader *r, uint32_t magic, uint32_t version)
 {
     if (magic != GGUF_MAGIC)
         return tacit_fail(r->err, TACIT_BAD_INPUT,
                           "%s: expected the magic 'GGUF', found bytes %02x %02x %02x %02x; this is "
-                          "no GGUF file",
+                          "%s",
                           r->file->name, magic & 255, magic >> 8 & 255, magic >> 16 & 255,
-                          magic >> 24);
+                          magic >> 24, name_foreign(r->file));
     if (version && (version & 0xffff) == 0)
         return tacit_fail(r->err, TACIT_BAD_INPUT,
                           "%s: expected a little-endian file, found a big-endian one; convert it",

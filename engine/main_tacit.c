@@ -5,9 +5,9 @@
 static const tacit_command commands[] = {
     {"run", "answers a prompt", cmd_run},
     {"logits", "prints the scores of the next token", cmd_logits},
-    {"bench", "measures tokens per second and memory", cmd_bench},
+    {"bench", "measures tokens a second and memory", cmd_bench},
     {"embed", "prints the rows that a picture, clip or sensor window becomes", cmd_embed},
-    {"eval", "exact match, loss and perplexity on a dataset", cmd_eval},
+    {"eval", "measures exact match, loss and perplexity on a dataset", cmd_eval},
     {"inspect", "shows what a model file holds and what of it is not supported", cmd_inspect},
     {"quantize", "writes a model with weights of other types", cmd_quantize},
     {"calibrate", "collects what quantize weighs columns by", cmd_calibrate},

@@ -91,11 +91,38 @@ bool text_has_norm(const tacit_text_model *m, text_norm which)
     return any;
 }
 
+/* Files that lie beside a text model and are given for it. */
+static const struct {
+    const char *key, *value;
+    const char *what, *where;
+} others[] = {
+    {"general.type", "adapter", "an adapter", "goes to --adapter"},
+    {"general.type", "imatrix", "an importance matrix", "goes to tacit quantize --imatrix"},
+    {"general.architecture", "clip", "an encoder", "goes to --mmproj"},
+    {"general.architecture", "tacit.sensor", "an encoder", "goes to --mmproj"},
+};
+
+static tacit_status refuse_others(text_loader *t)
+{
+    gguf_string found;
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        if (gguf_get_string(t->file, others[i].key, &found, NULL) == TACIT_OK &&
+            found.size == strlen(others[i].value) &&
+            memcmp(found.data, others[i].value, found.size) == 0)
+            return tacit_fail(t->err, TACIT_BAD_INPUT,
+                              "%s: expected a text model, found %s (%s '%s'), which %s",
+                              gguf_name(t->file), others[i].what, others[i].key, others[i].value,
+                              others[i].where);
+    return TACIT_OK;
+}
+
 static tacit_status find_architecture(text_loader *t)
 {
     gguf_string name;
     char known[128];
-    tacit_status status = gguf_get_string(t->file, "general.architecture", &name, t->err);
+    tacit_status status = refuse_others(t);
+    if (status == TACIT_OK)
+        status = gguf_get_string(t->file, "general.architecture", &name, t->err);
     if (status != TACIT_OK)
         return status == TACIT_NOT_FOUND
                    ? tacit_fail(t->err, TACIT_BAD_INPUT,
@@ -108,10 +135,9 @@ static tacit_status find_architecture(text_loader *t)
         return TACIT_OK;
     }
     text_arch_names(known, sizeof known);
-    return tacit_fail(
-        t->err, TACIT_BAD_INPUT, "%s: architecture '%.*s' is not supported; supported: %s%s",
-        gguf_name(t->file), (int)(name.size > 64 ? 64 : name.size), name.data, known,
-        name.size == 4 && memcmp(name.data, "clip", 4) == 0 ? "; an encoder goes to --mmproj" : "");
+    return tacit_fail(t->err, TACIT_BAD_INPUT,
+                      "%s: architecture '%.*s' is not supported; supported: %s", gguf_name(t->file),
+                      (int)(name.size > 64 ? 64 : name.size), name.data, known);
 }
 
 static tacit_status set_layer_numbers(text_loader *t, const size_t *heads, const size_t *kv_heads,

@@ -21,7 +21,7 @@ typedef struct audit_input {
 /* clang-format off */
 #define AUDIT_INPUT_OPTIONS(in)                                                                    \
     {"receipt", 0, TACIT_OPTION_LIST, &(in)->receipts, false, "FILE",                              \
-     "a device's receipt to hold against the log; may be repeated", 0, 0},                         \
+     "a device's receipt to hold against the log", 0, 0},                         \
     {"log-key", 0, TACIT_OPTION_TEXT, &(in)->log_key, false, "VKEY",                               \
      "the log's key as a device pinned it (NAME+ID+BASE64)", 0, 0},                                \
     {"witness", 0, TACIT_OPTION_TEXT, &(in)->witness, false, "VKEY",                               \

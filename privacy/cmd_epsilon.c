@@ -37,7 +37,7 @@ tacit_status cmd_epsilon(int argc, char **argv, tacit_error *err)
                                "the epsilon of a list of mechanisms"};
     const tacit_option table[] = {
         {"event", 0, TACIT_OPTION_LIST, &texts, true, "SIGMA:Q:STEPS",
-         "noise multiplier, sampling rate, steps; may be repeated", 0, 0},
+         "noise multiplier, sampling rate, steps", 0, 0},
         {"delta", 0, TACIT_OPTION_REAL, &delta, true, "D", "between 0 and 1", 0, 1},
         ACCOUNTANT_CHOICE_ROWS(c),
         {"json", 0, TACIT_OPTION_FLAG, &json, false, NULL, "one JSON object", 0, 0},

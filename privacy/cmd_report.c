@@ -114,6 +114,10 @@ tacit_status cmd_report(int argc, char **argv, tacit_error *err)
         return tacit_fail(err, TACIT_USAGE,
                           "report: nothing to write; give --html FILE, --csv FILE, "
                           "--schedules-csv FILE, --rounds-csv FILE or --json");
+    const char *const result[] = {out.html, out.csv, out.schedules_csv, out.rounds_csv};
+    status = tacit_file_check_results(result, 4, in.receipts.item, in.receipts.count, err);
+    if (status != TACIT_OK)
+        return status;
     status = audit_input_run(&in, folder, err);
     if (status != TACIT_OK)
         return status;

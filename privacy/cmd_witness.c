@@ -65,6 +65,7 @@ static tacit_status cosign(const witness_options *o, const tacit_note_key *log_k
     tacit_witness *w = NULL;
     char note[TACIT_CHECKPOINT_MAX];
     tacit_status status;
+    TACIT_TRY(tacit_file_check_results(&o->out, 1, NULL, 0, err), done);
     TACIT_TRY(tacit_status_of_input(tacit_export_read(&log, o->words[1], err), err), done);
     TACIT_TRY(tacit_status_of_input(tacit_witness_open(&w, o->words[0], err), err), done);
     TACIT_TRY(tacit_witness_cosign(w, &log, log_key, note, err), done);

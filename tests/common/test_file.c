@@ -332,9 +332,9 @@ static void expect_refused_target(const char *target, const char *why)
     tacit_error err = {0};
     struct stat before, after;
     assert_int_equal(lstat(target, &before), 0);
-    assert_int_equal(tacit_file_write(target, NEW, strlen(NEW), 0640, &err), TACIT_IO);
+    assert_int_equal(tacit_file_write(target, NEW, strlen(NEW), 0640, &err), TACIT_USAGE);
     assert_non_null(strstr(err.message, why));
-    assert_int_equal(tacit_file_check_target(target, &err), TACIT_IO);
+    assert_int_equal(tacit_file_check_results(&target, 1, NULL, 0, &err), TACIT_USAGE);
     assert_non_null(strstr(err.message, why));
     assert_int_equal(lstat(target, &after), 0);
     assert_int_equal(before.st_ino, after.st_ino);
@@ -355,15 +355,67 @@ static void only_files_are_replaced(void **state)
     expect_refused_target(link, "a pipe");
     assert_int_equal(unlink(link), 0);
     assert_int_equal(symlink("/proc/self/fd/1", link), 0);
-    expect_refused_target(link, "a device");
+    expect_refused_target(link, "a link into /proc");
     assert_int_equal(unlink(link), 0);
     assert_int_equal(symlink(path, link), 0);
-    assert_int_equal(tacit_file_check_target(link, &err), TACIT_OK);
+    const char *const good[] = {link, path, "new-file"}, *const nowhere = "/nowhere/x";
+    assert_int_equal(tacit_file_check_results(good, 1, NULL, 0, &err), TACIT_OK);
     assert_int_equal(unlink(link), 0);
     assert_int_equal(unlink(pipe), 0);
-    assert_int_equal(tacit_file_check_target(path, &err), TACIT_OK);
-    assert_int_equal(tacit_file_check_target("new-file", &err), TACIT_OK);
-    assert_int_equal(tacit_file_check_target("/nowhere/x", &err), TACIT_NOT_FOUND);
+    assert_int_equal(tacit_file_check_results(good + 1, 2, NULL, 0, &err), TACIT_OK);
+    assert_int_equal(tacit_file_check_results(&nowhere, 1, NULL, 0, &err), TACIT_NOT_FOUND);
+}
+
+/* The same file by its name, another path, a link of either kind; a file that is not there yet. */
+static void a_result_over_a_source_is_refused(void **state)
+{
+    (void)state;
+    char link_name[80], hard[80], dotted[96], fresh[80];
+    tacit_error err;
+    snprintf(link_name, sizeof link_name, "%s/soft", folder);
+    snprintf(hard, sizeof hard, "%s/hard", folder);
+    snprintf(dotted, sizeof dotted, "%s/./adapter.gguf", folder);
+    snprintf(fresh, sizeof fresh, "%s/fresh", folder);
+    assert_int_equal(symlink(path, link_name), 0);
+    assert_int_equal(link(path, hard), 0);
+    const char *const source[] = {NULL, path};
+    const char *const same[] = {path, link_name, hard, dotted};
+    for (size_t i = 0; i < sizeof same / sizeof same[0]; i++) {
+        assert_int_equal(tacit_file_check_results(&same[i], 1, source, 2, &err), TACIT_USAGE);
+        assert_non_null(strstr(err.message, "which is read; name another file"));
+    }
+    const char *const other[] = {fresh, NULL};
+    assert_int_equal(tacit_file_check_results(other, 2, source, 2, &err), TACIT_OK);
+    assert_int_equal(access(fresh, F_OK), -1);
+    assert_int_equal(unlink(link_name) | unlink(hard), 0);
+}
+
+static void two_results_of_one_name_are_refused(void **state)
+{
+    (void)state;
+    char fresh[80], dotted[96];
+    tacit_error err;
+    snprintf(fresh, sizeof fresh, "%s/fresh", folder);
+    snprintf(dotted, sizeof dotted, "%s/./fresh", folder);
+    const char *const twice[] = {fresh, dotted}, *const apart[] = {fresh, path};
+    assert_int_equal(tacit_file_check_results(twice, 2, NULL, 0, &err), TACIT_USAGE);
+    assert_non_null(strstr(err.message, "named for two results"));
+    assert_int_equal(tacit_file_check_results(apart, 2, NULL, 0, &err), TACIT_OK);
+}
+
+static void a_result_that_has_no_place_is_refused(void **state)
+{
+    (void)state;
+    char absent[80];
+    tacit_error err;
+    snprintf(absent, sizeof absent, "%s/absent/a.gguf", folder);
+    const char *const in_no_folder = absent, *const a_folder = folder, *const device = "/dev/null";
+    assert_int_equal(tacit_file_check_results(&in_no_folder, 1, NULL, 0, &err), TACIT_NOT_FOUND);
+    assert_non_null(strstr(err.message, "absent/a.gguf: cannot create: No such file"));
+    assert_int_equal(tacit_file_check_results(&a_folder, 1, NULL, 0, &err), TACIT_USAGE);
+    assert_non_null(strstr(err.message, "found a folder"));
+    assert_int_equal(tacit_file_check_results(&device, 1, NULL, 0, &err), TACIT_USAGE);
+    assert_non_null(strstr(err.message, "found a device"));
 }
 
 int main(void)
@@ -380,6 +432,9 @@ int main(void)
         T(anothers_file_is_left_alone),
         T(a_failure_says_what_to_do),
         T(writers_of_one_name_take_turns),
+        T(a_result_over_a_source_is_refused),
+        T(two_results_of_one_name_are_refused),
+        T(a_result_that_has_no_place_is_refused),
     };
     return cmocka_run_group_tests(tests, start, end);
 }

@@ -26,9 +26,26 @@ for program in "$tacit" "$client" "$server" "$audit"; do
         [ "$("$program" $words --version)" = "$version" ] || fail "$name $words --version: another version"
         # shellcheck disable=SC2086
         expect 0 '^ +--version ' "$program" $words --help
+        # One style: what may repeat is said by the table, an option's line begins in one column.
+        # shellcheck disable=SC2086
+        help=$("$program" $words --help)
+        ! grep -qE '\(may repeat\)|may be repeated|may repeat.*may repeat' <<<"$help" || fail "$name $words: repeats told twice"
     done < <("$program" --help | sed -n 's/^  \([a-z][a-z -]*[a-z]\)  .*/\1/p' | sed 's/ *$//')
 done
 expect 0 '^tacit-server [0-9.]+$' "$server" device --version
+# "help" is --help; what is no answer to a question goes to stderr.
+for program in "$tacit" "$client" "$server" "$audit"; do
+    [ "$("$program" help)" = "$("$program" --help)" ] || fail "$program help is not its --help"
+    [ -z "$("$program" 2>/dev/null || true)" ] || fail "$program without a command prints to stdout"
+    expect 2 'COMMAND' "$program"
+done
+[ "$("$tacit" help run)" = "$("$tacit" run --help)" ] || fail "help run is not run --help"
+[ "$("$tacit" help sensor new)" = "$("$tacit" sensor new --help)" ] || fail "help sensor new is another"
+[ "$("$server" help device)" = "$("$server" device --help)" ] || fail "help device is not device --help"
+expect 2 "unknown command 'no-such'" "$tacit" help no-such
+# A value is told with the option as it is typed.
+expect 2 '^tacit: --temp: expected a number from 0 to 100, found .abc.$' "$tacit" run -m x -p x --temp abc
+expect 2 '^tacit: --tokens: expected an integer from 1 to 1000000, found .0.$' "$tacit" run -m x -p x -n 0
 expect 2 '' "$tacit" eval --no-such-option
 expect 2 'dir' "$client" status
 expect 2 '' "$server" run --no-such-option
@@ -53,6 +70,18 @@ expect 3 missing "$tacit" train -m "$model" --data "$missing" --trainable lora -
 expect 3 missing "$tacit" run -m "$model" --mmproj "$work/mmproj.gguf" --image "$missing" -p x
 expect 3 noise "$tacit" run -m "$model" --mmproj "$work/mmproj.gguf" --image "$work/noise" -p x
 expect 3 missing "$tacit" embed -m "$model" --mmproj "$work/mmproj.gguf" --image "$missing"
+
+# Output that does not arrive is a failure, of every command that prints.
+full() { "$@" >/dev/full; }
+m=(-m "$model")
+see=("${m[@]}" --mmproj "$work/mmproj.gguf" --image "$TACIT_SOURCE/tests/fuzz/corpus/image/good/jpeg_full")
+for words in "run ${m[*]} -p x -n 2" "run ${m[*]} -p x -n 2 --json" "logits ${m[*]} -p x" "tokenize ${m[*]} -p x" \
+    "bench ${m[*]} -p 4 -n 2 -r 1" "inspect $model" "embed ${see[*]}" "eval ${m[*]} --data $work/data.jsonl -n 2" \
+    "quantize $model $work/q.gguf --type q8_0" "calibrate ${m[*]} --data $work/data.jsonl -o $work/i.gguf" \
+    "train ${m[*]} --data $work/data.jsonl --trainable lora --out $work/a.gguf" --help --version "run --help"; do
+    # shellcheck disable=SC2086
+    expect 1 '^tacit: cannot (write to|print)' full "$tacit" $words
+done
 
 # The device's program.
 expect 3 'client.yaml' "$client" run --dir "$missing"

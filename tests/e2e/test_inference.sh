@@ -50,6 +50,21 @@ expect 0 "^\{\"tokens\":\[$bos\]" logits -m "$dir/bos.gguf" -p "" --json
 same "$("$tacit" logits -m "$dir/bos.gguf" -p "What?" --chat --exact)" \
     "$("$tacit" logits -m "$text" -p "What?" --chat --exact)" "the template's BOS and the file's"
 
+# A prompt out of a file or from standard input is the typed one, but for the end of its last line.
+printf 'Where is it?\n' >"$dir/prompt.txt"
+for command in logits run; do
+    typed=$("$tacit" $command -m "$text" -p 'Where is it?' --exact)
+    same "$typed" "$("$tacit" $command -m "$text" -f "$dir/prompt.txt" --exact)" "$command of a file"
+    same "$typed" "$(printf 'Where is it?\r\n' | "$tacit" $command -m "$text" --file - --exact)" "$command of a pipe"
+    same "$typed" "$(printf 'Where is it?' | "$tacit" $command -m "$text" --file - --exact)" "$command without a line end"
+    expect 2 'expected either --prompt TEXT or --file FILE, which is - for standard input' "$command" -m "$text"
+    expect 2 'expected either --prompt' "$command" -m "$text" -p x -f "$dir/prompt.txt"
+    expect 3 'none.txt: cannot open' "$command" -m "$text" -f "$dir/none.txt"
+done
+printf 'a\0b' >"$dir/nul.txt"
+expect 3 'nul.txt: byte 1: expected text, found a NUL' run -m "$text" -f "$dir/nul.txt"
+same "$("$tacit" tokenize -m "$text" -f "$dir/prompt.txt")" "$("$tacit" tokenize -m "$text" -f - <"$dir/prompt.txt")" "tokens of a pipe"
+
 # Answers: greedy ones repeat on any number of threads, sampled ones with their seed.
 answer() { "$tacit" run -m "$text" -p "What?" -n 24 "$@" --json | sed 's/,"prompt_rows".*//'; }
 same "$(answer --exact -t 1)" "$(answer --exact -t 2)" "greedy answers"
@@ -68,8 +83,10 @@ for form in "hf 9" "hf-frame 9" "mtmd 18"; do
     same "$(rows "${form% *}")" "${form#* }" "rows of the form ${form% *}"
 done
 
-expect 0 'prefill [0-9.]+ tokens/s, decode [0-9.]+ tokens/s, 2 threads' \
-    bench -m "$text" -p 20 -n 4 -r 1 -t 2
+for line in '[a-z0-9]+, fast, 2 threads' 'prefill +[0-9.]+ tokens/s of 20; a processor second: [0-9.]+' \
+    'decode +[0-9.]+ tokens/s of 4; a processor second: [0-9.]+' 'peak RSS +[0-9.]+ MiB'; do
+    expect 0 "^$line\$" bench -m "$text" -p 20 -n 4 -r 1 -t 2
+done
 expect 0 '"prefill_tokens_per_s":[0-9.]+,"decode_tokens_per_s":[0-9.]+,"prefill_tokens_per_cpu_s":[0-9.]+,"decode_tokens_per_cpu_s":[0-9.]+.*"peak_rss_bytes":[0-9]+' \
     bench -m "$text" -p 20 -n 4 -r 1 --exact --json
 
@@ -107,7 +124,7 @@ expect 2 '--system, --image' run -m "$text" --raw --system s -p x
 head -c 20000 "$text" >"$dir/torn.gguf"
 expect 3 'nowhere.gguf' run -m "$dir/nowhere.gguf" -p x
 expect 3 'torn.gguf' run -m "$dir/torn.gguf" -p x
-expect 3 "'clip' is not supported.*--mmproj" run -m "$mmproj" -p x
+expect 3 "found an encoder .*, which goes to --mmproj" run -m "$mmproj" -p x
 expect 3 'text.gguf' run -m "$text" --mmproj "$text" -p x
 expect 3 'picture|image' run -m "$text" -p x --image "$dir/picture.png"
 expect 3 'absent.png' run -m "$text" --mmproj "$mmproj" -p x --image "$dir/absent.png"

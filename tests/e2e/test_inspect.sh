@@ -44,5 +44,5 @@ expect 0 '^[0-9]+( [0-9]+)*$' "$tacit" tokenize -m "$small" -p 'The heart rate i
 expect 0 '^\{"tokens":\[2\],"seconds":[0-9.e-]+\}$' "$tacit" tokenize -m "$small" --special --json -p '<|im_end|>'
 expect 0 '^\{"tokens":\[([0-9]{2,},)+[0-9]{2,}\],"seconds":[0-9.e-]+\}$' "$tacit" tokenize -m "$small" --json -p '<|im_end|>'
 expect 0 '^\{"tokens":\[\],"seconds":[0-9.e-]+\}$' "$tacit" tokenize -m "$small" --json -p ''
-expect 2 'expected either --prompt or --file' "$tacit" tokenize -m "$small"
+expect 2 'expected either --prompt TEXT or --file FILE' "$tacit" tokenize -m "$small"
 echo "inspect holds"

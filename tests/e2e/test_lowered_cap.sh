@@ -8,6 +8,7 @@ source "$TACIT_SOURCE/tests/e2e/federation.sh"
 
 status() { "$bin/tacit-client" status --dir "$work/$1" --json | json "$2"; }
 told() { [ "$(status cart "$1")" = "$2" ]; } # told KEY VALUE: what the cart's status says
+van_knows() { [ "$(status van epsilon_cap)" = "$1" ]; }
 audit() {
     rm -rf "$work/export"
     verb ledger export "$work/export" >/dev/null
@@ -77,5 +78,17 @@ expect_round published 2
 same_epsilon cart
 audit >/dev/null
 for name in cart van bus; do stop_device "$name"; done
+
+# Training alone tells the cap that is in force, and spends nothing on a result that has no place.
+verb budget set van --epsilon 7 >/dev/null
+start_device van
+until_true 30 van_knows 7.0 || fail "the van does not hear of its cap"
+stop_device van
+before=$(status van epsilon)
+alone() { "$bin/tacit-client" train --dir "$work/van" --data "$work/van.jsonl" --steps 2 --q 0.25 --rank 2 --noise-multiplier 20 "$@"; }
+expect 1 'none/a.gguf: cannot create' alone --out "$work/none/a.gguf"
+expect 2 'van.jsonl, which is read; name another file' alone --out "$work/van.jsonl"
+[ "$(status van epsilon)" = "$before" ] || fail "epsilon was spent on a result that has no place"
+expect 0 'epsilon of the account now [0-9.]+ of 7$' alone --out "$work/a.gguf"
 stop_server
 echo "a lowered cap holds up nobody"

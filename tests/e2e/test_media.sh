@@ -52,7 +52,7 @@ expect 2 'need the chat template' run "${both[@]}" --sensor "$dir/a.csv" -p x --
 
 # Encoding is timed beside text: one picture and one window are two frames.
 expect 0 '"frames":2,"encode_seconds":0\.' bench "${both[@]}" --image "$dir/a.jpg" --sensor "$dir/a.csv" -p 4 -n 1 -r 1 --json
-expect 0 'encoding [0-9.]* ms, .*, 1 frames' bench "${both[@]}" --image "$dir/a.jpg" -p 4 -n 1 -r 1
+expect 0 'encoding +[0-9.]+ ms, .*, 1 frames' bench "${both[@]}" --image "$dir/a.jpg" -p 4 -n 1 -r 1
 expect 0 '"frames":0,' bench "${both[@]}" -p 4 -n 1 -r 1 --json
 
 # Media without their encoder, encoders that are too many or somebody else's.
@@ -70,7 +70,7 @@ expect 3 "bad.jsonl:2: .*bad.csv" eval "${both[@]}" --data "$dir/bad.jsonl" --st
 # Every projector is trained, each into a file of its own, and the files are a model again.
 train=(train "${both[@]}" --data "$dir/data.jsonl" --epochs 30 --learning-rate 1e-2 --json)
 loss() { sed -n "$1"'s/.*"loss":\([^,]*\),.*/\1/p'; }
-expect 2 'out-mmproj is given 0 times: expected 1' "${train[@]}" --trainable projector --out "$dir/p.gguf"
+expect 2 'out-mmproj: expected 1 times .*, found 0' "${train[@]}" --trainable projector --out "$dir/p.gguf"
 "$tacit" "${train[@]}" --trainable projector --out "$dir/p.gguf" --out-mmproj "$dir/s.gguf" >"$dir/log"
 awk -v a="$(loss 1 <"$dir/log")" -v b="$(loss '$' <"$dir/log")" 'BEGIN { exit !(b < a) }' || fail "projectors learn nothing: $(cat "$dir/log")"
 for pair in mmproj:p sensor:s; do

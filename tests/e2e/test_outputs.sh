@@ -49,9 +49,9 @@ cmp "$dir/whole.gguf" "$dir/closed.gguf" || fail "what was said went into the fi
 mkfifo "$dir/pipe"
 ln -s /dev/null "$dir/device"
 for target in "$dir/pipe" "$dir" "$dir/device"; do
-    expect 1 'expected a regular file' quantize "$nano" "$target" --type q4_0
-    expect 1 'expected a regular file' calibrate -m "$nano" --data "$dir/d.jsonl" -o "$target"
-    expect 1 'expected a regular file' train -m "$nano" --data /nowhere --trainable lora -o "$target"
+    expect 2 'expected a regular file' quantize "$nano" "$target" --type q4_0
+    expect 2 'expected a regular file' calibrate -m "$nano" --data "$dir/d.jsonl" -o "$target"
+    expect 2 'expected a regular file' train -m "$nano" --data /nowhere --trainable lora -o "$target"
 done
 [ -p "$dir/pipe" ] || fail "the pipe is gone"
 [ -c "$dir/device" ] || fail "the link to a device is gone"

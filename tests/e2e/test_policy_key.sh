@@ -53,6 +53,13 @@ told policy_key "$officer" || fail "status does not show the pinned key"
 expect 0 "policy key +$officer" "$client" status --dir "$work/van"
 [ "$(verb device show cart --json | json device_key)" = "$(status cart device_key)" ] || fail "two device keys"
 
+# A signed policy is not written over the key that signs it.
+cp "$work/officer.key" "$work/kept.key"
+expect 2 'officer.key, which is read; name another file' "$client" policy sign --key "$work/officer.key" \
+    --policy "$work/cart/client.yaml" --device "$(status cart device_key)" --who 'Dr. Ada' --reason 'a slip' \
+    --out "$work/officer.key"
+cmp "$work/officer.key" "$work/kept.key" || fail "the officer's key was written over"
+
 # The operator lowers the cart's cap to nothing: a lineage that needs it waits.
 verb budget set cart --epsilon 0.001 --reason 'by mistake' >/dev/null
 start_device cart

@@ -90,11 +90,26 @@ expect 3 'an adapter, which stays as it is' \
     "$tacit" quantize "$TACIT_SOURCE/tests/fuzz/corpus/adapter/good/down" "$work/no.gguf" --type q4_0
 expect 3 'expected a text model' "$tacit" quantize "$work/w.gguf" "$work/no.gguf" --type q4_0
 expect 3 'none.gguf: cannot open' "$tacit" quantize "$work/none.gguf" "$work/no.gguf" --type q4_0
+"$tacit" quantize "$work/f32.gguf" "$work/upper.gguf" --type Q4_0 >/dev/null
+cmp "$work/upper.gguf" "$work/q4_0.gguf" || fail "Q4_0 is not q4_0"
+expect 2 '--type q4_k_m: expected .*; a mixture is q4_k with --tensor-type' "$tacit" quantize "$text" "$work/no.gguf" --type q4_k_m
+expect 3 'found an importance matrix .*, which goes to tacit quantize --imatrix' "$tacit" run -m "$work/w.gguf" -p x
 expect 2 '--type q3_k: expected f32, ' "$tacit" quantize "$text" "$work/no.gguf" --type q3_k
 expect 2 'expected PATTERN=TYPE' "$tacit" quantize "$text" "$work/no.gguf" --type q4_0 --tensor-type q4_0
 expect 2 "matches 'blk.9" "$tacit" quantize "$text" "$work/no.gguf" --type q4_0 --tensor-type 'blk.9.*=q4_0'
 expect 2 '--type is missing' "$tacit" quantize "$text" "$work/no.gguf"
 expect 1 'cannot create' "$tacit" quantize "$text" "$work/none/no.gguf" --type q4_0
+# Nothing is written over what it is made from, under any name.
+cp "$text" "$work/kept.gguf"
+ln -s kept.gguf "$work/link.gguf"
+for out in kept.gguf ./kept.gguf link.gguf; do
+    expect 2 'which is read; name another file' "$tacit" quantize "$work/kept.gguf" "$work/$out" --type q4_0
+    expect 2 'which is read; name another file' "$tacit" calibrate -m "$work/kept.gguf" --data "$work/d.jsonl" -o "$work/$out"
+done
+expect 2 'which is read' "$tacit" calibrate -m "$text" --mmproj "$work/mmproj.gguf" --data "$work/d.jsonl" -o "$work/mmproj.gguf"
+expect 2 'which is read' "$tacit" quantize "$work/f32.gguf" "$work/w.gguf" --type q4_0 --imatrix "$work/w.gguf"
+cmp "$text" "$work/kept.gguf" || fail "a model was written over"
+expect 2 'found a folder' "$tacit" quantize "$text" "$work" --type q4_0
 [ ! -e "$work/no.gguf" ] || fail "a refused file was written"
 [ -z "$(find "$work" -name '*.tacit-new')" ] || fail "an unfinished file was left"
 echo "quantize holds"

@@ -80,6 +80,10 @@ expect 0 'epoch 1: loss' -m "$dir/odd.gguf" --chat-template smolvlm --data "$dir
 expect 3 "made of the token '<.im_end.>'" "${model[@]}" --chat-template chatml --data "$dir/absent.jsonl" \
     --trainable lora --out "$dir/x"
 
+subject=()
+expect 3 'expected a text model, found an adapter .*, which goes to --adapter' "$tacit" run -m "$dir/a1.gguf" -p x
+expect 3 'expected a text model, found an encoder .*, which goes to --mmproj' "$tacit" run -m "$dir/mmproj.gguf" -p x
+subject=("$tacit" train)
 expect 0 'usage: tacit train' --help
 expect 2 'trainable' "${model[@]}" --data "$dir/text.jsonl" --out "$dir/x"
 expect 2 'expected lora, ffa, projector or all' "${lora[@]}" --trainable prompt --out "$dir/x"
@@ -90,6 +94,12 @@ for given in "targets attn_q" "rank 4" "alpha 2"; do
     expect 2 "^tacit: --${given% *} is of an adapter: --trainable lora or ffa, not all$" "${model[@]}" \
         --data "$dir/text.jsonl" --trainable all --out "$dir/x" --$given
 done
+# A result that could not be written, or would replace what is read, is told before anything is trained.
+expect 1 'none/x: cannot create' "${lora[@]}" --trainable lora --out "$dir/none/x"
+grep -q epoch <<<"$("$tacit" train "${lora[@]}" --trainable lora --out "$dir/none/x" 2>&1 || true)" && fail "trained for nothing"
+expect 2 'which is read; name another file' "${lora[@]}" --trainable lora --out "$dir/./text.jsonl"
+expect 2 'which is read' "${seeing[@]}" --trainable all --out "$dir/x" --out-mmproj "$dir/mmproj.gguf"
+expect 2 'named for two results' "${seeing[@]}" --trainable all --out "$dir/x" --out-mmproj "$dir/./x"
 expect 2 '--types is of a saved model' "${lora[@]}" --trainable lora --types f32 --out "$dir/x"
 expect 2 '--momentum is of --optimizer sgd' "${lora[@]}" --trainable lora --momentum 0.5 --out "$dir/x"
 expect 0 'epoch 12' "${lora[@]}" --trainable lora --optimizer sgd --momentum 0.5 --out "$dir/x"

@@ -340,7 +340,7 @@ static void test_other_files_are_refused(void **state)
         uint8_t bytes[64] = {0};
         size_t n = i == 0 ? 0 : i < 3 ? strlen(heads[i]) : sizeof bytes;
         memcpy(bytes, heads[i], i == 3 ? 16 : strlen(heads[i]));
-        expect_refusal(bytes, n, LIMIT, "neither WAV nor FLAC");
+        expect_refusal(bytes, n, LIMIT, "expected a WAV or FLAC file, found bytes of neither");
     }
     expect_refusal("RIFF\4\0\0\0WAVE", 12, LIMIT, "without samples");
     uint8_t *large = calloc(1, AUDIO_FILE_MAX_BYTES + 1);

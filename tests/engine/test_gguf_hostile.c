@@ -523,6 +523,42 @@ static void test_each_fault_is_refused(void **state)
     }
 }
 
+/* What is often given for a model says what it is, and what helps; also where it ends early. */
+static void test_foreign_files_are_named(void **state)
+{
+    (void)state;
+#define F(bytes, what)                                                                             \
+    {                                                                                              \
+        bytes, sizeof bytes - 1, what                                                              \
+    }
+    static const struct {
+        const char *bytes;
+        size_t size;
+        const char *what;
+    } files[] = {
+        F("PK\003\004\024\000\000\000", "a zip archive, as PyTorch saves models; convert"),
+        F("\200\002\212\nl\374\234F", "a pickle, as PyTorch saves models; convert"),
+        F("\050\001\0\0\0\0\0\0{\"__metadata__\"", "a safetensors file; convert the model to GGUF"),
+        F("lmgg\001\0\0\0", "of the format before GGUF; convert the model anew"),
+        F("version https://git-lfs.github.com/spec/v1\n", "Git LFS; get the file itself"),
+        F("<!DOCTYPE html>", "a page of the web; download the file itself"),
+        F("{\"file\": \"a.gguf\"}", "JSON; name the GGUF file that it is about"),
+        F("\037\213\010\0\0\0\0\0", "compressed by gzip; unpack it"),
+        F("\050\265\057\375\0\0\0\0", "compressed by zstd; unpack it"),
+        F("\050\001\0\0\0\0\0\0", "no GGUF file"),
+        F("version ", "no GGUF file"),
+        F("........", "no GGUF file"),
+    };
+#undef F
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        /* Of exactly the size, for the sanitizer. */
+        tacit_buffer b = {.data = malloc(files[i].size), .size = files[i].size};
+        memcpy(b.data, files[i].bytes, b.size);
+        expect_refusal(&b, files[i].what);
+        free(b.data);
+    }
+}
+
 static void test_the_sound_file_is_read(void **state)
 {
     (void)state;
@@ -666,6 +702,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_sound_file_is_read),
         cmocka_unit_test(test_each_fault_is_refused),
+        cmocka_unit_test(test_foreign_files_are_named),
         cmocka_unit_test(test_truncation_at_every_byte),
         cmocka_unit_test(test_flipped_bytes_do_no_harm),
         cmocka_unit_test(test_a_map_is_checked_like_memory),

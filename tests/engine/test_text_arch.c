@@ -336,7 +336,7 @@ static void what_is_not_supported_is_named_with_what_is(void **state)
     }
     gguf_writer *w = gguf_writer_new();
     gguf_put_string(w, "general.architecture", "clip", 4);
-    expect_refusal(w, (const char *const[]){"'clip'", known, "--mmproj", NULL});
+    expect_refusal(w, (const char *const[]){"'clip'", "an encoder", "--mmproj", NULL});
 }
 
 static void tensors_of_each_architecture(void **state)

@@ -4,25 +4,6 @@
 
 #include <stdlib.h>
 
-/* What the product of tensor i is for. */
-static tower_role role_of(const tacit_audio *a, size_t i)
-{
-    if (!a->linear[i].type)
-        return TOWER_NONE;
-    if (i < AUDIO_FIRST_BLOCK || i >= a->tail)
-        return TOWER_OTHER;
-    switch ((i - AUDIO_FIRST_BLOCK) % AUDIO_PARTS) {
-    case AUDIO_Q:
-    case AUDIO_K:
-        return TOWER_MATCH;
-    case AUDIO_V:
-    case AUDIO_OUT:
-        return TOWER_MIX;
-    default:
-        return TOWER_OTHER;
-    }
-}
-
 tacit_status audio_fast_init(audio_pass *p, tacit_error *err)
 {
     const tacit_audio *a = p->a;
@@ -31,7 +12,7 @@ tacit_status audio_fast_init(audio_pass *p, tacit_error *err)
     if (!part)
         return tacit_fail(err, TACIT_NO_MEMORY, "no memory to pack a tower");
     for (size_t i = 0; i < a->count; i++)
-        part[i] = (tower_part){role_of(a, i),
+        part[i] = (tower_part){a->linear[i].type != NULL,
                                i < a->tail ? positions : audio_stacked(&a->shape, positions)};
     const tower_fast_spec spec = {.packing = a->packing,
                                   .linear = a->linear,

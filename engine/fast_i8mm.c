@@ -209,6 +209,7 @@ ALWAYS void multiply(float *y, size_t y_stride, size_t cols, const uint8_t *pane
 
 const fast_kernels fast_kernels_i8mm = {
     .width = WIDTH,
+    .sums_bytes = true,
     .quantize = fast_quantize_neon,
     .multiply = MULTIPLY_FORMS,
 };

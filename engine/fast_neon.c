@@ -133,6 +133,7 @@ void fast_quantize_neon(int8_t *q, float *meta, const float *x, size_t blocks)
 
 const fast_kernels fast_kernels_neon = {
     .width = WIDTH,
+    .sums_bytes = true,
     .quantize = fast_quantize_neon,
     .multiply = MULTIPLY_FORMS,
 };

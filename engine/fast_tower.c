@@ -46,8 +46,7 @@ static tacit_linear slice_of(const tacit_linear *l, size_t first, size_t rows, u
     part.row_bytes = l->row_bytes;
     part.weight = (const uint8_t *)l->weight + first * l->row_bytes;
     if (is_rounded(l)) {
-        bool bf16 = fast_takes_tiles(kernels()->fast, FAST_16);
-        part.type = tacit_type_find(bf16 ? TACIT_TYPE_BF16 : TACIT_TYPE_Q8_0);
+        part.type = tacit_type_find(TACIT_TYPE_BF16);
         part.row_bytes = l->n_in / part.type->block_values * part.type->block_bytes;
         part.weight = buffer;
     }

@@ -16,31 +16,23 @@
 /* Below this width rounding costs as much time as it saves. */
 #define NARROW 256
 
-/* Where one instruction adds products of bytes, and where there is nothing to add to tiles. */
-static bool refining_saves_time(const tacit_linear *l)
+bool tower_refines(const tacit_linear *l)
 {
     const fast_kernels *k = kernels()->fast;
     fast_weight w;
     return fast_weight_plan(&w, k, l) > 0 && (k->sums_bytes || fast_takes_tiles(k, w.form));
 }
 
-/* What the rows of a weight are in blocks of 8 bits: rounded once, rounded with the remainders as
- * well, or left in fp32. Queries and keys are rounded once: with random weights what that does to
- * attention is all but lost among its many rows. So are, in files of blocks, the values and the
- * attention's output: errors of rows average out over what is mixed. Those of weights do not, so
- * other files' stay exact. What feed-forward nets and the projector are off by stays in the rows:
- * where their products with remainders would take longer than those of fp32, or their weights would
- * have to be rounded too, they stay exact. Tiles of 16 bits leave nothing to refine. */
-static tower_rounding rounding_of(const tacit_linear *l, tower_role role, size_t width)
+/* Rows that are rounded to blocks of 8 bits and no more move sharp attention by several percent,
+ * and weights that files hold in F16 would have to be rounded as well. So rows are refined where
+ * their weight has blocks, and all else stays fp32. Tiles of 16 bits leave nothing to refine. */
+static tower_rounding rounding_of(const tacit_linear *l, bool product, size_t width)
 {
-    if (role == TOWER_NONE || width < NARROW)
+    if (!product || width < NARROW)
         return TOWER_UNROUNDED;
-    bool quantized = l->type->block_values > 1;
-    if (!quantized && fast_takes_tiles(kernels()->fast, FAST_16))
-        return TOWER_ROUNDED;
-    if (role == TOWER_MATCH || (role == TOWER_MIX && quantized))
-        return TOWER_ROUNDED;
-    return quantized && refining_saves_time(l) ? TOWER_REFINED : TOWER_UNROUNDED;
+    if (l->type->block_values > 1)
+        return tower_refines(l) ? TOWER_REFINED : TOWER_UNROUNDED;
+    return fast_takes_tiles(kernels()->fast, FAST_16) ? TOWER_ROUNDED : TOWER_UNROUNDED;
 }
 
 /* The most values that are quantized at a time. */
@@ -88,7 +80,7 @@ tacit_status tower_fast_init(tower_fast *f, const tower_fast_spec *spec, tacit_p
     if (!f->rounding)
         return tacit_fail(err, TACIT_NO_MEMORY, "no memory to pack a tower");
     for (size_t i = 0; i < spec->count; i++)
-        f->rounding[i] = rounding_of(&spec->linear[i], spec->part[i].role, spec->width);
+        f->rounding[i] = rounding_of(&spec->linear[i], spec->part[i].product, spec->width);
     tacit_status status = init_input(f, spec, err);
     return status == TACIT_OK ? pack(f, spec, err) : status;
 }

@@ -1,5 +1,5 @@
 /* What the fast passes of the image and the audio tower share: products of packed weights and rows
- * quantized once per input, attention without a matrix of scores, and which weights may be rounded.
+ * quantized once per input, attention without a matrix of scores, and where rows may be rounded.
  * A row's result depends neither on the number of threads nor on which rows are computed beside it.
  * Private to the towers. */
 #ifndef TACIT_ENGINE_TOWER_FAST_H
@@ -9,21 +9,17 @@
 #include "engine/fast_tower.h"
 #include "engine/tower_block.h"
 
-/* What the product of a tensor is for: how much of its rounding stays in the rows depends on it. */
-typedef enum tower_role {
-    TOWER_NONE,  /* no product, or one that stays exact */
-    TOWER_MATCH, /* queries and keys */
-    TOWER_MIX,   /* values, and the attention's output */
-    TOWER_OTHER  /* feed-forward nets, projectors */
-} tower_role;
-
 /* A tensor of a tower, in the order of its linears. */
 typedef struct tower_part {
-    tower_role role;
-    size_t rows; /* of its input, at most */
+    bool product; /* the weight of one */
+    size_t rows;  /* of its input, at most */
 } tower_part;
 
 typedef enum tower_rounding { TOWER_UNROUNDED, TOWER_ROUNDED, TOWER_REFINED } tower_rounding;
+
+/* Whether rows with remainders take less time than fp32 on this weight: where one instruction adds
+ * products of bytes, and where there is nothing to add to tiles of integers. */
+bool tower_refines(const tacit_linear *l);
 
 /* The fast side of a pass. */
 typedef struct tower_fast {

@@ -2,25 +2,6 @@
 
 #include <stdlib.h>
 
-/* What the product of tensor i is for. */
-static tower_role role_of(const tacit_vision *v, size_t i)
-{
-    if (!v->product[i])
-        return TOWER_NONE;
-    if (i < v->first_block || i >= v->first_projector)
-        return TOWER_OTHER;
-    switch ((i - v->first_block) % VISION_PARTS) {
-    case VISION_Q:
-    case VISION_K:
-        return TOWER_MATCH;
-    case VISION_V:
-    case VISION_OUT:
-        return TOWER_MIX;
-    default:
-        return TOWER_OTHER;
-    }
-}
-
 tacit_status vision_fast_init(vision_pass *p, tacit_error *err)
 {
     const tacit_vision *v = p->v;
@@ -29,7 +10,7 @@ tacit_status vision_fast_init(vision_pass *p, tacit_error *err)
         return tacit_fail(err, TACIT_NO_MEMORY, "no memory to pack a tower");
     for (size_t i = 0; i < v->count; i++)
         part[i] =
-            (tower_part){role_of(v, i), i < v->first_projector ? v->shape.tokens : v->shape.rows};
+            (tower_part){v->product[i], i < v->first_projector ? v->shape.tokens : v->shape.rows};
     const tower_fast_spec spec = {.packing = v->packing,
                                   .linear = v->linear,
                                   .part = part,

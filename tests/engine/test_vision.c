@@ -6,6 +6,7 @@
 
 #include "common/pool.h"
 #include "engine/kernels.h"
+#include "engine/tower_fast.h"
 #include "engine/vision.h"
 
 #include <stdint.h>
@@ -283,6 +284,12 @@ static void check_fast_rows(const reference_spec *spec, double least, double mos
     free_tower(&t);
 }
 
+static bool refines(tacit_type type)
+{
+    const tacit_linear l = {.type = tacit_type_find(type), .n_in = 256, .n_out = 256};
+    return tower_refines(&l);
+}
+
 static void test_fast_rows(void **state)
 {
     (void)state;
@@ -294,10 +301,8 @@ static void test_fast_rows(void **state)
         bool blocks = types[i] == TACIT_TYPE_Q8_0 || types[i] == TACIT_TYPE_Q4_0 ||
                       types[i] == TACIT_TYPE_Q5_1;
         const bool bf16 = fast_takes_tiles(kernels()->fast, FAST_16);
-        const bool integers =
-            fast_takes_tiles(kernels()->fast, FAST_8) && !bf16 && types[i] == TACIT_TYPE_Q8_0;
-        const double least = integers ? 1e-5 : 1e-4;
-        const double most = bf16 ? 1e-2 : integers ? 1e-4 : blocks ? 4e-3 : 2e-3;
+        const double least = bf16 ? 1e-4 : blocks && refines(types[i]) ? 2e-6 : 0;
+        const double most = bf16 ? 1e-2 : blocks && refines(types[i]) ? 2e-4 : 2e-6;
         spec.linears = types[i];
         check_fast_rows(&spec, least, most);
         spec.mlp = true, spec.hidden = 64, spec.class_token = spec.pre_ln = true;

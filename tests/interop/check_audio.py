@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Compares the audio tower with other programs: log-mel frames with Hugging Face's
 WhisperFeatureExtractor (absolute 1e-4), rows with PyTorch in float64 on the dequantized weights
-(relative 1e-3), in the public shapes of Whisper tiny and small (four blocks of random weights) with
-Ultravox's projector. Ultravox's own counts are demanded: ceil(frames / 16) rows of a clip, chunks of
+(relative 1e-3, in fast precision 1e-2), in the public shapes of Whisper tiny and small (random weights in F16
+and Q8_0, at full depth) with Ultravox's projector. Ultravox's own counts are demanded: ceil(frames / 16) rows of a clip, chunks of
 3000 frames; and those of a file that asks for padding.
 
 Two interpreters share the work, because one has transformers and the other PyTorch:
@@ -16,28 +16,36 @@ import sys
 
 import numpy as np
 
-MEL_LIMIT, ROW_LIMIT = 1e-4, 1e-3
-SHAPES = {"tiny": (80, 384, 1536, 6), "small": (128, 768, 3072, 12)}
-LAYERS, POSITIONS, STACK, MIDDLE, OUT = 4, 1500, 8, 1024, 576
+MEL_LIMIT, ROW_LIMIT, FAST_LIMIT = 1e-4, 1e-3, 1e-2
+SHAPES = {"tiny": (80, 384, 1536, 6, 4), "small": (128, 768, 3072, 12, 12)}
+POSITIONS, STACK, MIDDLE, OUT = 1500, 8, 1024, 576
 
 
-def write_tower(path, shape, padded, seed=7):
+def write_tower(path, shape, padded, kind="F16", seed=7):
     import gguf
 
-    n_mel, d, ff, heads = SHAPES[shape]
+    n_mel, d, ff, heads, layers = SHAPES[shape]
     rng = np.random.default_rng(seed)
     w = gguf.GGUFWriter(path, "clip")
     w.add_bool("clip.has_audio_encoder", True)
     w.add_string("clip.projector_type", "ultravox")
-    for key, value in (("num_mel_bins", n_mel), ("embedding_length", d), ("feed_forward_length", ff), ("block_count", LAYERS),
+    for key, value in (("num_mel_bins", n_mel), ("embedding_length", d), ("feed_forward_length", ff), ("block_count", layers),
                        ("attention.head_count", heads), ("projector.stack_factor", STACK), ("projection_dim", OUT)):
         w.add_uint32("clip.audio." + key, value)
     w.add_float32("clip.audio.attention.layer_norm_epsilon", 1e-5)
     if padded:
         w.add_bool("tacit.audio.unpadded", False)
 
-    def put(name, dims, deviation, mean=0.0, kind=np.float16):
-        w.add_tensor(name, (rng.standard_normal(dims) * deviation + mean).astype(kind))
+    def put(name, dims, deviation, mean=0.0, values=np.float16):
+        w.add_tensor(name, (rng.standard_normal(dims) * deviation + mean).astype(values))
+
+    def matrix(name, dims, deviation):
+        values = (rng.standard_normal(dims) * deviation).astype(np.float32)
+        if kind == "F16":
+            w.add_tensor(name, values.astype(np.float16))
+        else:
+            q8_0 = gguf.GGMLQuantizationType.Q8_0
+            w.add_tensor(name, gguf.quants.quantize(values, q8_0), raw_dtype=q8_0)
 
     def vector(name, dims, mean=0.0):
         put(name, dims, 0.1, mean, np.float32)
@@ -46,11 +54,11 @@ def write_tower(path, shape, padded, seed=7):
     vector("a.conv1d.1.bias", (d, 1))
     put("a.conv1d.2.weight", (d, d, 3), (3 * d) ** -0.5)
     vector("a.conv1d.2.bias", (d, 1))
-    put("a.position_embd.weight", (POSITIONS, d), 0.5, kind=np.float32)
-    for b in range(LAYERS):
+    put("a.position_embd.weight", (POSITIONS, d), 0.5, values=np.float32)
+    for b in range(layers):
         for name, n_out, n_in in (("attn_q", d, d), ("attn_k", d, d), ("attn_v", d, d), ("attn_out", d, d), ("ffn_up", ff, d),
                                   ("ffn_down", d, ff)):
-            put(f"a.blk.{b}.{name}.weight", (n_out, n_in), (2 if name in ("attn_q", "attn_k") else 1) * n_in ** -0.5)
+            matrix(f"a.blk.{b}.{name}.weight", (n_out, n_in), (2 if name in ("attn_q", "attn_k") else 1) * n_in ** -0.5)
             if name != "attn_k":
                 vector(f"a.blk.{b}.{name}.bias", n_out)
         for name in ("ln1", "ln2"):
@@ -59,9 +67,9 @@ def write_tower(path, shape, padded, seed=7):
     vector("a.post_ln.weight", d, 1.0)
     vector("a.post_ln.bias", d)
     vector("mm.a.norm_pre.weight", d * STACK, 1.0)
-    put("mm.a.mlp.1.weight", (2 * MIDDLE, d * STACK), (d * STACK) ** -0.5)
+    matrix("mm.a.mlp.1.weight", (2 * MIDDLE, d * STACK), (d * STACK) ** -0.5)
     vector("mm.a.norm_mid.weight", MIDDLE, 1.0)
-    put("mm.a.mlp.2.weight", (OUT, MIDDLE), MIDDLE ** -0.5)
+    matrix("mm.a.mlp.2.weight", (OUT, MIDDLE), MIDDLE ** -0.5)
     w.write_header_to_file()
     w.write_kv_data_to_file()
     w.write_tensors_to_file()
@@ -119,8 +127,8 @@ def sounds():
     yield "31.3 s: two chunks", 0.2 * rng.standard_normal(int(31.3 * 16000)) * np.abs(np.sin(at(31.3)))
 
 
-def dump(program, mmproj, sound):
-    out = subprocess.run([program, mmproj, sound], stdout=subprocess.PIPE, check=True).stdout
+def dump(program, mmproj, sound, *precision):
+    out = subprocess.run([program, mmproj, sound, "2", *precision], stdout=subprocess.PIPE, check=True).stdout
     line, data = out.split(b"\n", 1)
     head = json.loads(line)
     values = np.frombuffer(data, np.float32)
@@ -151,9 +159,10 @@ def main():
     program, folder, torch_python = sys.argv[1:4]
     os.makedirs(folder, exist_ok=True)
     report = Report()
-    for shape, padded in (("tiny", False), ("small", False), ("tiny", True)):
-        mmproj = os.path.join(folder, f"mmproj-{shape}{'-padded' if padded else ''}.gguf")
-        write_tower(mmproj, shape, padded)
+    for shape, padded, kind in (("tiny", False, "F16"), ("small", False, "F16"), ("tiny", True, "F16"),
+                                ("tiny", False, "Q8_0"), ("small", False, "Q8_0")):
+        mmproj = os.path.join(folder, f"mmproj-{shape}-{kind}{'-padded' if padded else ''}.gguf")
+        write_tower(mmproj, shape, padded, kind)
         for name, samples in sounds():
             if padded and len(samples) > 30 * 16000:
                 continue  # the extractor pads to 30 s alone
@@ -162,7 +171,7 @@ def main():
             soundfile.write(path, samples, 16000, subtype="FLOAT")
             head, mel, rows = dump(program, mmproj, path)
             expected = hugging_face_mel(samples, SHAPES[shape][0], padded)
-            title = f"{shape}{', padded' if padded else ''}, {name}"
+            title = f"{shape}{', padded' if padded else ''}, {kind}, {name}"
             same = mel.shape == expected.shape
             off = np.abs(mel - expected).max() if same else np.inf
             tell(report, same and off <= MEL_LIMIT, f"{title}: {len(mel)} frames, off by at most {off:.2g} (prepared in "
@@ -175,6 +184,10 @@ def main():
             off = np.linalg.norm(rows - reference) / np.linalg.norm(reference) if same else np.inf
             tell(report, same and off <= ROW_LIMIT,
                  f"{title}: {len(rows)} rows, relative {off:.2g} (computed in {head['forward_ms']} ms)")
+            head, _, rows = dump(program, mmproj, path, "fast")
+            off = np.linalg.norm(rows - reference) / np.linalg.norm(reference) if same else np.inf
+            tell(report, same and off <= FAST_LIMIT,
+                 f"{title}: fast, relative {off:.2g} (computed in {head['forward_ms']} ms)")
     report.finish()
 
 

@@ -62,16 +62,16 @@ class File:
         self.at += len(data)
         return values.astype(np.float64)
 
-    def matrix(self, name, *shape):
+    def matrix(self, name, *shape, gain=1):
         fan_in = np.prod(shape[1:])
         kind = HALF if len(shape) > 2 or shape[-1] % 32 else self.kind
-        return self.put(name, self.random.standard_normal(shape) / np.sqrt(fan_in), kind)
+        return self.put(name, self.random.standard_normal(shape) * gain / np.sqrt(fan_in), kind)
 
     def vector(self, name, n, shift=0.0):
         return self.put(name, self.random.standard_normal(n) * 0.1 + shift, F32)
 
-    def linear(self, name, n_out, n_in):
-        return self.matrix(name + ".weight", n_out, n_in), self.vector(name + ".bias", n_out)
+    def linear(self, name, n_out, n_in, gain=1):
+        return self.matrix(name + ".weight", n_out, n_in, gain=gain), self.vector(name + ".bias", n_out)
 
     def norm(self, name, n):
         return self.vector(name + ".weight", n, 1.0), self.vector(name + ".bias", n)
@@ -171,7 +171,8 @@ def block(f, s, l, x, eps, clip):
     d, heads = s["width"], s["heads"]
     name = f"v.blk.{l}."
     h = layer_norm(x, *f.norm(name + "ln1", d), eps)
-    q, k, v = (linear(h, *f.linear(name + "attn_" + part, d, d)).reshape(-1, heads, d // heads).transpose(1, 0, 2)
+    # Sharp, as in trained models: with gain 1 attention is all but even, which hides what it is off by.
+    q, k, v = (linear(h, *f.linear(name + "attn_" + part, d, d, gain=1 if part == "v" else 2)).reshape(-1, heads, d // heads).transpose(1, 0, 2)
                for part in "qkv")
     mixed = attend(q, k, v).transpose(1, 0, 2).reshape(-1, d)
     x = x + linear(mixed, *f.linear(name + "attn_out", d, d))

@@ -90,15 +90,19 @@ static uint16_t *tiled_row(const fast_input *in, size_t row)
     return in->tiles + row / FAST_TILE_ROWS * in->blocks * FAST_TILE_VALUES + at;
 }
 
-/* Where every packed weight takes them, and the rows are many or a weight knows nothing else. */
-static bool wants_tiles(const fast_weight *const *w, size_t count, size_t rows)
+/* Where every packed weight takes them and is the better for it, and the rows are many or a weight
+ * knows nothing else. */
+static bool wants_tiles(const fast_reader *to, size_t count, size_t rows)
 {
     const fast_kernels *k = kernels()->fast;
     bool wanted = k->tiles && rows >= k->tiles->from_rows;
     for (size_t i = 0; i < count; i++) {
-        if (w[i]->panels && !fast_takes_tiles(k, w[i]->form))
+        const fast_weight *w = to[i].w;
+        if (!w->panels)
+            continue;
+        if (!fast_takes_tiles(k, w->form) || (k->tiles->for_refined && !to[i].refined))
             return false;
-        wanted |= w[i]->panels && !k->multiply[w[i]->form];
+        wanted |= !k->multiply[w->form];
     }
     return wanted;
 }
@@ -113,14 +117,15 @@ static void clear_behind(fast_input *in)
         }
 }
 
-void fast_input_begin(fast_input *in, const fast_weight *const *w, size_t count, size_t rows,
-                      size_t n_in, bool refined)
+void fast_input_begin(fast_input *in, const fast_reader *to, size_t count, size_t rows, size_t n_in)
 {
     in->rows = rows;
     in->n_in = n_in;
-    in->refined = refined;
+    in->refined = false;
+    for (size_t i = 0; i < count; i++)
+        in->refined |= to[i].refined && to[i].w->panels;
     in->blocks = n_in % FAST_BLOCK == 0 ? n_in / FAST_BLOCK : 0;
-    in->tiled = in->blocks > 0 && wants_tiles(w, count, rows);
+    in->tiled = in->blocks > 0 && wants_tiles(to, count, rows);
     if (in->tiled)
         clear_behind(in);
 }
@@ -168,7 +173,8 @@ void fast_input_fill(tacit_pool *pool, fast_input *in, const float *x)
 void fast_input_set(tacit_pool *pool, fast_input *in, const fast_weight *w, const float *x,
                     size_t rows, size_t n_in, bool refined)
 {
-    fast_input_begin(in, &w, 1, rows, n_in, refined);
+    const fast_reader to = {w, refined};
+    fast_input_begin(in, &to, 1, rows, n_in);
     fast_input_fill(pool, in, x);
 }
 

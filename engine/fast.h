@@ -38,11 +38,17 @@ size_t fast_input_bytes(size_t values, size_t threads);
  * meets. */
 void fast_input_set(tacit_pool *pool, fast_input *in, const fast_weight *w, const float *x,
                     size_t rows, size_t n_in, bool refined);
+/* One of the weights that an input meets, and whether with remainders. */
+typedef struct fast_reader {
+    const fast_weight *w;
+    bool refined;
+} fast_reader;
+
 /* The same in parts: begin, then all rows at once, or for callers that have their rows at hand each
- * once, x[r] being row first + r; different rows by any threads. w[count] are all the weights that
- * the input meets. */
-void fast_input_begin(fast_input *in, const fast_weight *const *w, size_t count, size_t rows,
-                      size_t n_in, bool refined);
+ * once, x[r] being row first + r; different rows by any threads. to[count] are all that it meets.
+ */
+void fast_input_begin(fast_input *in, const fast_reader *to, size_t count, size_t rows,
+                      size_t n_in);
 void fast_input_fill(tacit_pool *pool, fast_input *in, const float *x);
 void fast_input_rows(fast_input *in, const float *x, size_t first, size_t rows);
 

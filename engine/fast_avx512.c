@@ -171,7 +171,7 @@ ALWAYS void multiply_tile(float *y, size_t y_stride, size_t cols, const uint8_t 
     .width = WIDTH, .flips = true, .sums_bytes = true, .quantize = quantize,                       \
     .multiply = MULTIPLY_FORMS
 
-const fast_kernels fast_kernels_avx512 = {ROWS_OF_BOTH};
+const fast_kernels fast_kernels_avx512 = {ROWS_OF_BOTH, .tiles = &fast_tiles_avx512};
 /* Few rows are multiplied alike on processors with tiles. */
 const fast_kernels fast_kernels_amx = {ROWS_OF_BOTH, .tiles = &fast_tiles_amx};
 #endif

@@ -86,6 +86,7 @@ typedef struct fast_tiled {
  * column's company is. */
 typedef struct fast_tiles {
     bool takes[FAST_FORMS]; /* FAST_16: values are bf16, else integers */
+    bool for_refined;       /* in the place of remainders: slower than `multiply` without them */
     size_t from_rows;       /* from how many rows on it takes less time than `multiply` */
     size_t max_cols;        /* of one call */
     size_t room_bytes;      /* of one call, aligned to 64 */
@@ -136,7 +137,7 @@ static inline size_t fast_panel_bytes(fast_form form, size_t width, size_t block
 extern const fast_kernels fast_kernels_generic;
 #if defined(__x86_64__)
 extern const fast_kernels fast_kernels_avx2;
-extern const fast_tiles fast_tiles_avx2;
+extern const fast_tiles fast_tiles_avx2, fast_tiles_avx512;
 extern const fast_kernels fast_kernels_avx512;
 extern const fast_kernels fast_kernels_amx;
 extern const fast_tiles fast_tiles_amx;

@@ -193,13 +193,10 @@ static const fast_weight *packed_weight(const text_forward *f, size_t layer, tex
 static void begin_input(text_forward *f, size_t layer, const text_linear *which, size_t count,
                         size_t rows)
 {
-    const fast_weight *w[FAST_MAX_PRODUCTS];
-    bool refined = false;
-    for (size_t i = 0; i < count; i++) {
-        w[i] = packed_weight(f, layer, which[i]);
-        refined |= is_refined(which[i]);
-    }
-    fast_input_begin(&f->fast, w, count, rows, f->m->layer[layer].linear[which[0]].n_in, refined);
+    fast_reader to[FAST_MAX_PRODUCTS];
+    for (size_t i = 0; i < count; i++)
+        to[i] = (fast_reader){packed_weight(f, layer, which[i]), is_refined(which[i])};
+    fast_input_begin(&f->fast, to, count, rows, f->m->layer[layer].linear[which[0]].n_in);
 }
 
 void text_forward_multiply(text_forward *f, size_t layer, const text_linear *which, size_t count,
@@ -303,7 +300,8 @@ void text_forward_logits(text_forward *f, float *logits, const float *x, size_t 
     fast_product product = {.l = &f->m->output, .y = logits, .refined = true};
     if (f->packed) {
         product.w = &f->packed->output;
-        fast_input_begin(&f->fast, &product.w, 1, rows, f->m->embedding, true);
+        const fast_reader to = {product.w, true};
+        fast_input_begin(&f->fast, &to, 1, rows, f->m->embedding);
     }
     run_step(f, &normed, rows);
     if (f->tap)

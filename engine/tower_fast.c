@@ -104,14 +104,13 @@ tower_product tower_product_of(const tower_fast *f, size_t i, tacit_linear linea
  * when none reads it: then it is one without columns, for which there need be no memory. */
 static bool begin_input(tower_fast *f, const tower_product *to, size_t count, size_t rows)
 {
-    const fast_weight *w[FAST_MAX_PRODUCTS];
-    bool any = false, refined = false;
+    fast_reader reader[FAST_MAX_PRODUCTS];
+    bool any = false;
     for (size_t i = 0; i < count; i++) {
-        w[i] = to[i].packed;
-        any |= w[i]->panels != NULL;
-        refined |= w[i]->panels && to[i].refined;
+        reader[i] = (fast_reader){to[i].packed, to[i].refined};
+        any |= to[i].packed->panels != NULL;
     }
-    fast_input_begin(&f->input, w, count, rows, any ? to->linear.n_in : 0, refined);
+    fast_input_begin(&f->input, reader, count, rows, any ? to->linear.n_in : 0);
     return any;
 }
 

@@ -130,7 +130,8 @@ static double least_difference(tacit_type type, size_t rows)
 {
     const fast_kernels *k = kernels()->fast;
     bool bf16 = fast_takes_tiles(k, FAST_16);
-    if (type == TACIT_TYPE_Q8_0 && fast_takes_tiles(k, FAST_8) && rows >= k->tiles->from_rows)
+    if (type == TACIT_TYPE_Q8_0 && fast_takes_tiles(k, FAST_8) && !k->tiles->for_refined &&
+        rows >= k->tiles->from_rows)
         return bf16 ? 1e-4 : 1e-5;
     return tacit_type_find(type)->block_values > 1 || (type == TACIT_TYPE_BF16 && bf16) ? 1e-4 : 0;
 }

@@ -232,7 +232,7 @@ tacit_status tacit_file_check_target(const char *path, tacit_error *err)
     if (status == TACIT_OK)
         status = parent_of(parent, sizeof parent, path, err);
     if (status == TACIT_OK && access(parent, W_OK | X_OK) != 0)
-        status = fail_named(err, path, "write");
+        status = fail_named(err, path, "create");
     return status;
 }
 

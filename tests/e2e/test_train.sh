@@ -80,6 +80,13 @@ expect 0 'epoch 1: loss' -m "$dir/odd.gguf" --chat-template smolvlm --data "$dir
 expect 3 "made of the token '<.im_end.>'" "${model[@]}" --chat-template chatml --data "$dir/absent.jsonl" \
     --trainable lora --out "$dir/x"
 
+# A weight that is no number: the last block's scale. It ends with the first step, not with the last.
+cp "$TACIT_SOURCE/tests/nano/nano.gguf" "$dir/nan.gguf"
+printf '\x00\x7e' | dd of="$dir/nan.gguf" bs=1 seek=$(($(stat -c %s "$dir/nan.gguf") - 34)) conv=notrunc status=none
+expect 1 'the loss of step 1 is -?nan: nothing was written; lower --learning-rate' -m "$dir/nan.gguf" \
+    --data "$dir/text.jsonl" --trainable lora --epochs 1000000 --out "$dir/nan-adapter.gguf"
+[ ! -e "$dir/nan-adapter.gguf" ] || fail "an adapter of no numbers"
+
 expect 0 'usage: tacit train' --help
 expect 2 'trainable' "${model[@]}" --data "$dir/text.jsonl" --out "$dir/x"
 expect 2 'expected lora, ffa, projector or all' "${lora[@]}" --trainable prompt --out "$dir/x"

@@ -88,6 +88,11 @@ void bpe_scratch_free(bpe_scratch *s)
     *s = (bpe_scratch){0};
 }
 
+uint64_t bpe_scratch_bytes(size_t n)
+{
+    return 2 * (uint64_t)n * (sizeof(bpe_node) + MERGE_QUEUED_PER_SYMBOL * sizeof(merge_candidate));
+}
+
 static tacit_status reserve(bpe_scratch *s, size_t n)
 {
     if (n <= s->capacity)

@@ -27,6 +27,8 @@ typedef struct bpe_scratch {
 } bpe_scratch;
 
 void bpe_scratch_free(bpe_scratch *s);
+/* What bpe_merge takes for a piece of n symbols. */
+uint64_t bpe_scratch_bytes(size_t n);
 
 /* Merges the `*count` symbols in place until no pair of neighbours is a merge: always the pair of
  * lowest rank, the leftmost one of several. O(n log n) for a piece of n symbols. */

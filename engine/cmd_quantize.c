@@ -82,26 +82,43 @@ done:
 
 /* ---- what is told ---- */
 
+/* A type that was wanted, what became of it, and how often. */
+typedef struct fallback_count {
+    const tacit_type_traits *wanted, *to;
+    const gguf_tensor *first;
+    size_t tensors;
+} fallback_count;
+
+enum { MOST_FALLBACKS = 64 }; /* pairs of types that fall back to each other are fewer */
+
+static void count_fallback(fallback_count *found, size_t *n, const quantize_tensor *q)
+{
+    size_t i = 0;
+    while (i < *n && (found[i].to != q->to || found[i].wanted != q->wanted))
+        i++;
+    if (i == MOST_FALLBACKS)
+        return;
+    if (i == *n)
+        found[(*n)++] = (fallback_count){q->wanted, q->to, q->from, 0};
+    found[i].tensors++;
+}
+
 /* One line for each pair of types, with how many tensors and the first of them. */
 static void warn_of_fallbacks(const quantize_plan *p)
 {
-    for (size_t i = 0; i < p->count; i++) {
-        const quantize_tensor *q = &p->tensor[i];
-        const tacit_type_traits *to = q->to;
-        size_t same = 0, before = 0;
-        for (size_t k = 0; k < p->count && to && to != q->wanted; k++)
-            if (p->tensor[k].to == to && p->tensor[k].wanted == q->wanted) {
-                same++;
-                before += k < i;
-            }
+    fallback_count found[MOST_FALLBACKS];
+    size_t n = 0;
+    for (size_t i = 0; i < p->count; i++)
+        if (p->tensor[i].to && p->tensor[i].to != p->tensor[i].wanted)
+            count_fallback(found, &n, &p->tensor[i]);
+    for (size_t i = 0; i < n; i++) {
         char more[32] = "";
-        if (same > 1)
-            snprintf(more, sizeof more, " and %zu more", same - 1);
-        if (same > 0 && before == 0)
-            tacit_log_warn("%s%s: rows of %llu values are no multiple of %zu, so they become %s "
-                           "instead of %s",
-                           q->from->name, more, (unsigned long long)q->from->ne[0],
-                           q->wanted->block_values, to->name, q->wanted->name);
+        if (found[i].tensors > 1)
+            snprintf(more, sizeof more, " and %zu more", found[i].tensors - 1);
+        tacit_log_warn("%s%s: rows of %llu values are no multiple of %zu, so they become %s "
+                       "instead of %s",
+                       found[i].first->name, more, (unsigned long long)found[i].first->ne[0],
+                       found[i].wanted->block_values, found[i].to->name, found[i].wanted->name);
     }
 }
 

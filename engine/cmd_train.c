@@ -15,6 +15,7 @@
 #include "engine/trainer.h"
 
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -354,6 +355,11 @@ static tacit_status train_epoch(training *t, tacit_error *err)
         size_t left = t->data.count - at;
         tacit_unit unit = {t->order + at, left < batch ? left : batch};
         tacit_status status = tacit_trainer_grads(t->trainer, &unit, 1, take_step, t, err);
+        if (status == TACIT_OK && !isfinite(t->batch_loss))
+            status = tacit_fail(err, TACIT_FAILED,
+                                "the loss of step %zu is %g: nothing was written; lower "
+                                "--learning-rate, or check the model and the data",
+                                t->steps, t->batch_loss);
         if (status != TACIT_OK)
             return status;
         sum += t->batch_loss * (double)unit.n_examples;

@@ -232,14 +232,25 @@ static tacit_status put_symbols(const tacit_tokenizer *t, spm_scratch *s, tacit_
     return status;
 }
 
-static tacit_status encode_word(const tacit_tokenizer *t, spm_scratch *s, size_t from, size_t to,
-                                tacit_tokens *out)
+static tacit_status fail_memory(tacit_status status, tacit_error *err)
 {
-    tacit_status status = reserve_symbols(s, count_symbols(s->text + from, to - from));
+    return tacit_fail(err, status, "no memory for the tokens");
+}
+
+static tacit_status encode_word(const tacit_tokenizer *t, spm_scratch *s, size_t from, size_t to,
+                                tacit_tokens *out, tacit_error *err)
+{
+    size_t symbols = count_symbols(s->text + from, to - from);
+    uint64_t bytes = (symbols + symbols / 2) *
+                     (uint64_t)(sizeof *s->symbol + MERGE_QUEUED_PER_SYMBOL * sizeof *s->heap);
+    tacit_status status = tokenizer_judge_piece(to - from, bytes, err);
     if (status != TACIT_OK)
         return status;
+    TACIT_TRY(reserve_symbols(s, symbols), done);
     merge(t, s, make_symbols(t, s, from, to));
-    return put_symbols(t, s, out);
+    TACIT_TRY(put_symbols(t, s, out), done);
+done:
+    return status == TACIT_OK ? status : fail_memory(status, err);
 }
 
 size_t spm_next_word(const char *text, size_t size, size_t from)
@@ -257,24 +268,24 @@ size_t spm_next_word(const char *text, size_t size, size_t from)
 /* Merging cannot cross the beginning of a word where no token does, and the order of merges in one
  * word does not depend on other words: word by word the tokens are the same, and sooner found. */
 tacit_status spm_encode(const tacit_tokenizer *t, spm_scratch *s, const char *text, size_t size,
-                        bool space_first, tacit_tokens *out)
+                        bool space_first, tacit_tokens *out, tacit_error *err)
 {
-    tacit_status status;
     size_t escaped = escaped_size(text, size, space_first);
     if (size == 0)
         return TACIT_OK;
     s->unknown = false;
-    TACIT_TRY(reserve_text(s, escaped), done);
+    tacit_status status = reserve_text(s, escaped);
+    if (status != TACIT_OK)
+        return fail_memory(status, err);
     escape(s->text, text, size, space_first);
     if (t->has_unused && !s->split)
         s->split = calloc(t->count, sizeof *s->split);
     if (t->has_unused && !s->split)
-        return TACIT_NO_MEMORY;
+        return fail_memory(TACIT_NO_MEMORY, err);
     for (size_t at = 0, next; at < escaped && status == TACIT_OK; at = next) {
         next = t->words_stay_apart ? spm_next_word(s->text, escaped, at) : escaped;
-        status = encode_word(t, s, at, next, out);
+        status = encode_word(t, s, at, next, out, err);
     }
-done:
     return status;
 }
 

@@ -23,7 +23,7 @@ void spm_scratch_free(spm_scratch *s);
  * and where the vocabulary lacks one of those, a run of them becomes one unknown token. Bytes that
  * are no UTF-8 are never merged. O(n log n) in the size of the text. */
 tacit_status spm_encode(const tacit_tokenizer *t, spm_scratch *s, const char *text, size_t size,
-                        bool space_first, tacit_tokens *out) TACIT_MUST_CHECK;
+                        bool space_first, tacit_tokens *out, tacit_error *err) TACIT_MUST_CHECK;
 
 /* Where the next word of an escaped text begins after `from`: at a U+2581 that follows another
  * character; `size` when there is none. */

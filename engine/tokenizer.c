@@ -1,11 +1,14 @@
+#include "common/memory_limit.h"
 #include "common/secret.h"
 #include "engine/spm.h"
 #include "engine/tokenizer_parts.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_TEXT = 1 << 28 }; /* of one call */
+enum { MOST_TEXT = 1 << 28 };    /* of one call */
+enum { JUDGED_PIECE = 1 << 16 }; /* shorter ones take a few megabytes */
 
 /* ---- the alphabet ------------------------------------------------------------------------ */
 
@@ -127,6 +130,15 @@ static int32_t whole_piece(const tacit_tokenizer *t, const char *text, size_t si
     return id >= 0 && tokenizer_is_ordinary(t, id) ? id : -1;
 }
 
+tacit_status tokenizer_judge_piece(size_t size, uint64_t bytes, tacit_error *err)
+{
+    char what[96];
+    if (size < JUDGED_PIECE)
+        return TACIT_OK;
+    snprintf(what, sizeof what, "a piece of %zu bytes, in which nothing divides a text,", size);
+    return tacit_memory_judge(bytes, what, "give a shorter text", err);
+}
+
 /* Pieces may be longer than the text was: normalizing can lengthen it. */
 static tacit_status reserve_symbols(encoding *e, size_t count)
 {
@@ -156,6 +168,9 @@ static tacit_status encode_piece(void *ctx, const char *text, size_t size)
         if (id >= 0)
             e->symbol[count++] = id;
     }
+    status = tokenizer_judge_piece(size, bpe_scratch_bytes(count), e->err);
+    if (status != TACIT_OK)
+        return status;
     TACIT_TRY(bpe_merge(t->merges, &e->bpe, e->symbol, &count), done);
     for (size_t i = 0; i < count && status == TACIT_OK; i++)
         status = tacit_tokens_push(e->out, e->symbol[i]);
@@ -167,8 +182,7 @@ static tacit_status encode_free(encoding *e, const char *text, size_t size, bool
 {
     if (!e->t->is_spm)
         return pretokenizer_run(e->t->pretokenizer, text, size, encode_piece, e, e->err);
-    tacit_status status = spm_encode(e->t, &e->spm, text, size, space_first, e->out);
-    return status == TACIT_OK ? status : tacit_fail(e->err, status, "no memory for the tokens");
+    return spm_encode(e->t, &e->spm, text, size, space_first, e->out, e->err);
 }
 
 /* A space is put before what begins a text or follows a whole token. */
@@ -192,6 +206,16 @@ static tacit_status encode_between(encoding *e, const char *text, size_t size, b
     return status;
 }
 
+/* What begins at each byte, the symbols of a piece, and the queue of whole tokens. */
+static tacit_status judge_text(size_t size, tacit_error *err)
+{
+    char what[64];
+    if (size < JUDGED_PIECE)
+        return TACIT_OK;
+    snprintf(what, sizeof what, "a text of %zu bytes", size);
+    return tacit_memory_judge(16 * (uint64_t)size, what, "give a shorter text", err);
+}
+
 static tacit_status tokenize(const tacit_tokenizer *t, const char *text, size_t size, bool special,
                              bool continues, tacit_tokens *out, tacit_error *err)
 {
@@ -199,8 +223,11 @@ static tacit_status tokenize(const tacit_tokenizer *t, const char *text, size_t 
         return tacit_fail(err, TACIT_BAD_INPUT, "expected a text of at most %d bytes, found %zu",
                           MOST_TEXT, size);
     encoding e = {.t = t, .out = out, .err = err};
+    tacit_status status = judge_text(size, err);
+    if (status != TACIT_OK)
+        return status;
     e.at = malloc((size + 1) * sizeof *e.at);
-    tacit_status status = reserve_symbols(&e, size + 1);
+    status = reserve_symbols(&e, size + 1);
     if (!e.at)
         status = TACIT_NO_MEMORY;
     if (status == TACIT_OK)

@@ -70,4 +70,8 @@ bool tokenizer_is_ordinary(const tacit_tokenizer *t, int32_t id);
 /* The character of GPT-2's alphabet as UTF-8 (1 or 2 bytes); returns its size. */
 size_t tokenizer_encode_character(char *out, uint16_t character);
 
+/* Whether the working memory of one piece or word of `size` bytes fits. Short ones are not asked
+ * about: there are many. */
+tacit_status tokenizer_judge_piece(size_t size, uint64_t bytes, tacit_error *err) TACIT_MUST_CHECK;
+
 #endif

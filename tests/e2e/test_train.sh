@@ -84,6 +84,14 @@ subject=()
 expect 3 'expected a text model, found an adapter .*, which goes to --adapter' "$tacit" run -m "$dir/a1.gguf" -p x
 expect 3 'expected a text model, found an encoder .*, which goes to --mmproj' "$tacit" run -m "$dir/mmproj.gguf" -p x
 subject=("$tacit" train)
+
+# A weight that is no number: the last block's scale. It ends with the first step, not with the last.
+cp "$TACIT_SOURCE/tests/nano/nano.gguf" "$dir/nan.gguf"
+printf '\x00\x7e' | dd of="$dir/nan.gguf" bs=1 seek=$(($(stat -c %s "$dir/nan.gguf") - 34)) conv=notrunc status=none
+expect 1 'the loss of step 1 is -?nan: nothing was written; lower --learning-rate' -m "$dir/nan.gguf" \
+    --data "$dir/text.jsonl" --trainable lora --epochs 1000000 --out "$dir/nan-adapter.gguf"
+[ ! -e "$dir/nan-adapter.gguf" ] || fail "an adapter of no numbers"
+
 expect 0 'usage: tacit train' --help
 expect 2 'trainable' "${model[@]}" --data "$dir/text.jsonl" --out "$dir/x"
 expect 2 'expected lora, ffa, projector or all' "${lora[@]}" --trainable prompt --out "$dir/x"

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 static const uint64_t shape_a[] = {32, 3}, shape_b[] = {8, 2, 2};
@@ -397,6 +398,37 @@ static void test_data_beyond_four_gib(void **state)
     assert_int_equal(unlink(path), 0);
 }
 
+/* Processor seconds of putting so many tensors. */
+static double seconds_of_tensors(unsigned count)
+{
+    const uint64_t ne[] = {1};
+    const float value = 1;
+    char name[64];
+    gguf_writer *w = gguf_writer_new();
+    clock_t start = clock();
+    for (unsigned i = 0; i < count; i++) {
+        snprintf(name, sizeof name, "a.name.that.begins.as.all.others.do.%u", i);
+        gguf_put_tensor(w, name, 1, ne, TACIT_TYPE_F32, &value);
+    }
+    double seconds = (double)(clock() - start) / CLOCKS_PER_SEC;
+    uint8_t *data;
+    size_t size;
+    gguf_put_tensor(w, "a.name.that.begins.as.all.others.do.7", 1, ne, TACIT_TYPE_F32, &value);
+    tacit_error err = {0};
+    assert_int_equal(gguf_write_memory(w, &data, &size, &err), TACIT_USAGE);
+    assert_non_null(strstr(err.message, "put twice"));
+    gguf_writer_free(w);
+    return seconds;
+}
+
+/* Eight times as many are eight times the work, not sixty-four times. */
+static void test_many_tensors(void **state)
+{
+    (void)state;
+    double few = seconds_of_tensors(5000);
+    assert_true(seconds_of_tensors(40000) < 24 * few);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -404,6 +436,7 @@ int main(void)
         cmocka_unit_test(test_files_are_written_in_parts),
         cmocka_unit_test(test_data_that_does_not_come_ends_the_writing),
         cmocka_unit_test(test_round_trip_on_disk),
+        cmocka_unit_test(test_many_tensors),
         cmocka_unit_test(test_asking_for_the_wrong_thing),
         cmocka_unit_test(test_data_beyond_four_gib),
     };

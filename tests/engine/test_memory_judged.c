@@ -373,6 +373,38 @@ static void test_tables_of_files(void **state)
                         "nano.gguf: listing its texts needs ");
 }
 
+static tacit_status split_long_text(void *ctx, tacit_error *err)
+{
+    enum { SIZE = 1 << 17 };
+    tacit_tokens tokens = {0};
+    char *text = malloc(SIZE);
+    memset(text, 'a', SIZE);
+    tacit_status status = tacit_tokenize(ctx, text, SIZE, false, &tokens, err);
+    tacit_tokens_free(&tokens);
+    free(text);
+    return status;
+}
+
+/* A text that nothing divides takes a hundred times its size while it is merged. */
+static void test_long_texts(void **state)
+{
+    (void)state;
+    static const char *const names[] = {NANO,
+                                        TACIT_SOURCE_DIR "/tests/golden/tokenizer/small_spm.gguf"};
+    for (size_t i = 0; i < 2; i++) {
+        tacit_error err = {0};
+        gguf_file *file;
+        tacit_tokenizer *t;
+        if (gguf_open(&file, names[i], &err) != TACIT_OK ||
+            tacit_tokenizer_load(&t, file, &err) != TACIT_OK)
+            fail_msg("%s", err.message);
+        MEMORY_PROBE_EXPECT(split_long_text, t, "a text of 131072 bytes needs 2.0 MiB",
+                            i == 0 ? "a piece of 131072 bytes" : "a piece of 131075 bytes");
+        tacit_tokenizer_free(t);
+        gguf_close(file);
+    }
+}
+
 static void test_training(void **state)
 {
     (void)state;
@@ -570,13 +602,21 @@ static int drop_folder(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pictures),          cmocka_unit_test(test_frames),
-        cmocka_unit_test(test_readings),          cmocka_unit_test(test_sound),
-        cmocka_unit_test(test_embedding),         cmocka_unit_test(test_embedding_readings),
-        cmocka_unit_test(test_quantizing),        cmocka_unit_test(test_tables_of_files),
-        cmocka_unit_test(test_training),          cmocka_unit_test(test_contexts),
-        cmocka_unit_test(test_media_of_examples), cmocka_unit_test(test_sizes_of_passes),
-        cmocka_unit_test(test_caches_leave_room), cmocka_unit_test(test_tensors_that_are_put),
+        cmocka_unit_test(test_pictures),
+        cmocka_unit_test(test_frames),
+        cmocka_unit_test(test_readings),
+        cmocka_unit_test(test_sound),
+        cmocka_unit_test(test_embedding),
+        cmocka_unit_test(test_embedding_readings),
+        cmocka_unit_test(test_quantizing),
+        cmocka_unit_test(test_tables_of_files),
+        cmocka_unit_test(test_long_texts),
+        cmocka_unit_test(test_training),
+        cmocka_unit_test(test_contexts),
+        cmocka_unit_test(test_media_of_examples),
+        cmocka_unit_test(test_sizes_of_passes),
+        cmocka_unit_test(test_caches_leave_room),
+        cmocka_unit_test(test_tensors_that_are_put),
     };
     return cmocka_run_group_tests(tests, make_folder, drop_folder);
 }

@@ -170,7 +170,8 @@ static tacit_status feed_all(calibration *c, const tacit_dataset *dataset, tacit
         c->result->skipped++;
     }
     if (c->result->records == 0)
-        return tacit_fail(err, TACIT_BAD_INPUT, "%s: no record could be used", dataset->path);
+        return tacit_fail(err, TACIT_BAD_INPUT,
+                          "%s: no record could be used, for the reasons above", dataset->path);
     return TACIT_OK;
 }
 

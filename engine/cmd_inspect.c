@@ -345,6 +345,18 @@ static void print_file_type(const json_t *type)
         printf("file type: %lld (%s)\n", number_of(type, "number"), text_of(type, "name"));
 }
 
+/* The answer that most people look for, before the long lists. What only means something beside a
+ * model (adapters, importance matrices) was not judged. */
+static void print_support(const json_t *document)
+{
+    size_t gaps = json_array_size(json_object_get(document, "unsupported"));
+    const char *kind = text_of(document, "kind");
+    if (gaps > 0)
+        printf("supported: not fully, %zu reason%s at the end\n", gaps, gaps > 1 ? "s" : "");
+    else if (strcmp(kind, "text") == 0 || strcmp(kind, "mmproj") == 0)
+        printf("supported: yes\n");
+}
+
 static void print_document(const json_t *document)
 {
     const char *file = text_of(document, "file");
@@ -357,6 +369,7 @@ static void print_document(const json_t *document)
     print_file_type(json_object_get(document, "file_type"));
     printf("parameters: %lld\nbytes: %lld\n", number_of(document, "parameters"),
            number_of(document, "bytes"));
+    print_support(document);
     print_list(document, "types", print_type);
     print_list(document, "keys", print_key);
     print_list(document, "tensors", print_tensor);

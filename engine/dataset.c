@@ -237,7 +237,8 @@ tacit_status tacit_record_parse(tacit_record *out, const char *line, size_t size
     /* jansson refuses NUL in strings and keys, invalid UTF-8 and nesting above 2048 by itself. */
     json_t *root = json_loadb(line, size, JSON_REJECT_DUPLICATES, &reason);
     if (!root)
-        return tacit_fail(err, TACIT_BAD_INPUT, "not JSON: %s (column %d)", reason.text,
+        return tacit_fail(err, TACIT_BAD_INPUT,
+                          "not JSON: %s (column %d); expected one object a line", reason.text,
                           reason.column);
     tacit_status status = json_is_object(root)
                               ? check_keys(root, allowed, "a record", err)

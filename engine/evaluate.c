@@ -294,8 +294,8 @@ static tacit_status evaluate_all(evaluator *e, const tacit_dataset *dataset)
         e->out->skipped++;
     }
     if (e->out->records == 0)
-        return tacit_fail(e->err, TACIT_BAD_INPUT, "%s: no record could be evaluated",
-                          dataset->path);
+        return tacit_fail(e->err, TACIT_BAD_INPUT,
+                          "%s: no record could be evaluated, for the reasons above", dataset->path);
     e->out->loss = e->record_loss / (double)e->scored_records;
     e->out->perplexity = e->all_tokens ? exp(e->all_loss / (double)e->all_tokens) : 0;
     return TACIT_OK;

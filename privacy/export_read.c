@@ -94,6 +94,11 @@ static tacit_status keys_read(tacit_export *out, const char *dir, tacit_error *e
     tacit_status status = tacit_file_join(path, sizeof path, dir, EXPORT_KEYS_NAME, err);
     if (status == TACIT_OK)
         status = tacit_file_read(path, EXPORT_KEYS_MAX, &text, &size, err);
+    if (status == TACIT_NOT_FOUND)
+        return tacit_fail(err, status,
+                          "%s: cannot open: no such file, so %s is no export; 'tacit-server ledger "
+                          "export' writes one",
+                          path, dir);
     if (status != TACIT_OK)
         return status;
     status = keys_parse(out, (char *)text, size, path, err);

@@ -16,6 +16,10 @@ expect 0 '"kind":"text".*"architecture":"llama".*"parameters":0,' "$tacit" inspe
 expect 0 '"key":"tokenizer.ggml.merges","type":"array","element":"string","count":[0-9]+,' \
     "$tacit" inspect --json "$small"
 expect 0 '"unsupported":\[\{"what":"text model","why":"' "$tacit" inspect --json "$small"
+expect 0 '^supported: not fully, [0-9]+ reasons? at the end$' "$tacit" inspect "$small"
+for file in nano mmproj-nano mmproj-nano-audio mmproj-nano-sensor; do
+    expect 0 '^supported: yes$' "$tacit" inspect "$TACIT_SOURCE/tests/nano/$file.gguf"
+done
 
 corpus=$TACIT_SOURCE/tests/fuzz/corpus/safetensors
 expect 0 '^kind: safetensors$' "$tacit" inspect "$corpus/good/peft"

@@ -46,10 +46,10 @@ struct tacit_audio {
     audio_shape shape;
     size_t count;
     encoder_tensor *tensor; /* [count] */
-    tacit_linear *linear; /* [count]: over tensor i where it is a matrix product's weight */
-    const float **plain;  /* [count]: fp32 values, NULL where a linear dequantizes as it goes */
-    float **owned;        /* [count]: the copies behind `plain` that are not the file's own */
-    size_t tail;          /* index of AUDIO_POST_LN */
+    tacit_linear *linear;   /* [count]: over tensor i where it is a matrix product's weight */
+    const float **plain;    /* [count]: fp32 values, NULL where a linear dequantizes as it goes */
+    float **owned;          /* [count]: the copies behind `plain` that are not the file's own */
+    size_t tail;            /* index of AUDIO_POST_LN */
     const gguf_file *file;
     fast_tower *packing; /* of fast passes */
 };

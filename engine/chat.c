@@ -217,19 +217,18 @@ static span strip_ends(span s, bool left, bool right)
     return (span){s.text, right ? end : s.size};
 }
 
-static span strip_newlines(span s)
-{
-    while (s.size && s.text[0] == '\n')
-        s = (span){s.text + 1, s.size - 1};
-    while (s.size && s.text[s.size - 1] == '\n')
-        s.size--;
-    return s;
-}
-
 static span skip_newlines(span s)
 {
     while (s.size && s.text[0] == '\n')
         s = (span){s.text + 1, s.size - 1};
+    return s;
+}
+
+static span strip_newlines(span s)
+{
+    s = skip_newlines(s);
+    while (s.size && s.text[s.size - 1] == '\n')
+        s.size--;
     return s;
 }
 

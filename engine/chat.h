@@ -1,6 +1,6 @@
 /* Conversations as a model's chat template spells them. The family is recognised from the file's
  * own tokenizer.chat_template (chat_forms.c has the table: ChatML, Qwen 3, QwQ, LFM2.5, SmolVLM,
- * LLaVA, Llama 3, Mistral, Gemma, Vicuna), or chosen by name.
+ * LLaVA, Llama 3, Mistral, Gemma, Vicuna), or chosen by name. Stateless; thread-safe.
  *
  * A conversation becomes pieces. CONTROL pieces are tokenized with special = true; TEXT pieces,
  * which hold all that people wrote, with special = false, so nobody's text turns into a control

@@ -1,5 +1,5 @@
 /* Datasets: JSON Lines in the chat form that TRL and the OpenAI API share; media are paths
- * relative to the file. One line is one record. */
+ * relative to the file. One line is one record. Once read nothing changes; threads may share it. */
 #ifndef TACIT_ENGINE_DATASET_H
 #define TACIT_ENGINE_DATASET_H
 

@@ -188,6 +188,13 @@ static const char *trim(char *text)
     return text + strspn(text, space);
 }
 
+static tacit_status no_room(tacit_status status, tacit_error *err)
+{
+    return tacit_fail(err, status,
+                      "no room for an answer: at most %zu bytes are kept; ask for fewer tokens",
+                      MAX_ANSWER);
+}
+
 /* The reference answer: the texts of the turn side by side. */
 static tacit_status reference_answer(const tacit_message *message, tacit_buffer *out,
                                      tacit_error *err)
@@ -198,7 +205,7 @@ static tacit_status reference_answer(const tacit_message *message, tacit_buffer 
             tacit_buffer_append(out, message->content[i].text, strlen(message->content[i].text));
     if (status == TACIT_OK)
         status = tacit_buffer_append(out, "", 1);
-    return status == TACIT_OK ? status : tacit_fail(err, status, "no memory for an answer");
+    return status == TACIT_OK ? status : no_room(status, err);
 }
 
 static tacit_evaluation_score *score_of_kind(tacit_evaluation *out, const char *id)
@@ -250,7 +257,9 @@ static tacit_status evaluate_turn(evaluator *e, const tacit_record *record, size
     TACIT_TRY(decode_answer(e, &answer, &why), done);
     e->out->finished[why]++;
     status = tacit_buffer_append(&answer, "", 1);
-    if (status == TACIT_OK)
+    if (status != TACIT_OK)
+        status = no_room(status, e->err);
+    else
         count_answer(e, record, (char *)reference.data, (char *)answer.data);
 done:
     tacit_buffer_free(&reference);

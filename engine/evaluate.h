@@ -1,5 +1,5 @@
 /* How well a model answers a dataset: greedy answers compared with the reference answers, and the
- * loss of the reference answers. */
+ * loss of the reference answers. One evaluation drives a pool; the model is shared. */
 #ifndef TACIT_ENGINE_EVALUATE_H
 #define TACIT_ENGINE_EVALUATE_H
 

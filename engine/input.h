@@ -1,4 +1,4 @@
-/* The decoder's input: rows of mixed origin, and the training example built from them. */
+/* The decoder's input, plain values: rows of mixed origin, and the example built from them. */
 #ifndef TACIT_ENGINE_INPUT_H
 #define TACIT_ENGINE_INPUT_H
 

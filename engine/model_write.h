@@ -1,5 +1,5 @@
 /* Writing trained models back as GGUF files: keys and tensor names of the file they came from, each
- * tensor in the type that a policy gives it. */
+ * tensor in the type that a policy gives it. The model is only read; threads may share it. */
 #ifndef TACIT_ENGINE_MODEL_WRITE_H
 #define TACIT_ENGINE_MODEL_WRITE_H
 

@@ -1,4 +1,4 @@
-/* What a plan says to the engine: which values are trained and by which optimizer. */
+/* What a plan says to the engine: which values are trained and by which optimizer. Stateless. */
 #ifndef TACIT_ENGINE_PLAN_SPEC_H
 #define TACIT_ENGINE_PLAN_SPEC_H
 

@@ -1,6 +1,6 @@
 /* Element types of GGUF tensors and their conversion to and from fp32 rows.
  * Block layouts are those of the ggml project: 32 values, or 256 ("_K"). The types are a table: a
- * type is supported when its row has both functions. */
+ * type is supported when its row has both functions. Stateless; thread-safe. */
 #ifndef TACIT_ENGINE_TYPES_H
 #define TACIT_ENGINE_TYPES_H
 

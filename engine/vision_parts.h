@@ -41,10 +41,10 @@ struct tacit_vision {
     const vision_activation *activation; /* of the blocks */
     size_t count;
     encoder_tensor *tensor; /* [count] */
-    bool *product;         /* [count]: multiplies rows */
-    tacit_linear *linear;  /* [count]: over tensor i where it is a matrix product's weight */
-    const float **plain;   /* [count]: fp32 values, NULL where a linear dequantizes as it goes */
-    float **owned;         /* [count]: the copies behind `plain` that are not the file's own */
+    bool *product;          /* [count]: multiplies rows */
+    tacit_linear *linear;   /* [count]: over tensor i where it is a matrix product's weight */
+    const float **plain;    /* [count]: fp32 values, NULL where a linear dequantizes as it goes */
+    float **owned;          /* [count]: the copies behind `plain` that are not the file's own */
     /* Indices; VISION_ABSENT where the file has none. The bias of a norm follows its weight. */
     size_t patch_weight, patch_bias, class_embedding, positions, pre_ln;
     size_t first_block; /* VISION_PARTS tensors a block from here on */

@@ -321,6 +321,32 @@ static int start(void **state)
     return 0;
 }
 
+/* Whoever opens it: the lock is of the file, not of the process. */
+static void a_lock_is_held_by_one(void **state)
+{
+    (void)state;
+    char lock[128], absent[128];
+    int first, second;
+    struct stat st;
+    tacit_error err = {0};
+    snprintf(lock, sizeof lock, "%s/lock", folder);
+    snprintf(absent, sizeof absent, "%s/nowhere/lock", folder);
+    assert_int_equal(tacit_file_lock(lock, &first, &err), TACIT_OK);
+    assert_int_equal(stat(lock, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0600);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(tacit_file_lock(lock, &second, &err), TACIT_CONFLICT);
+        assert_int_equal(second, -1);
+        assert_non_null(strstr(err.message, "/lock: another process"));
+    }
+    close(first);
+    assert_int_equal(tacit_file_lock(lock, &second, &err), TACIT_OK);
+    close(second);
+    assert_int_equal(unlink(lock), 0);
+    assert_int_equal(tacit_file_lock(absent, &first, &err), TACIT_NOT_FOUND);
+    assert_int_equal(first, -1);
+}
+
 static int end(void **state)
 {
     (void)state;
@@ -435,6 +461,7 @@ int main(void)
         T(a_result_over_a_source_is_refused),
         T(two_results_of_one_name_are_refused),
         T(a_result_that_has_no_place_is_refused),
+        T(a_lock_is_held_by_one),
     };
     return cmocka_run_group_tests(tests, start, end);
 }

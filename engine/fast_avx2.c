@@ -180,6 +180,8 @@ ALWAYS void add_block(__m256 *y, const uint8_t *w, const int8_t *q, size_t q_str
                       const fast_form form)
 {
     const uint8_t *scales = w + block_bytes(GROUP, form);
+    if (rows <= 2)
+        fetch_ahead(w, block_stride(GROUP, form));
     __m256i sum[ROWS];
     if (form == FAST_6) {
         for (int high = 0; high < 2; high++) {

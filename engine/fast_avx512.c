@@ -124,6 +124,8 @@ ALWAYS void add_block(__m512 *y, const uint8_t *w, const int8_t *q, size_t q_str
                       const fast_form form)
 {
     const uint8_t *scales = w + block_bytes(GROUP, form);
+    if (rows <= 2)
+        fetch_ahead(w, block_stride(GROUP, form));
     if (form == FAST_6) {
         add_block_6(y, w, q, q_stride, meta, meta_stride, rows);
         return;

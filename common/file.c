@@ -216,6 +216,8 @@ static bool leads_into_proc(const char *path)
 static tacit_status check_kind(const char *path, tacit_error *err)
 {
     struct stat st;
+    if (*path == '\0')
+        return tacit_fail(err, TACIT_IO, "'': expected the name of a file to write to");
     bool there = stat(path, &st) == 0;
     if ((!there || S_ISREG(st.st_mode)) && !leads_into_proc(path))
         return TACIT_OK;

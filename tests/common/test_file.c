@@ -364,6 +364,7 @@ static void only_files_are_replaced(void **state)
     assert_int_equal(tacit_file_check_target(path, &err), TACIT_OK);
     assert_int_equal(tacit_file_check_target("new-file", &err), TACIT_OK);
     assert_int_equal(tacit_file_check_target("/nowhere/x", &err), TACIT_NOT_FOUND);
+    assert_int_equal(tacit_file_check_target("", &err), TACIT_IO);
 }
 
 int main(void)

@@ -239,6 +239,8 @@ static bool leads_into_proc(const char *path)
 static tacit_status check_kind(const char *path, tacit_error *err)
 {
     struct stat st;
+    if (*path == '\0')
+        return tacit_fail(err, TACIT_USAGE, "'': expected the name of a file to write to");
     bool there = stat(path, &st) == 0, in_proc = leads_into_proc(path);
     if ((!there || S_ISREG(st.st_mode)) && !in_proc)
         return TACIT_OK;

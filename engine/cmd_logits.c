@@ -1,4 +1,5 @@
 /* `tacit logits`: the scores of the next token, for comparisons with other engines. */
+#include "common/memory_limit.h"
 #include "engine/cmd_prompt.h"
 #include "engine/cmd_session.h"
 #include "engine/commands.h"
@@ -7,6 +8,8 @@
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+enum { JSON_BYTES = 400 }; /* of an id and its logit: what jansson takes for an object of two */
 
 typedef struct logits_run {
     cmd_session_options options;
@@ -67,6 +70,15 @@ static tacit_status print_json(logits_run *r, tacit_error *err)
                   : TACIT_OK;
 }
 
+/* All of them are held until the end: with --all the whole vocabulary at every position. */
+static tacit_status judge_json(const logits_run *r, tacit_error *err)
+{
+    uint64_t positions = r->all ? r->input.count : 1;
+    return r->json ? tacit_memory_judge(positions * r->top * JSON_BYTES, "the logits as JSON",
+                                        "take a smaller --top, or leave --json out", err)
+                   : TACIT_OK;
+}
+
 static tacit_status compute(logits_run *r, tacit_error *err)
 {
     tacit_context *c = r->session.context;
@@ -94,6 +106,7 @@ static tacit_status run_all(logits_run *r, tacit_error *err)
         TACIT_TRY(cmd_session_chat(&r->session, &r->options, r->prompt.text, &r->input, err), done);
     else
         TACIT_TRY(cmd_session_raw(&r->session, r->prompt.text, r->special, &r->input, err), done);
+    TACIT_TRY(judge_json(r, err), done);
     TACIT_TRY(compute(r, err), done);
     if (r->json)
         status = print_json(r, err);

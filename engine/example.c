@@ -18,6 +18,7 @@ typedef struct example_builder {
     tacit_input *in;
     size_t capacity, media_capacity;
     size_t beyond;  /* rows that the limit leaves no place for: counted, to be told, not kept */
+    bool unread;    /* media came behind the limit, which count as a row each */
     uint32_t next;  /* position of the next token or medium */
     uint32_t group; /* the last mask group */
     int32_t bos;
@@ -47,16 +48,17 @@ static tacit_status push_row(example_builder *b, tacit_row row)
 static tacit_status check_length(const example_builder *b)
 {
     size_t rows = b->in->count + b->beyond, context = b->model->text.context_length;
+    const char *least = b->unread ? "at least " : "";
     if (b->beyond == 0)
         return TACIT_OK;
     if (b->options.max_rows >= context)
         return tacit_fail(b->err, TACIT_BAD_INPUT,
-                          "a conversation of %zu rows: the model's context holds %zu; shorten it",
-                          rows, context);
+                          "a conversation of %s%zu rows: the model's context holds %zu; shorten it",
+                          least, rows, context);
     return tacit_fail(b->err, TACIT_BAD_INPUT,
-                      "a conversation of %zu rows: at most %zu are taken here, the model's context "
-                      "holds %zu; shorten it or raise the limit",
-                      rows, b->options.max_rows, context);
+                      "a conversation of %s%zu rows: at most %zu are taken here, the model's "
+                      "context holds %zu; shorten it or raise the limit",
+                      least, rows, b->options.max_rows, context);
 }
 
 static tacit_status push_token(example_builder *b, int32_t token, bool trained)
@@ -214,8 +216,15 @@ done:
     return status;
 }
 
+/* A line of a data set may name a picture of seconds tens of thousands of times: behind the limit
+ * none is read. */
 static tacit_status push_media(example_builder *b, size_t index)
 {
+    if (b->in->count == b->options.max_rows) {
+        b->beyond++;
+        b->unread = true;
+        return TACIT_OK;
+    }
     const tacit_content *content = media_content(b, index);
     if (!content)
         return tacit_fail(b->err, TACIT_FAILED, "the template asks for medium %zu of fewer", index);

@@ -385,11 +385,13 @@ static void only_files_are_replaced(void **state)
     assert_int_equal(unlink(link), 0);
     assert_int_equal(symlink(path, link), 0);
     const char *const good[] = {link, path, "new-file"}, *const nowhere = "/nowhere/x";
+    const char *const unnamed = "";
     assert_int_equal(tacit_file_check_results(good, 1, NULL, 0, &err), TACIT_OK);
     assert_int_equal(unlink(link), 0);
     assert_int_equal(unlink(pipe), 0);
     assert_int_equal(tacit_file_check_results(good + 1, 2, NULL, 0, &err), TACIT_OK);
     assert_int_equal(tacit_file_check_results(&nowhere, 1, NULL, 0, &err), TACIT_NOT_FOUND);
+    assert_int_equal(tacit_file_check_results(&unnamed, 1, NULL, 0, &err), TACIT_USAGE);
 }
 
 /* The same file by its name, another path, a link of either kind; a file that is not there yet. */

@@ -441,6 +441,38 @@ static void test_longer_than_the_context(void **state)
     tacit_record_free(&r);
 }
 
+static tacit_status counting_read(void *ctx, const char *path, uint8_t **data, size_t *size,
+                                  tacit_error *err)
+{
+    ++*(size_t *)ctx;
+    return golden_read(NULL, path, data, size, err);
+}
+
+/* Of pictures behind the limit none is decoded: they would be the work of hours. */
+static void test_pictures_behind_the_limit(void **state)
+{
+    const tiny_model *t = *state;
+    enum { PICTURES = 200, EACH = 48 };
+    static char line[PICTURES * EACH + 256];
+    size_t reads = 0;
+    const tacit_media_source source = {&reads, counting_read};
+    const tacit_example_options how = {.source = &source, .max_rows = 40};
+    tacit_error err = {0};
+    tacit_input in;
+    int used =
+        snprintf(line, sizeof line, "{\"id\":\"a\",\"messages\":[{\"role\":\"user\",\"content\":[");
+    for (int i = 0; i < PICTURES; i++)
+        used += snprintf(line + used, sizeof line - (size_t)used,
+                         "%s{\"type\":\"image\",\"image\":\"jpeg_plain\"}", i ? "," : "");
+    snprintf(line + used, sizeof line - (size_t)used,
+             "]},{\"role\":\"assistant\",\"content\":\"7\"}]}");
+    tacit_record r = parse(line);
+    assert_int_equal(tacit_example_build(&in, t->model, &r, &how, &err), TACIT_BAD_INPUT);
+    assert_non_null(strstr(err.message, "a conversation of at least "));
+    assert_true(reads >= 1 && reads <= 20);
+    tacit_record_free(&r);
+}
+
 static void test_picture_without_a_tower(void **state)
 {
     (void)state;
@@ -505,6 +537,7 @@ int main(void)
         cmocka_unit_test(test_pixels),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_longer_than_the_context),
+        cmocka_unit_test(test_pictures_behind_the_limit),
         cmocka_unit_test(test_picture_without_a_tower),
         cmocka_unit_test(test_files),
     };

@@ -373,6 +373,14 @@ static void test_tables_of_files(void **state)
                         "nano.gguf: listing its texts needs ");
 }
 
+static void test_logits_as_json(void **state)
+{
+    (void)state;
+    command c = {cmd_logits,
+                 {"logits", "-m", NANO, "-p", "a", "--all", "--json", "--top", "0", "-t", "1"}};
+    MEMORY_PROBE_EXPECT(run_command, &c, "the logits as JSON needs 300.0 KiB");
+}
+
 static tacit_status split_long_text(void *ctx, tacit_error *err)
 {
     enum { SIZE = 1 << 17 };
@@ -602,21 +610,14 @@ static int drop_folder(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pictures),
-        cmocka_unit_test(test_frames),
-        cmocka_unit_test(test_readings),
-        cmocka_unit_test(test_sound),
-        cmocka_unit_test(test_embedding),
-        cmocka_unit_test(test_embedding_readings),
-        cmocka_unit_test(test_quantizing),
-        cmocka_unit_test(test_tables_of_files),
-        cmocka_unit_test(test_long_texts),
-        cmocka_unit_test(test_training),
-        cmocka_unit_test(test_contexts),
-        cmocka_unit_test(test_media_of_examples),
-        cmocka_unit_test(test_sizes_of_passes),
-        cmocka_unit_test(test_caches_leave_room),
-        cmocka_unit_test(test_tensors_that_are_put),
+        cmocka_unit_test(test_pictures),          cmocka_unit_test(test_frames),
+        cmocka_unit_test(test_readings),          cmocka_unit_test(test_sound),
+        cmocka_unit_test(test_embedding),         cmocka_unit_test(test_embedding_readings),
+        cmocka_unit_test(test_quantizing),        cmocka_unit_test(test_tables_of_files),
+        cmocka_unit_test(test_long_texts),        cmocka_unit_test(test_logits_as_json),
+        cmocka_unit_test(test_training),          cmocka_unit_test(test_contexts),
+        cmocka_unit_test(test_media_of_examples), cmocka_unit_test(test_sizes_of_passes),
+        cmocka_unit_test(test_caches_leave_room), cmocka_unit_test(test_tensors_that_are_put),
     };
     return cmocka_run_group_tests(tests, make_folder, drop_folder);
 }

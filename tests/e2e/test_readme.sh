@@ -18,13 +18,13 @@ sed -n '/^```/,/^```/{/^```/!p}' "$readme" | sed "s|/tmp/|$work/|g" >lines
 [ "$(grep -c '^tacit\|tacit run' lines)" -ge 18 ] || fail "the lines of $readme were not found"
 # All records show nothing here that fewer would not.
 # shellcheck disable=SC2016
-sed -i 's|--data \$D/data.jsonl|--data $D/few.jsonl|; s|--eval \$D/heldout.jsonl||' lines
+sed -i 's|\$D/data.jsonl|$D/few.jsonl|; s|\$D/heldout.jsonl|$D/few.jsonl|' lines
 while IFS= read -r line; do
     if ! eval "$line" >out 2>err; then
         fail "$line: $(cat err)"
     fi
     case $line in
-    *'tacit-scenes fleet'*) head -n 24 "$work/fleet/device-1/data.jsonl" >"$work/fleet/device-1/few.jsonl" ;;
+    *'tacit-scenes fleet'*) head -n 8 "$work/fleet/device-1/data.jsonl" >"$work/fleet/device-1/few.jsonl" ;;
     esac
     shown=$(sed -n 's/.*  # \([0-9][0-9]*\)$/\1/p' <<<"$line")
     [ -z "$shown" ] || [ "$(tr -d ' ' <out)" = "$shown" ] || fail "$line: printed $(cat out)"

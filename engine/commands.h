@@ -5,6 +5,7 @@
 
 #include "common/status.h"
 
+tacit_status cmd_chat(int argc, char **argv, tacit_error *err);
 tacit_status cmd_bench(int argc, char **argv, tacit_error *err);
 tacit_status cmd_logits(int argc, char **argv, tacit_error *err);
 tacit_status cmd_run(int argc, char **argv, tacit_error *err);

@@ -4,6 +4,7 @@
 
 static const tacit_command commands[] = {
     {"run", "answers a prompt", cmd_run},
+    {"chat", "answers line by line, as one conversation", cmd_chat},
     {"logits", "prints the scores of the next token", cmd_logits},
     {"bench", "measures tokens a second and memory", cmd_bench},
     {"embed", "prints the rows that a picture, clip or sensor window becomes", cmd_embed},

@@ -1,0 +1,126 @@
+#include "engine/cmd_answer.h"
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/text.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+tacit_status cmd_answer_init(cmd_answer *a, const cmd_session *session,
+                             const cmd_answer_options *options, tacit_error *err)
+{
+    const tacit_sampler_spec spec = {.temperature = options->temperature,
+                                     .top_k = (size_t)options->top_k,
+                                     .top_p = options->top_p,
+                                     .seed = options->seed};
+    a->session = session;
+    a->most = options->tokens;
+    return tacit_sampler_init(&a->sampler, &spec, tacit_model_vocab(session->model), err);
+}
+
+void cmd_answer_fini(cmd_answer *a)
+{
+    tacit_buffer_free(&a->text);
+    tacit_tokens_free(&a->tokens);
+    tacit_sampler_fini(&a->sampler);
+}
+
+/* Shows what is new since `from`, at once: people watch it grow. On a terminal no token steers it;
+ * files and pipes get the answer as it is. */
+static void show(const cmd_answer *a, size_t from)
+{
+    const char *text = (const char *)a->text.data + from;
+    size_t size = a->text.size - from;
+    if (!a->shown || size == 0)
+        return;
+    if (isatty(STDOUT_FILENO))
+        tacit_text_print(stdout, text, size, true);
+    else
+        fwrite(text, 1, size, stdout);
+    fflush(stdout);
+}
+
+/* Appending fails without a word. */
+static tacit_status said(tacit_status status, tacit_error *err)
+{
+    return status == TACIT_OK ? status : tacit_fail(err, status, "no memory for an answer");
+}
+
+static tacit_status add_token(cmd_answer *a, text_stream *stream, int32_t token, tacit_error *err)
+{
+    const tacit_tokenizer *tokenizer = tacit_model_tokenizer(a->session->model);
+    tacit_buffer bytes = {0};
+    size_t from = a->text.size;
+    tacit_status status;
+    TACIT_TRY(said(tacit_tokens_push(&a->tokens, token), err), done);
+    TACIT_TRY(tacit_detokenize(tokenizer, token, a->special, &bytes, err), done);
+    TACIT_TRY(said(text_stream_put(stream, bytes.data, bytes.size, &a->text), err), done);
+    show(a, from);
+done:
+    tacit_buffer_free(&bytes);
+    return status;
+}
+
+/* An answer that the context cuts looks like one that ended: it has to be said. */
+static void report_full(const cmd_answer *a)
+{
+    size_t rows = tacit_context_max_rows(a->session->context);
+    size_t most = tacit_model_context_length(a->session->model);
+    fflush(stdout);
+    if (a->finish == TACIT_FINISH_CONTEXT && rows < most)
+        tacit_log_warn("the context of %zu rows is full, which ended the answer; --context takes "
+                       "up to %zu",
+                       rows, most);
+    else if (a->finish == TACIT_FINISH_CONTEXT)
+        tacit_log_warn("the context of %zu rows, all that the model has, is full, which ended the "
+                       "answer",
+                       rows);
+}
+
+static tacit_status sample(cmd_answer *a, text_stream *stream, tacit_error *err)
+{
+    const tacit_tokenizer *tokenizer = tacit_model_tokenizer(a->session->model);
+    tacit_context *c = a->session->context;
+    size_t room = tacit_context_max_rows(c) - tacit_context_rows(c);
+    tacit_status status = TACIT_OK;
+    for (uint64_t i = 0; i < a->most; i++) {
+        int32_t token = tacit_sampler_next(&a->sampler, tacit_context_logits(c));
+        if (token < 0)
+            return tacit_fail(err, TACIT_FAILED, "the model's logits are not numbers");
+        a->finish = TACIT_FINISH_STOP;
+        if (tacit_tokenizer_is_end(tokenizer, token))
+            break;
+        TACIT_TRY(add_token(a, stream, token, err), done);
+        a->finish = i + 1 == a->most ? TACIT_FINISH_LENGTH : TACIT_FINISH_CONTEXT;
+        if (i + 1 == a->most || i == room)
+            break;
+        TACIT_TRY(tacit_context_feed_token(c, token, err), done);
+    }
+done:
+    return status;
+}
+
+tacit_status cmd_answer_generate(cmd_answer *a, tacit_error *err)
+{
+    text_stream stream = {.drop_space = a->drop_space};
+    double start = tacit_clock_seconds();
+    a->tokens.count = 0;
+    a->text.size = 0;
+    tacit_status status = sample(a, &stream, err);
+    if (status != TACIT_OK)
+        return status;
+    a->seconds = tacit_clock_seconds() - start;
+    size_t from = a->text.size;
+    status = said(text_stream_end(&stream, &a->text), err);
+    show(a, from);
+    if (a->shown)
+        printf("\n");
+    report_full(a);
+    return status;
+}
+
+double cmd_answer_rate(size_t tokens, double seconds)
+{
+    return seconds > 0 ? (double)tokens / seconds : 0;
+}

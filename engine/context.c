@@ -185,7 +185,10 @@ static tacit_status check_rows(const tacit_context *c, const tacit_row *row, siz
                                const tacit_media *media, size_t n_media, tacit_error *err)
 {
     if (n == 0)
-        return tacit_fail(err, TACIT_USAGE, "no rows to compute");
+        return tacit_fail(
+            err, TACIT_USAGE,
+            "no rows to compute: the prompt is empty, and the model wants nothing before it; "
+            "say something");
     if (n > c->spec.max_rows - c->rows)
         return fail_full(c, n, err);
     const text_place *before = c->rows > 0 ? &c->cache.place[c->rows - 1] : NULL;

@@ -103,7 +103,8 @@ static tacit_status parse_identity(tacit_record *out, json_t *root, tacit_error 
     return status == TACIT_OK && subject ? copy_string(&out->subject, subject, err) : status;
 }
 
-/* Media lie below the dataset's folder, so a dataset from elsewhere cannot name other files. */
+/* Media lie below the dataset's folder, so the lines of a dataset from elsewhere cannot name other
+ * files. Links that stand in the folder are followed: who put them there meant it. */
 static tacit_status resolve_media(char **out, const char *folder, const char *path,
                                   tacit_error *err)
 {

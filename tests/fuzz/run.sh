@@ -29,8 +29,8 @@ fuzz() {
     shift 2
     { time "$build/bin/fuzz_$name" -max_total_time="$limit" -timeout=60 -rss_limit_mb=2048 -print_final_stats=1 \
         -artifact_prefix=$build/found/"$name"- "$build/corpus/$name" "$@" >"$log" 2>&1; } \
-        2>"$build/times" || code=$?
-    used=$(awk '{ print int($1 + $2) + 1 }' "$build/times")
+        2>"$build/times_$name" || code=$?
+    used=$(awk '{ print int($1 + $2) + 1 }' "$build/times_$name")
     return $code
 }
 

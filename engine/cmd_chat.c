@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #define ROW_CACHE_BYTES ((size_t)256 << 20)
+#define LINE_BYTES ((size_t)1 << 20)
 
 /* Messages whose contents and strings are malloc'ed. */
 typedef struct messages {
@@ -218,8 +219,6 @@ static tacit_status obey(chat *c, const char *line, bool *quits, tacit_error *er
 
 static tacit_status take_line(chat *c, char *line, size_t size, bool *quits, tacit_error *err)
 {
-    if (size > 0 && line[size - 1] == '\n')
-        line[--size] = '\0';
     if (size == 0)
         return TACIT_OK;
     if (memchr(line, '\0', size))
@@ -230,20 +229,39 @@ static tacit_status take_line(chat *c, char *line, size_t size, bool *quits, tac
     return take_turn(c, line + skipped, size - skipped, err);
 }
 
+/* One line without its end, a NUL behind it; false at the end of standard input. */
+static bool read_line(char *line, size_t *size, tacit_status *status, tacit_error *err)
+{
+    int c = getchar();
+    for (*size = 0; *size < LINE_BYTES && c != EOF && c != '\n'; c = getchar())
+        line[(*size)++] = (char)c;
+    line[*size] = '\0';
+    if (ferror(stdin))
+        *status = tacit_fail(err, TACIT_IO, "cannot read standard input");
+    else if (*size == LINE_BYTES && c != EOF && c != '\n')
+        *status = tacit_fail(err, TACIT_BAD_INPUT,
+                             "a line of more than %zu bytes, which are the most of a turn; read a "
+                             "long text with 'tacit run -f'",
+                             LINE_BYTES);
+    return *status != TACIT_OK || *size > 0 || c != EOF;
+}
+
 /* Until the end of standard input. Where nobody sits there an error ends it. */
 static tacit_status talk(chat *c, tacit_error *err)
 {
-    char *line = NULL;
-    size_t room = 0;
+    size_t size;
     bool quits = false;
     tacit_status status = TACIT_OK;
+    char *line = malloc(LINE_BYTES + 1);
+    if (!line)
+        return tacit_fail(err, TACIT_NO_MEMORY, "no memory for a line");
     while (status == TACIT_OK && !quits) {
         if (c->talks)
             fprintf(stderr, "> ");
-        ssize_t size = getline(&line, &room, stdin);
-        if (size < 0)
+        if (!read_line(line, &size, &status, err))
             break;
-        status = take_line(c, line, (size_t)size, &quits, err);
+        if (status == TACIT_OK)
+            status = take_line(c, line, size, &quits, err);
         if (status != TACIT_OK && c->talks) {
             fprintf(stderr, "%s\n", err->message);
             status = TACIT_OK;

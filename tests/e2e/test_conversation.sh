@@ -64,6 +64,7 @@ refused() {
 refused 2 "'/help': expected /image FILE" '/help\n'
 refused 3 'No such file' '/image /nowhere.jpg\nwhat?\n'
 refused 3 'a NUL' 'a\0b\n'
+refused 3 'more than 1048576 bytes' "$(head -c 1100000 /dev/zero | tr '\0' a)\\nx\\n"
 refused 3 'rows: at most 8 are taken here' 'one two three\n' --context 8
 refused 0 '^$' ''
 refused 0 '^$' '/quit\nwhat?\n'

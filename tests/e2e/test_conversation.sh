@@ -58,8 +58,8 @@ refused() {
     local code=$1 pattern=$2 lines=$3 status=0 text
     shift 3
     text=$(printf '%b' "$lines" | "$tacit" chat "${model[@]}" "$@" 2>&1) || status=$?
-    [ "$status" = "$code" ] || fail "$lines: exit $status, expected $code: $text"
-    grep -qE -- "$pattern" <<<"$text" || fail "$lines: '$pattern' not in: $text"
+    [ "$status" = "$code" ] || fail "${lines:0:60}: exit $status, expected $code: $text"
+    grep -qE -- "$pattern" <<<"$text" || fail "${lines:0:60}: '$pattern' not in: $text"
 }
 refused 2 "'/help': expected /image FILE" '/help\n'
 refused 3 'No such file' '/image /nowhere.jpg\nwhat?\n'

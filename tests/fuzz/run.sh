@@ -27,7 +27,7 @@ fi
 fuzz() {
     local name=$1 limit=$2 log=$build/fuzz_$1.log code=0 TIMEFORMAT='%U %S'
     shift 2
-    { time "$build/bin/fuzz_$name" -max_total_time="$limit" -timeout=60 -rss_limit_mb=2048 -print_final_stats=1 \
+    { time "$build/bin/fuzz_$name" -max_total_time="$limit" -timeout=60 -report_slow_units=60 -rss_limit_mb=2048 -print_final_stats=1 \
         -artifact_prefix=$build/found/"$name"- "$build/corpus/$name" "$@" >"$log" 2>&1; } \
         2>"$build/times_$name" || code=$?
     used=$(awk '{ print int($1 + $2) + 1 }' "$build/times_$name")

@@ -27,8 +27,8 @@ tacit_status tacit_file_read(const char *path, size_t cap, uint8_t **data, size_
  * and TACIT_FILE_UNFINISHED, 0600), fsync, rename, fsync of the folder. Afterwards the old content
  * or the new one is there, never a part. `mode` as for open(2), for instance 0600. A killed writer
  * leaves the temporary file at most, which the next one of that path takes over; writers of one
- * path wait for each other. TACIT_CONFLICT when another's file stands in its place; TACIT_IO when
- * `path` is a folder, a device, a pipe or a socket, also through a link. */
+ * path wait for each other. TACIT_CONFLICT when another's file stands in its place; TACIT_USAGE
+ * when `path` is a folder, a device, a pipe or a socket, also through a link. */
 tacit_status tacit_file_write(const char *path, const void *data, size_t size, unsigned mode,
                               tacit_error *err) TACIT_MUST_CHECK;
 

@@ -260,8 +260,11 @@ static int finish_output(const char *program, int code)
 static int run_command(const char *program, const tacit_command *row, int argc, char **argv)
 {
     map_guard_start(program);
-    if (!settle())
+    if (!settle()) {
+        fprintf(stderr, "%s: /dev/null cannot be opened; mount /dev, or allow more open files\n",
+                program);
         return tacit_exit_code(TACIT_FAILED);
+    }
     tacit_error err = {0};
     tacit_status status = row->run(argc, argv, &err);
     if (status != TACIT_OK && err.message[0])

@@ -2,7 +2,7 @@
  * context does not hold yet is computed: the rows of the conversation so far are compared with
  * those that were fed, since an answer's text need not be spelled by the tokens that said it. */
 #include "common/clock.h"
-#include "common/log.h"
+#include "common/secret.h"
 #include "engine/cmd_answer.h"
 #include "engine/commands.h"
 #include "engine/dataset.h"
@@ -18,7 +18,7 @@
 #define ROW_CACHE_BYTES ((size_t)256 << 20)
 #define LINE_BYTES ((size_t)1 << 20)
 
-/* Messages whose contents and strings are malloc'ed. */
+/* Messages whose contents and strings are malloc'ed; what people say is wiped. */
 typedef struct messages {
     tacit_message *at;
     size_t count;
@@ -43,7 +43,7 @@ typedef struct chat {
 static void free_message(tacit_message *m)
 {
     for (size_t i = 0; i < m->n_content; i++)
-        free(m->content[i].text);
+        tacit_wipe_free(m->content[i].text);
     free(m->content);
     *m = (tacit_message){0};
 }
@@ -56,7 +56,7 @@ static tacit_status add_content(tacit_message *m, tacit_content_kind kind, const
     if (more)
         m->content = more;
     if (!more || !copy) {
-        free(copy);
+        tacit_wipe_free(copy);
         return tacit_fail(err, TACIT_NO_MEMORY, "no memory for a turn");
     }
     m->content[m->n_content++] = (tacit_content){kind, copy};
@@ -267,7 +267,7 @@ static tacit_status talk(chat *c, tacit_error *err)
             status = TACIT_OK;
         }
     }
-    free(line);
+    tacit_wipe_free(line);
     return status;
 }
 

@@ -170,14 +170,6 @@ void fast_input_fill(tacit_pool *pool, fast_input *in, const float *x)
     tacit_pool_run(pool, (in->rows + QUANTIZE_ROWS - 1) / QUANTIZE_ROWS, quantize_task, &job);
 }
 
-void fast_input_set(tacit_pool *pool, fast_input *in, const fast_weight *w, const float *x,
-                    size_t rows, size_t n_in, bool refined)
-{
-    const fast_reader to = {w, refined};
-    fast_input_begin(in, &to, 1, rows, n_in);
-    fast_input_fill(pool, in, x);
-}
-
 typedef struct multiply_job {
     const fast_product *product[FAST_MAX_PRODUCTS];
     size_t task_cols[FAST_MAX_PRODUCTS]; /* multiples of the panels' width */

@@ -33,20 +33,16 @@ bool fast_input_init(fast_input *in, size_t values, size_t threads);
 void fast_input_fini(fast_input *in);
 size_t fast_input_bytes(size_t values, size_t threads);
 
-/* Quantizes x [rows, n_in], with `refined` also the remainders; where n_in is no multiple of 32
- * nothing is quantized and linears of that width take the exact path. `w` is the weight that it
- * meets. */
-void fast_input_set(tacit_pool *pool, fast_input *in, const fast_weight *w, const float *x,
-                    size_t rows, size_t n_in, bool refined);
 /* One of the weights that an input meets, and whether with remainders. */
 typedef struct fast_reader {
     const fast_weight *w;
     bool refined;
 } fast_reader;
 
-/* The same in parts: begin, then all rows at once, or for callers that have their rows at hand each
- * once, x[r] being row first + r; different rows by any threads. to[count] are all that it meets.
- */
+/* Quantizes rows of n_in values, with the remainders if any reader wants them; where n_in is no
+ * multiple of 32 nothing is quantized and linears of that width take the exact path. to[count] are
+ * all that the input meets. Begin, then all rows at once, or for callers that have their rows at
+ * hand each once, x[r] being row first + r; different rows by any threads. */
 void fast_input_begin(fast_input *in, const fast_reader *to, size_t count, size_t rows,
                       size_t n_in);
 void fast_input_fill(tacit_pool *pool, fast_input *in, const float *x);

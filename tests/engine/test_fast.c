@@ -408,7 +408,9 @@ static void check_linear(tacit_type type, size_t rows, size_t n_in, size_t n_out
     if (fast_weight_plan(&packed, kernels()->fast, &l) > 0)
         assert_true(pack_all(pool, &packed, kernels()->fast, &l, panels));
     fast_product product = {.l = &l, .w = &packed, .pair = &pair, .y = y, .refined = true};
-    fast_input_set(pool, &in, &packed, x, rows, n_in, true);
+    const fast_reader reader = {&packed, true};
+    fast_input_begin(&in, &reader, 1, rows, n_in);
+    fast_input_fill(pool, &in, x);
     linear_forward(pool, &l, &pair, exact, x, rows, scratch);
     fast_forward(pool, &product, 1, &in, x, scratch);
     /* Scales of K types are rounded to 11 bits, tiles hold 8. */

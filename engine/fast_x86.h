@@ -45,8 +45,8 @@ ALWAYS size_t block_stride(const size_t group, const fast_form form)
 #define AHEAD 4096 /* bytes; one page and 64 cache lines */
 
 /* With few rows the weights come from memory. Intel's processors look less far ahead than what is
- * computed on a block needs (Emerald Rapids decodes 1.15 to 1.4 times as fast when it asks early);
- * AMD's do it themselves (Zen 4 loses 6 %). A line asked for twice costs little. */
+ * computed on a block needs (Emerald Rapids decoded 1.15 to 1.4 times as fast when it asked early,
+ * with scales apart); AMD's do it themselves (Zen 4 loses 6 %). A line asked for twice costs little. */
 ALWAYS void fetch_ahead(const uint8_t *block, const size_t stride)
 {
     const char *from = (const char *)block + AHEAD;

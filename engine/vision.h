@@ -8,8 +8,8 @@
  *   mlp       two matrices with GELU between (Liu et al. 2023, arXiv 2310.03744); the class token
  *             goes no further; a picture may become several frames (vision_picture.h)
  * Activations are fp32 on dequantized weights, but for inference in fast precision (PASS_FAST):
- * there packed weights (fast_tower.h) are multiplied by rows quantized to 8 bits, or both in bf16
- * on matrix tiles.
+ * there weights of blocks (fast_tower.h) are multiplied by rows of 16 bits, others in fp32, or all
+ * in bf16 on matrix tiles.
  *
  * A tacit_vision is immutable and shared by threads. A vision_pass holds the buffers of one thread
  * of control. Pictures are computed one after the other, so a picture's rows do not depend on the

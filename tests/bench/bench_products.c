@@ -2,7 +2,8 @@
  * processor: bench_products [SECONDS A CASE]. One thread, the shapes of SmolLM2-135M and 360M and
  * of SigLIP-B/16, 32 columns a task as fast.c has it, rounding of the rows counted on both sides;
  * the weight stays in the caches as far as it fits. One line of JSON a case (billions of
- * multiply-adds a second); a table without tiles shows its integer kernels alone. What it finds is
+ * multiply-adds a second); a table without tiles shows its integer kernels alone. Where tiles stand
+ * in the place of remainders they are to be compared with half of that rate. What it finds is
  * what `from_rows` of the table should be, and whether a machine's tiles are worth it. */
 #include "engine/fast_pack.h"
 #include "engine/kernels.h"

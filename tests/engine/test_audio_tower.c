@@ -250,9 +250,8 @@ static void run_fast(const tacit_audio *a, clips *c, size_t threads, const float
     tacit_pool_free(pool);
 }
 
-/* Fast precision stays within what the design allows it and is one: where nothing were rounded the
- * rows would be off by less than a third of the least that is asked for. A clip's rows are the same
- * for any threads, and alone. With `stand_ins` every weight has other values than the file's, its
+/* Fast precision stays within what the design allows it and is one: refined rows are off by more
+ * than the 2e-6 below which fp32 stays. A clip's rows are the same for any threads, and alone. With `stand_ins` every weight has other values than the file's, its
  * own twice, which nothing is rounded for. */
 static void check_fast_rows(const whisper_spec *spec, const size_t *frames, size_t n, double least,
                             double most, bool stand_ins)

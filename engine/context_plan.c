@@ -1,8 +1,7 @@
 #include "engine/context_plan.h"
 
 #include "common/memory_limit.h"
-#include "engine/fast_pack.h"
-#include "engine/kernels.h"
+#include "engine/fast_model.h"
 #include "engine/kv_cache.h"
 #include "engine/model_parts.h"
 #include "engine/text_forward.h"
@@ -30,7 +29,7 @@ static uint64_t file_bytes(const tacit_linear *l)
 static uint64_t linear_bytes(const tacit_linear *l, tacit_precision precision, uint64_t *mapped)
 {
     fast_weight packed;
-    size_t panels = precision == TACIT_FAST ? fast_weight_plan(&packed, kernels()->fast, l) : 0;
+    size_t panels = precision == TACIT_FAST ? fast_model_plan(&packed, l) : 0;
     if (panels > 0)
         return panels;
     *mapped = tacit_memory_sum(*mapped, file_bytes(l));

@@ -31,10 +31,17 @@ size_t fast_input_values(size_t rows, size_t n_in)
     return whole(rows, FAST_TILE_ROWS) * whole(n_in, FAST_BLOCK);
 }
 
-/* Quanta and remainders take as much as values of 16 bits. */
+static bool splits(void)
+{
+    const fast_tiles *tiles = kernels()->fast->tiles;
+    return tiles && tiles->splits;
+}
+
+/* Quanta and remainders take as much as values of 16 bits; these have remainders where they are
+ * split. */
 static size_t value_bytes(size_t values)
 {
-    return whole(2 * values, 64);
+    return whole((splits() ? 4 : 2) * values, 64);
 }
 
 static size_t metas(size_t values)
@@ -84,10 +91,10 @@ static void quantize_remainder(fast_input *in, const float *x, size_t at)
     }
 }
 
-static uint16_t *tiled_row(const fast_input *in, size_t row)
+/* Where a row begins in tiles. */
+static size_t tiled_row(const fast_input *in, size_t row)
 {
-    size_t at = row % FAST_TILE_ROWS * FAST_BLOCK;
-    return in->tiles + row / FAST_TILE_ROWS * in->blocks * FAST_TILE_VALUES + at;
+    return row / FAST_TILE_ROWS * in->blocks * FAST_TILE_VALUES + row % FAST_TILE_ROWS * FAST_BLOCK;
 }
 
 /* Where every packed weight takes them and is the better for it, and the rows are many or a weight
@@ -112,7 +119,10 @@ static void clear_behind(fast_input *in)
 {
     for (size_t r = in->rows; r < whole(in->rows, FAST_TILE_ROWS); r++)
         for (size_t b = 0; b < in->blocks; b++) {
-            memset(tiled_row(in, r) + b * FAST_TILE_VALUES, 0, FAST_BLOCK * sizeof *in->tiles);
+            size_t at = tiled_row(in, r) + b * FAST_TILE_VALUES;
+            memset(in->tiles + at, 0, FAST_BLOCK * sizeof *in->tiles);
+            if (in->low)
+                memset(in->low + at, 0, FAST_BLOCK * sizeof *in->low);
             in->meta[r * in->blocks + b] = 0;
         }
 }
@@ -126,6 +136,8 @@ void fast_input_begin(fast_input *in, const fast_reader *to, size_t count, size_
         in->refined |= to[i].refined && to[i].w->panels;
     in->blocks = n_in % FAST_BLOCK == 0 ? n_in / FAST_BLOCK : 0;
     in->tiled = in->blocks > 0 && wants_tiles(to, count, rows);
+    bool split = in->tiled && in->refined && splits();
+    in->low = split ? in->tiles + fast_input_values(rows, n_in) : NULL;
     if (in->tiled)
         clear_behind(in);
 }
@@ -138,13 +150,19 @@ static void quantize_row(fast_input *in, const float *x, size_t row)
         quantize_remainder(in, x, at);
 }
 
+static void put_tiled_row(fast_input *in, const float *x, size_t row)
+{
+    size_t at = tiled_row(in, row);
+    kernels()->fast->tiles->put_row(in->tiles + at, in->low ? in->low + at : NULL,
+                                    in->meta + row * in->blocks, x, in->blocks);
+}
+
 void fast_input_rows(fast_input *in, const float *x, size_t first, size_t rows)
 {
     for (size_t r = 0; in->blocks > 0 && r < rows; r++) {
         const float *row = x + r * in->n_in;
         if (in->tiled)
-            kernels()->fast->tiles->put_row(tiled_row(in, first + r),
-                                            in->meta + (first + r) * in->blocks, row, in->blocks);
+            put_tiled_row(in, row, first + r);
         else
             quantize_row(in, row, first + r);
     }
@@ -188,7 +206,7 @@ static void multiply_cols(const fast_product *p, const fast_input *in, size_t fi
     const uint8_t *panel = p->w->panels + first / k->width * p->w->panel_bytes;
     float *y = p->y + first;
     if (in->tiled) {
-        const fast_tiled tiled = {in->tiles, in->meta, in->blocks};
+        const fast_tiled tiled = {in->tiles, p->refined ? in->low : NULL, in->meta, in->blocks};
         k->tiles->multiply(y, p->l->n_out, end - first, panel, p->w->form, &tiled, in->rows,
                            in->room + thread * k->tiles->room_bytes);
     } else

@@ -6,7 +6,8 @@
  * depends neither on other rows nor on the number of threads.
  *
  * Kernels with tiles (fast_kernels.h) take inputs of at least `from_rows` rows in 16 bits instead,
- * which rounds less and makes remainders unnecessary. With them a row's result also depends on
+ * which rounds less; a refined product takes what that left, where it is not too little to matter.
+ * With them a row's result also depends on
  * whether that many rows come together, and still on nothing else of the others: the same rows in
  * other portions may differ by rounding. */
 #ifndef TACIT_ENGINE_FAST_H
@@ -19,6 +20,7 @@ typedef struct fast_input {
     int8_t *q;
     float *meta;     /* of tiles: a scale each block of a row */
     uint16_t *tiles; /* in the memory of q */
+    uint16_t *low;   /* behind them: of tiles that are split, else NULL */
     uint8_t *room;   /* of the tiles' products: [threads, room_bytes] */
     size_t rows, n_in, blocks;
     bool refined; /* the remainders are there */

@@ -1,7 +1,10 @@
 /* Panels of weights times many rows on AMX tiles (tile_product.h). A part of some panels is made
  * bf16 in the tiles' order once and then meets all rows. Counted in instructions, not measured: for
  * 128 rows that costs about as much as the products, and integer tiles, whose sums would have to be
- * scaled after every 32 columns, more than bf16 ones. */
+ * scaled after every 32 columns, more than bf16 ones.
+ *
+ * Refined products take each operand as two bf16, a value and what rounding it left: three products
+ * of theirs, the one of both remainders being less than rounding. */
 #include "engine/fast_kernels.h"
 #include "engine/tile_product.h"
 
@@ -9,8 +12,10 @@
 #include "engine/fast_x86.h"
 
 #define WIDTH 16
-#define GROUP 64     /* bytes of four columns in a panel */
-#define MAX_STEPS 20 /* blocks of a part: with 32 columns 40 KiB, of the nearest cache's 48 */
+#define GROUP 64 /* bytes of four columns in a panel */
+#define MAX_STEPS                                                                                  \
+    20 /* blocks of a part, with what rounding left of them: with 32 columns 40 KiB,               \
+        * of the nearest cache's 48 */
 #define MAX_COLS 128
 
 _Static_assert(TILE_VALUES == FAST_TILE_VALUES && TILE_ROWS == FAST_TILE_ROWS, "one form of tiles");
@@ -63,15 +68,28 @@ ALWAYS floats weight_of(words w, const int i, floats d, floats m)
     return __builtin_convertvector((integers)u, floats) * d + m;
 }
 
-/* Four columns of 16 rows of W: two rows of a tile. */
-ALWAYS void put_group(uint16_t *tile, words w, floats d, floats m)
+/* What rounding leaves. */
+ALWAYS floats rest_of(floats v)
+{
+    return v - (floats)(rounded(v) & 0xffff0000);
+}
+
+/* Two columns of 16 rows of W: a row of a tile. */
+ALWAYS void put_pair(uint16_t *to, floats first, floats second)
+{
+    words pair = rounded(first) >> 16 | (rounded(second) & 0xffff0000);
+    memcpy(to, &pair, sizeof pair);
+}
+
+/* Four columns, and with `low` what rounding leaves of them. */
+ALWAYS void put_group(uint16_t *tile, uint16_t *low, words w, floats d, floats m)
 {
     UNROLL for (int i = 0; i < 2; i++)
     {
-        words first = rounded(weight_of(w, 2 * i, d, m));
-        words second = rounded(weight_of(w, 2 * i + 1, d, m));
-        words pair = first >> 16 | (second & 0xffff0000);
-        memcpy(tile + 32 * i, &pair, sizeof pair);
+        floats first = weight_of(w, 2 * i, d, m), second = weight_of(w, 2 * i + 1, d, m);
+        put_pair(tile + 32 * i, first, second);
+        if (low)
+            put_pair(low + 32 * i, rest_of(first), rest_of(second));
     }
 }
 
@@ -96,7 +114,7 @@ ALWAYS floats least_of(const uint8_t *scales, floats d, const fast_form form)
     return form == FAST_4M || form == FAST_5M ? load_scales(scales + 2 * WIDTH) : d * -offset;
 }
 
-ALWAYS void put_block(uint16_t *tile, const uint8_t *w, const fast_form form)
+ALWAYS void put_block(uint16_t *tile, uint16_t *low, const uint8_t *w, const fast_form form)
 {
     const uint8_t *scales = w + block_bytes(GROUP, form);
     floats d = load_scales(scales), m = least_of(scales, d, form);
@@ -106,24 +124,31 @@ ALWAYS void put_block(uint16_t *tile, const uint8_t *w, const fast_form form)
             d = load_scales(scales + 2 * WIDTH);
             m = least_of(scales, d, form);
         }
-        put_group(tile + 64 * g, load_group(w, g, form), d, m);
+        put_group(tile + 64 * g, low ? low + 64 * g : NULL, load_group(w, g, form), d, m);
     }
 }
 
-/* Blocks [first, first + count) of a panel. */
-ALWAYS void put_panel(uint16_t *tile, const uint8_t *panel, size_t first, size_t count,
-                      const fast_form form)
+/* Blocks [first, first + count) of a panel; `low` as in put_group. */
+ALWAYS void put_panel(uint16_t *tile, uint16_t *low, const uint8_t *panel, size_t first,
+                      size_t count, const fast_form form)
 {
-    for (size_t b = 0; b < count; b++)
-        put_block(tile + b * TILE_VALUES, panel + (first + b) * block_stride(GROUP, form), form);
+    panel += first * block_stride(GROUP, form);
+    for (size_t b = 0; b < count; b++, panel += block_stride(GROUP, form)) {
+        if (low)
+            put_block(tile + b * TILE_VALUES, low + b * TILE_VALUES, panel, form);
+        else
+            put_block(tile + b * TILE_VALUES, NULL, panel, form);
+    }
 }
 
-typedef void put_function(uint16_t *tile, const uint8_t *panel, size_t first, size_t count);
+typedef void put_function(uint16_t *tile, uint16_t *low, const uint8_t *panel, size_t first,
+                          size_t count);
 
 #define DEFINE(FORM)                                                                               \
-    static void put_##FORM(uint16_t *tile, const uint8_t *panel, size_t first, size_t count)       \
+    static void put_##FORM(uint16_t *tile, uint16_t *low, const uint8_t *panel, size_t first,      \
+                           size_t count)                                                           \
     {                                                                                              \
-        put_panel(tile, panel, first, count, FORM);                                                \
+        put_panel(tile, low, panel, first, count, FORM);                                           \
     }
 DEFINE(FAST_8)
 DEFINE(FAST_4)
@@ -133,54 +158,91 @@ DEFINE(FAST_5M)
 DEFINE(FAST_6)
 
 static put_function *const put[FAST_FORMS] = {
-    put_FAST_8, put_FAST_4, put_FAST_4M, put_FAST_5, put_FAST_5M, put_FAST_6, NULL,
+    put_FAST_8, put_FAST_4, put_FAST_4M, put_FAST_5, put_FAST_5M, put_FAST_6,
 };
 
-/* Blocks [first, first + o->steps) of the panels of `cols` columns as b: made in `room`, or the
- * panels themselves. */
-static void set_weights(tile_operands *o, const uint8_t *panel, fast_form form, size_t cols,
-                        size_t first, size_t blocks, uint16_t *room)
+/* Some blocks of some panels in tiles. */
+typedef struct tiled_weights {
+    const uint16_t *high, *low; /* low NULL: there is nothing, or it is not wanted */
+    size_t next;                /* values from a panel to the next */
+} tiled_weights;
+
+/* Blocks [first, first + steps) of the panels of `cols` columns: made in `room`, or the panels
+ * themselves. */
+static tiled_weights tile_weights(const uint8_t *panel, fast_form form, size_t cols, size_t first,
+                                  size_t steps, size_t blocks, bool split, uint16_t *room)
 {
     size_t panel_bytes = fast_panel_bytes(form, WIDTH, blocks);
-    if (form == FAST_16) {
-        o->b = (const uint16_t *)(const void *)panel + first * TILE_VALUES;
-        o->b_next = panel_bytes / sizeof *o->b;
-        return;
+    if (fast_needs_tiles(form)) {
+        const uint16_t *high = (const uint16_t *)(const void *)panel + first * TILE_VALUES;
+        const uint16_t *low = split && form == FAST_32 ? high + blocks * TILE_VALUES : NULL;
+        return (tiled_weights){high, low, panel_bytes / sizeof *high};
     }
-    o->b = room;
-    o->b_next = o->steps * TILE_VALUES;
-    for (size_t c = 0; c < cols; c += WIDTH)
-        put[form](room + c / WIDTH * o->b_next, panel + c / WIDTH * panel_bytes, first, o->steps);
+    size_t next = steps * TILE_VALUES;
+    uint16_t *low = split ? room + MAX_COLS / WIDTH * next : NULL;
+    for (size_t i = 0; i * WIDTH < cols; i++)
+        put[form](room + i * next, low ? low + i * next : NULL, panel + i * panel_bytes, first,
+                  steps);
+    return (tiled_weights){room, low, next};
 }
 
 static void multiply(float *y, size_t y_stride, size_t cols, const uint8_t *panel, fast_form form,
                      const fast_tiled *a, size_t rows, void *room)
 {
-    size_t blocks = a->blocks;
-    size_t parts = (blocks + MAX_STEPS - 1) / MAX_STEPS, step = (blocks + parts - 1) / parts;
+    size_t blocks = a->blocks, most = a->low ? MAX_STEPS / 2 : MAX_STEPS;
+    size_t parts = (blocks + most - 1) / most, step = (blocks + parts - 1) / parts;
     tile_begin();
     for (size_t at = 0; at < blocks; at += step) {
-        tile_operands o = {.a = a->tile + at * TILE_VALUES, .a_next = blocks * TILE_VALUES};
+        tile_operands o = {.a_next = blocks * TILE_VALUES};
         o.steps = blocks - at < step ? blocks - at : step;
-        set_weights(&o, panel, form, cols, at, blocks, room);
+        tiled_weights w =
+            tile_weights(panel, form, cols, at, o.steps, blocks, a->low != NULL, room);
+        o.b_next = w.next;
+        o.a = a->tile + at * TILE_VALUES;
+        o.b = w.high;
         tile_multiply(y, y_stride, rows, cols, &o, at > 0);
+        if (w.low) {
+            o.b = w.low;
+            tile_multiply(y, y_stride, rows, cols, &o, true);
+        }
+        if (a->low) {
+            o.a = a->low + at * TILE_VALUES;
+            o.b = w.high;
+            tile_multiply(y, y_stride, rows, cols, &o, true);
+        }
     }
     tile_end();
 }
 
-static void put_row(uint16_t *tile, float *scale, const float *x, size_t blocks)
+/* Rounded to the nearest even, in the upper half. */
+ALWAYS words rounded_to_even(floats v)
+{
+    words bits = (words)with_plain_nan(v);
+    return bits + 0x7fff + (bits >> 16 & 1);
+}
+
+ALWAYS void put_halves(uint16_t *to, words upper)
+{
+    halves h = __builtin_convertvector(upper >> 16, halves);
+    memcpy(to, &h, sizeof h);
+}
+
+static void put_row(uint16_t *tile, uint16_t *low, float *scale, const float *x, size_t blocks)
 {
     (void)scale;
     for (size_t i = 0; i < 2 * blocks; i++, x += 16) {
-        words v = (words)with_plain_nan((floats)load_words(x));
-        v += 0x7fff + (v >> 16 & 1);
-        halves h = __builtin_convertvector(v >> 16, halves);
-        memcpy(tile + i / 2 * TILE_VALUES + i % 2 * 16, &h, sizeof h);
+        size_t at = i / 2 * TILE_VALUES + i % 2 * 16;
+        floats v = (floats)load_words(x);
+        words high = rounded_to_even(v);
+        put_halves(tile + at, high);
+        if (low)
+            put_halves(low + at, rounded_to_even(v - (floats)(high & 0xffff0000)));
     }
 }
 
 const fast_tiles fast_tiles_amx = {
-    .takes = {true, true, true, true, true, true, true},
+    .takes = {true, true, true, true, true, true, true, true},
+    .splits = true,
     .from_rows = 32, /* counted, not measured: bench_products tells on a processor that has tiles */
     .max_cols = MAX_COLS,
     .room_bytes = (size_t)MAX_COLS * MAX_STEPS * TILE_DEPTH * sizeof(uint16_t),

@@ -75,8 +75,9 @@ static void multiply(float *y, size_t y_stride, size_t cols, const uint8_t *pane
     }
 }
 
-static void put_row(uint16_t *tile, float *scale, const float *x, size_t blocks)
+static void put_row(uint16_t *tile, uint16_t *low, float *scale, const float *x, size_t blocks)
 {
+    (void)low; /* not wanted: `splits` is false */
     for (size_t b = 0; b < blocks; b++, x += FAST_BLOCK, tile += FAST_TILE_VALUES) {
         __m256i r[4];
         scale[b] = round_block(r, x, MOST_QUANTUM);

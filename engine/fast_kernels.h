@@ -14,6 +14,7 @@
  *   6 bits: as 4 bits, then two times [width][4] bytes: bits 2 j and 2 j + 1 of the first are the
  *           upper bits of group j, those of the second of group j + 4
  *  16 bits: no quanta and no scales but bf16 values, [32 / 2][width][2] of a block (for tiles)
+ *  32 bits: as 16 bits what values round to, of all blocks; then as much of what rounding left
  * so that one load serves the same columns of every row, and the work is per column of the result.
  *
  * Sums over quanta are exact integers; a column's sum over blocks is one chain of multiply-adds, so
@@ -21,8 +22,9 @@
  *
  * A table may have tiles: the same panels times many rows whose values have 16 bits, a block of
  * results at a time. Values are bf16 (8 bits of mantissa: each operand is rounded by at most 2^-9
- * of itself, about a quarter of what blocks of 8 bits do to activations), or integers with a scale
- * a block, which round activations by 2^-16 of its largest value and weights not at all. */
+ * of itself, about a quarter of what blocks of 8 bits do to activations; split into two bf16 by
+ * 2^-17, for three times the products), or integers with a scale a block, which round activations
+ * by 2^-16 of its largest value and weights not at all. */
 #ifndef TACIT_ENGINE_FAST_KERNELS_H
 #define TACIT_ENGINE_FAST_KERNELS_H
 
@@ -45,6 +47,7 @@ typedef enum fast_form {
     FAST_5M,
     FAST_6,  /* d for 16 columns */
     FAST_16, /* bf16: for tiles alone */
+    FAST_32, /* split into two bf16: likewise */
     FAST_FORMS
 } fast_form;
 
@@ -78,7 +81,9 @@ typedef void fast_multiply(float *y, size_t y_stride, size_t cols, const uint8_t
  * 16 are there and finite. Of integers the block's scale is scale[r * blocks + b]. */
 typedef struct fast_tiled {
     const uint16_t *tile;
-    const float *scale; /* not read where values are bf16 */
+    const uint16_t *low; /* what rounding to bf16 left, in the same order; NULL: it is dropped, and
+                          * that of weights with it */
+    const float *scale;  /* not read where values are bf16 */
     size_t blocks;
 } fast_tiled;
 
@@ -86,14 +91,15 @@ typedef struct fast_tiled {
  * column's company is. */
 typedef struct fast_tiles {
     bool takes[FAST_FORMS]; /* FAST_16: values are bf16, else integers */
+    bool splits;            /* refined products take what rounding left as well */
     bool for_refined;       /* in the place of remainders: slower than `multiply` without them */
     size_t from_rows;       /* from how many rows on it takes less time than `multiply` */
     size_t max_cols;        /* of one call */
     size_t room_bytes;      /* of one call, aligned to 64 */
-    /* One row in: block b goes to tile + b * 512. bf16: rounded to nearest even, NaN stays NaN.
-     * Integers: scale[b] = largest magnitude / 32767, rounded to nearest; NaN where a value is not
-     * finite. */
-    void (*put_row)(uint16_t *tile, float *scale, const float *x, size_t blocks);
+    /* One row in: block b goes to tile + b * 512. bf16: rounded to nearest even, NaN stays NaN;
+     * unless `low` is NULL what that left goes there, rounded alike. Integers: scale[b] = largest
+     * magnitude / 32767, rounded to nearest; NaN where a value is not finite. */
+    void (*put_row)(uint16_t *tile, uint16_t *low, float *scale, const float *x, size_t blocks);
     /* As fast_multiply, of any form that is taken. */
     void (*multiply)(float *y, size_t y_stride, size_t cols, const uint8_t *panel, fast_form form,
                      const fast_tiled *a, size_t rows, void *room);
@@ -115,6 +121,12 @@ typedef struct fast_kernels {
 static inline bool fast_takes_tiles(const fast_kernels *k, fast_form form)
 {
     return k->tiles && k->tiles->takes[form];
+}
+
+/* Whether no `multiply` knows the form. */
+static inline bool fast_needs_tiles(fast_form form)
+{
+    return form == FAST_16 || form == FAST_32;
 }
 
 /* Bytes of a block's quanta, of a whole block and of a whole panel. */

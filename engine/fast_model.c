@@ -53,12 +53,18 @@ static fast_weight *weight_at(fast_model *f, const tacit_text_model *m, size_t i
     return i == m->n_layers * TEXT_LINEARS ? &f->output : &f->layer[i];
 }
 
+size_t fast_model_plan(fast_weight *w, const tacit_linear *l)
+{
+    *w = (fast_weight){.n_out = l->n_out};
+    return l->type->type == TACIT_TYPE_F32 ? 0 : fast_weight_plan(w, kernels()->fast, l);
+}
+
 /* Panels of all weights in one map, which large pages may back. */
 static tacit_status reserve(fast_model *f, const tacit_text_model *m, tacit_error *err)
 {
     size_t count = m->n_layers * TEXT_LINEARS + 1;
     for (size_t i = 0; i < count; i++) {
-        size_t bytes = fast_weight_plan(weight_at(f, m, i), kernels()->fast, linear_at(m, i));
+        size_t bytes = fast_model_plan(weight_at(f, m, i), linear_at(m, i));
         if (__builtin_add_overflow(f->bytes, bytes, &f->bytes))
             return tacit_fail(err, TACIT_NO_MEMORY, "the packed weights exceed the address space");
     }
@@ -100,7 +106,7 @@ static void pack(fast_model *f, const tacit_text_model *m, const gguf_file *file
     for (size_t i = 0; i < count; i++) {
         const tacit_linear *l = linear_at(m, i);
         fast_weight *w = weight_at(f, m, i);
-        size_t bytes = fast_weight_plan(w, kernels()->fast, l);
+        size_t bytes = fast_model_plan(w, l);
         if (bytes > 0)
             pack_weight(w, l, file, pool, at);
         at += bytes;

@@ -28,4 +28,8 @@ tacit_status fast_packing_get(fast_packing *p, const fast_model **out, const tac
                               const gguf_file *file, tacit_pool *pool,
                               tacit_error *err) TACIT_MUST_CHECK;
 
+/* As fast_weight_plan, for the kernels in use. F32 stays as the file has it: split (fast_kernels.h)
+ * it takes as much memory, and a single row as much time. */
+size_t fast_model_plan(fast_weight *w, const tacit_linear *l);
+
 #endif

@@ -6,9 +6,9 @@
 #define TASK_PANELS 8
 
 const fast_form_traits fast_forms[FAST_FORMS] = {
-    [FAST_8] = {8, 1, false, 0},   [FAST_4] = {4, 1, false, 8}, [FAST_4M] = {4, 1, true, 0},
-    [FAST_5] = {5, 1, false, 16},  [FAST_5M] = {5, 1, true, 0}, [FAST_6] = {6, 2, false, 32},
-    [FAST_16] = {16, 0, false, 0},
+    [FAST_8] = {8, 1, false, 0},   [FAST_4] = {4, 1, false, 8},   [FAST_4M] = {4, 1, true, 0},
+    [FAST_5] = {5, 1, false, 16},  [FAST_5M] = {5, 1, true, 0},   [FAST_6] = {6, 2, false, 32},
+    [FAST_16] = {16, 0, false, 0}, [FAST_32] = {32, 0, false, 0},
 };
 
 #define EVERY_BYTE 0x01010101u
@@ -239,6 +239,25 @@ static void pack_bf16(row_job *job)
         memcpy(job->panel + 4 * (i * job->k->width + job->r), job->from + 4 * i, 4);
 }
 
+/* The bf16 of each, then those of what they leave. */
+static void pack_split(row_job *job)
+{
+    size_t pairs = job->w->blocks * FAST_BLOCK / 2, width = job->k->width;
+    const tacit_type_traits *bf16 = tacit_type_find(TACIT_TYPE_BF16);
+    for (size_t i = 0; i < pairs; i++) {
+        float value[2], rounded[2];
+        uint16_t high[2], low[2];
+        memcpy(value, job->from + i * sizeof value, sizeof value);
+        bf16->from_f32(high, value, 2);
+        bf16->to_f32(rounded, high, 2);
+        for (size_t j = 0; j < 2; j++)
+            value[j] -= rounded[j];
+        bf16->from_f32(low, value, 2);
+        memcpy(job->panel + 4 * (i * width + job->r), high, sizeof high);
+        memcpy(job->panel + 4 * ((pairs + i) * width + job->r), low, sizeof low);
+    }
+}
+
 typedef struct source {
     tacit_type type;
     fast_form form;
@@ -250,7 +269,7 @@ static const source sources[] = {
     {TACIT_TYPE_Q4_1, FAST_4M, pack_q4_1}, {TACIT_TYPE_Q5_0, FAST_5, pack_q5_0},
     {TACIT_TYPE_Q5_1, FAST_5M, pack_q5_1}, {TACIT_TYPE_Q4_K, FAST_4M, pack_q4_k},
     {TACIT_TYPE_Q5_K, FAST_5M, pack_q5_k}, {TACIT_TYPE_Q6_K, FAST_6, pack_q6_k},
-    {TACIT_TYPE_BF16, FAST_16, pack_bf16},
+    {TACIT_TYPE_BF16, FAST_16, pack_bf16}, {TACIT_TYPE_F32, FAST_32, pack_split},
 };
 
 static const source *source_of(const tacit_linear *l)
@@ -265,7 +284,9 @@ size_t fast_weight_plan(fast_weight *w, const fast_kernels *k, const tacit_linea
 {
     const source *s = source_of(l);
     *w = (fast_weight){.n_out = l->n_out};
-    if (!s || l->n_in % FAST_BLOCK != 0 || (s->form == FAST_16 && !fast_takes_tiles(k, FAST_16)))
+    if (!s || l->n_in % FAST_BLOCK != 0)
+        return 0;
+    if (fast_needs_tiles(s->form) && !fast_takes_tiles(k, s->form))
         return 0;
     w->form = s->form;
     w->blocks = l->n_in / FAST_BLOCK;

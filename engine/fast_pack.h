@@ -18,8 +18,8 @@ typedef struct fast_weight {
 } fast_weight;
 
 /* What the weight of `l` will be, panels NULL; returns the bytes of its panels, a multiple of 64,
- * or 0 where no form holds it: other types (bf16 has one where k has tiles), n_in no multiple of
- * 32. */
+ * or 0 where no form holds it: other types (bf16 and f32 have one where k has tiles of bf16), n_in
+ * no multiple of 32. */
 size_t fast_weight_plan(fast_weight *w, const fast_kernels *k, const tacit_linear *l);
 
 /* Packs rows [first, end) of the weight of `l` into w's panels at `panels` (aligned to 64 bytes, as

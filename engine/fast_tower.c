@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SLICE_VALUES ((size_t)1 << 20) /* of a weight, rounded and packed at a time */
+#define SLICE_VALUES ((size_t)1 << 20) /* of a weight, widened and packed at a time */
 
 struct fast_tower {
     pthread_mutex_t lock;
@@ -33,47 +33,45 @@ void fast_tower_free(fast_tower *t)
     free(t);
 }
 
-static bool is_rounded(const tacit_linear *l)
+/* F16 and BF16 are packed by way of F32. */
+static bool is_widened(const tacit_linear *l)
 {
-    return l->type->block_values == 1 && l->n_in % FAST_BLOCK == 0;
+    return l->type->block_values == 1 && l->type->type != TACIT_TYPE_F32;
 }
 
-/* Rows [first, first + rows) of `l` as a linear of its own, over `buffer` where they are rounded:
+/* Rows [first, first + rows) of `l` as a linear of its own, over `buffer` where they are widened:
  * filled later. */
-static tacit_linear slice_of(const tacit_linear *l, size_t first, size_t rows, uint8_t *buffer)
+static tacit_linear slice_of(const tacit_linear *l, size_t first, size_t rows, const float *buffer)
 {
     tacit_linear part = {.n_in = l->n_in, .n_out = rows, .type = l->type};
     part.row_bytes = l->row_bytes;
     part.weight = (const uint8_t *)l->weight + first * l->row_bytes;
-    if (is_rounded(l)) {
-        part.type = tacit_type_find(TACIT_TYPE_BF16);
-        part.row_bytes = l->n_in / part.type->block_values * part.type->block_bytes;
+    if (is_widened(l)) {
+        part.type = tacit_type_find(TACIT_TYPE_F32);
+        part.row_bytes = l->n_in * sizeof(float);
         part.weight = buffer;
     }
     return part;
 }
 
-typedef struct round_job {
-    const tacit_linear *from, *part;
+typedef struct widen_job {
+    const tacit_linear *from;
     size_t first;
-    uint8_t *buffer;
-    float *values; /* [threads, n_in] */
-} round_job;
+    float *to; /* [rows, n_in] */
+} widen_job;
 
-static void round_row(void *ctx, size_t i, size_t thread)
+static void widen_row(void *ctx, size_t i, size_t thread)
 {
-    const round_job *job = ctx;
-    float *values = job->values + thread * job->from->n_in;
-    linear_row(job->from, job->first + i, values);
-    job->part->type->from_f32(job->buffer + i * job->part->row_bytes, values, job->from->n_in);
+    (void)thread;
+    const widen_job *job = ctx;
+    linear_row(job->from, job->first + i, job->to + i * job->from->n_in);
 }
 
 /* What packing needs beside the panels. */
 typedef struct workshop {
     tacit_pool *pool;
     const gguf_file *file;
-    uint8_t *buffer; /* one slice, rounded */
-    float *values;   /* [threads, longest row] */
+    float *buffer; /* one slice, widened */
 } workshop;
 
 /* Whole panels of at most about SLICE_VALUES. */
@@ -91,10 +89,10 @@ static void pack_weight(fast_weight *w, const tacit_linear *l, const workshop *s
     for (size_t first = 0; holds && first < l->n_out; first += rows) {
         size_t n = l->n_out - first < rows ? l->n_out - first : rows;
         tacit_linear part = slice_of(l, first, n, s->buffer);
-        round_job job = {l, &part, first, s->buffer, s->values};
+        widen_job job = {l, first, s->buffer};
         fast_weight of_part;
-        if (is_rounded(l))
-            tacit_pool_run(s->pool, n, round_row, &job);
+        if (is_widened(l))
+            tacit_pool_run(s->pool, n, widen_row, &job);
         holds = fast_weight_plan(&of_part, kernels()->fast, &part) > 0 &&
                 fast_weight_pack(s->pool, &of_part, kernels()->fast, &part,
                                  panels + first / width * w->panel_bytes, 0, n);
@@ -103,12 +101,12 @@ static void pack_weight(fast_weight *w, const tacit_linear *l, const workshop *s
     gguf_forget(s->file, l->weight, l->n_out * l->row_bytes);
 }
 
-/* Bytes of the panels of all; the workshop's sizes beside them. */
+/* Bytes of the panels of all; of the largest slice that is widened beside them. */
 static size_t plan(fast_weight *weight, const tacit_linear *linear, const bool *wanted,
-                   size_t count, size_t *slice, size_t *longest)
+                   size_t count, size_t *slice)
 {
     size_t bytes = 0;
-    *slice = *longest = 0;
+    *slice = 0;
     for (size_t i = 0; i < count; i++) {
         const tacit_linear *l = &linear[i];
         if (!wanted[i])
@@ -116,8 +114,7 @@ static size_t plan(fast_weight *weight, const tacit_linear *linear, const bool *
         tacit_linear part = slice_of(l, 0, l->n_out, NULL);
         size_t size = slice_rows(l) * part.row_bytes;
         bytes += fast_weight_plan(&weight[i], kernels()->fast, &part);
-        *slice = is_rounded(l) && size > *slice ? size : *slice;
-        *longest = l->n_in > *longest ? l->n_in : *longest;
+        *slice = is_widened(l) && size > *slice ? size : *slice;
     }
     return bytes;
 }
@@ -139,21 +136,19 @@ static tacit_status make(fast_tower *t, const tacit_linear *linear, const bool *
                          size_t count, const gguf_file *file, tacit_pool *pool, tacit_error *err)
 {
     tacit_status status = TACIT_OK;
-    size_t slice = 0, longest = 0, threads = tacit_pool_threads(pool);
+    size_t slice = 0;
     workshop s = {.pool = pool, .file = file};
     uint8_t *memory = NULL;
     fast_weight *weight = calloc(count, sizeof *weight);
-    size_t bytes = weight ? plan(weight, linear, wanted, count, &slice, &longest) : 0;
-    TACIT_TRY(tacit_memory_judge(bytes + slice + threads * longest * sizeof *s.values,
-                                 "packing an encoder's weights", "exact precision does without",
-                                 err),
+    size_t bytes = weight ? plan(weight, linear, wanted, count, &slice) : 0;
+    TACIT_TRY(tacit_memory_judge(bytes + slice, "packing an encoder's weights",
+                                 "exact precision does without", err),
               done);
     if (bytes > 0) {
         s.buffer = malloc(slice ? slice : 1);
-        s.values = malloc(threads * longest * sizeof *s.values);
         memory = aligned_alloc(64, (bytes + 63) / 64 * 64);
     }
-    if (!weight || (bytes > 0 && (!s.buffer || !s.values || !memory))) {
+    if (!weight || (bytes > 0 && (!s.buffer || !memory))) {
         status = tacit_fail(err, TACIT_NO_MEMORY,
                             "no memory for %zu MiB of an encoder's packed weights; exact precision "
                             "does without",
@@ -169,7 +164,6 @@ done:
     free(weight);
     free(memory);
     free(s.buffer);
-    free(s.values);
     return status;
 }
 

@@ -20,19 +20,17 @@ bool tower_refines(const tacit_linear *l)
 {
     const fast_kernels *k = kernels()->fast;
     fast_weight w;
+    if (l->type->block_values == 1)
+        return l->n_in % FAST_BLOCK == 0 && fast_takes_tiles(k, FAST_32);
     return fast_weight_plan(&w, k, l) > 0 && (k->sums_bytes || fast_takes_tiles(k, w.form));
 }
 
-/* Rows that are rounded to blocks of 8 bits and no more move sharp attention by several percent,
- * and weights that files hold in F16 would have to be rounded as well. So rows are refined where
- * their weight has blocks, and all else stays fp32. Tiles of 16 bits leave nothing to refine. */
-static tower_rounding rounding_of(const tacit_linear *l, bool product, size_t width)
+/* Rows that are rounded to blocks of 8 bits, or to bf16, and no more move sharp attention by
+ * percents, and weights that files hold in F16 as well when rounded. So rows are refined where that
+ * saves time, and all else stays fp32. */
+static bool is_refined(const tacit_linear *l, bool product, size_t width)
 {
-    if (!product || width < NARROW)
-        return TOWER_UNROUNDED;
-    if (l->type->block_values > 1)
-        return tower_refines(l) ? TOWER_REFINED : TOWER_UNROUNDED;
-    return fast_takes_tiles(kernels()->fast, FAST_16) ? TOWER_ROUNDED : TOWER_UNROUNDED;
+    return product && width >= NARROW && tower_refines(l);
 }
 
 /* The most values that are quantized at a time. */
@@ -40,9 +38,7 @@ static size_t most_inputs(const tower_fast *f, const tower_fast_spec *s)
 {
     size_t most = 0;
     for (size_t i = 0; i < s->count; i++) {
-        size_t n = f->rounding[i] == TOWER_UNROUNDED
-                       ? 0
-                       : fast_input_values(s->part[i].rows, s->linear[i].n_in);
+        size_t n = f->refined[i] ? fast_input_values(s->part[i].rows, s->linear[i].n_in) : 0;
         most = n > most ? n : most;
     }
     return most;
@@ -60,35 +56,25 @@ static tacit_status init_input(tower_fast *f, const tower_fast_spec *s, tacit_er
     return status;
 }
 
-static tacit_status pack(tower_fast *f, const tower_fast_spec *s, tacit_error *err)
-{
-    bool *wanted = calloc(s->count, sizeof *wanted);
-    if (!wanted)
-        return tacit_fail(err, TACIT_NO_MEMORY, "no memory to pack a tower");
-    for (size_t i = 0; i < s->count; i++)
-        wanted[i] = f->rounding[i] != TOWER_UNROUNDED;
-    tacit_status status =
-        fast_tower_get(s->packing, &f->packed, s->linear, wanted, s->count, s->file, f->pool, err);
-    free(wanted);
-    return status;
-}
-
 tacit_status tower_fast_init(tower_fast *f, const tower_fast_spec *spec, tacit_pool *pool,
                              tacit_error *err)
 {
-    *f = (tower_fast){.pool = pool, .rounding = calloc(spec->count, sizeof *f->rounding)};
-    if (!f->rounding)
+    *f = (tower_fast){.pool = pool, .refined = calloc(spec->count, sizeof *f->refined)};
+    if (!f->refined)
         return tacit_fail(err, TACIT_NO_MEMORY, "no memory to pack a tower");
     for (size_t i = 0; i < spec->count; i++)
-        f->rounding[i] = rounding_of(&spec->linear[i], spec->part[i].product, spec->width);
+        f->refined[i] = is_refined(&spec->linear[i], spec->part[i].product, spec->width);
     tacit_status status = init_input(f, spec, err);
-    return status == TACIT_OK ? pack(f, spec, err) : status;
+    if (status == TACIT_OK)
+        status = fast_tower_get(spec->packing, &f->packed, spec->linear, f->refined, spec->count,
+                                spec->file, pool, err);
+    return status;
 }
 
 void tower_fast_fini(tower_fast *f)
 {
     fast_input_fini(&f->input);
-    free(f->rounding);
+    free(f->refined);
     memset(f, 0, sizeof *f);
 }
 
@@ -97,7 +83,7 @@ tower_product tower_product_of(const tower_fast *f, size_t i, tacit_linear linea
     static const fast_weight none;
     return (tower_product){.linear = linear,
                            .packed = stands_in ? &none : &f->packed[i],
-                           .refined = !stands_in && f->rounding[i] == TOWER_REFINED};
+                           .refined = !stands_in && f->refined[i]};
 }
 
 /* Makes an input of `rows` that all of to[count] meet, with remainders if any wants them; false

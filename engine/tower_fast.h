@@ -15,16 +15,14 @@ typedef struct tower_part {
     size_t rows;  /* of its input, at most */
 } tower_part;
 
-typedef enum tower_rounding { TOWER_UNROUNDED, TOWER_ROUNDED, TOWER_REFINED } tower_rounding;
-
 /* Whether rows with remainders take less time than fp32 on this weight: where one instruction adds
- * products of bytes, and where there is nothing to add to tiles of integers. */
+ * products of bytes, and where tiles take them. */
 bool tower_refines(const tacit_linear *l);
 
 /* The fast side of a pass. */
 typedef struct tower_fast {
     const fast_weight *packed; /* [count]; NULL: the pass is exact */
-    tower_rounding *rounding;  /* [count] */
+    bool *refined;             /* [count]; else fp32 */
     fast_input input;
     tacit_pool *pool;
     float *attention; /* tower_attention_scratch, of the pass's arena */

@@ -9,7 +9,7 @@
  *             goes no further; a picture may become several frames (vision_picture.h)
  * Activations are fp32 on dequantized weights, but for inference in fast precision (PASS_FAST):
  * there weights of blocks (fast_tower.h) are multiplied by rows of 16 bits, others in fp32, or all
- * in bf16 on matrix tiles.
+ * as pairs of bf16 on matrix tiles.
  *
  * A tacit_vision is immutable and shared by threads. A vision_pass holds the buffers of one thread
  * of control. Pictures are computed one after the other, so a picture's rows do not depend on the

@@ -50,11 +50,11 @@ static void by_integers(const bench *b, size_t rows)
 static void by_tiles(const bench *b, size_t rows)
 {
     size_t blocks = b->w.blocks;
-    const fast_tiled a = {b->tile, b->meta, blocks};
+    const fast_tiled a = {b->tile, NULL, b->meta, blocks};
     for (size_t r = 0; r < rows; r++)
         b->k->tiles->put_row(b->tile + (r / FAST_TILE_ROWS * blocks * FAST_TILE_VALUES) +
                                  r % FAST_TILE_ROWS * FAST_BLOCK,
-                             b->meta + r * blocks, b->x + r * b->l.n_in, blocks);
+                             NULL, b->meta + r * blocks, b->x + r * b->l.n_in, blocks);
     for (size_t c = 0; c < b->l.n_out; c += TASK_COLS)
         b->k->tiles->multiply(b->y + c, b->l.n_out, TASK_COLS,
                               b->w.panels + c / b->k->width * b->w.panel_bytes, b->w.form, &a, rows,

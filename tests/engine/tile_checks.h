@@ -19,21 +19,26 @@ static inline bool tiles_are_bf16(const fast_tiles *t)
     return t->takes[FAST_16];
 }
 
-/* x [rows, 32 blocks] as a fast_tiles wants it; free both. */
+/* x [rows, 32 blocks] as a fast_tiles wants it; free all. */
 typedef struct tiled_rows {
-    uint16_t *tile;
+    uint16_t *tile, *low; /* low NULL unless split */
     float *scale;
 } tiled_rows;
 
 static inline tiled_rows new_tiled_rows(const fast_tiles *t, const float *x, size_t rows,
-                                        size_t blocks)
+                                        size_t blocks, bool split)
 {
-    size_t whole = (rows + 15) / 16 * 16;
-    tiled_rows a = {aligned_alloc(64, whole * blocks * 64), calloc(whole * blocks, sizeof(float))};
-    memset(a.tile, 0, whole * blocks * 64);
-    for (size_t r = 0; r < rows; r++)
-        t->put_row(a.tile + r / 16 * blocks * 512 + r % 16 * 32, a.scale + r * blocks,
+    size_t whole = (rows + 15) / 16 * 16, bytes = whole * blocks * 64;
+    tiled_rows a = {aligned_alloc(64, bytes), split ? aligned_alloc(64, bytes) : NULL,
+                    calloc(whole * blocks, sizeof(float))};
+    memset(a.tile, 0, bytes);
+    if (split)
+        memset(a.low, 0, bytes);
+    for (size_t r = 0; r < rows; r++) {
+        size_t at = r / 16 * blocks * 512 + r % 16 * 32;
+        t->put_row(a.tile + at, split ? a.low + at : NULL, a.scale + r * blocks,
                    x + r * blocks * 32, blocks);
+    }
     return a;
 }
 
@@ -68,7 +73,7 @@ static inline void fill_with_integers(tiled_weight *o, uint64_t seed)
 {
     const tacit_type_traits *t = o->l.type;
     size_t n = TILE_MAX_COLS * o->l.n_in, bytes = TILE_MAX_COLS * o->l.row_bytes;
-    if (t->type == TACIT_TYPE_BF16) {
+    if (t->block_values == 1) {
         for (size_t i = 0; i < n; i++)
             o->value[i] = (float)(numbers_next(&seed) % 256) - 128;
         t->from_f32(o->bytes, o->value, n);
@@ -113,12 +118,12 @@ static inline void free_tiled_weight(tiled_weight *o)
 
 /* y[rows, TILE_MAX_COLS + 1] by calls of at most `at_once` columns; the last column is nobody's. */
 static inline float *tiled_product(const tiled_weight *o, const float *x, size_t rows, size_t cols,
-                                   size_t at_once)
+                                   size_t at_once, bool split)
 {
     const fast_tiles *t = o->k->tiles;
     size_t stride = TILE_MAX_COLS + 1, blocks = o->w.blocks;
-    tiled_rows a = new_tiled_rows(t, x, rows, blocks);
-    const fast_tiled tiled = {a.tile, a.scale, blocks};
+    tiled_rows a = new_tiled_rows(t, x, rows, blocks, split);
+    const fast_tiled tiled = {a.tile, a.low, a.scale, blocks};
     void *room = aligned_alloc(64, t->room_bytes);
     float *y = malloc((rows + 1) * stride * sizeof *y);
     for (size_t i = 0; i < (rows + 1) * stride; i++)
@@ -131,6 +136,7 @@ static inline float *tiled_product(const tiled_weight *o, const float *x, size_t
             assert_true(y[r * stride + c] == 4321);
     free(room);
     free(a.tile);
+    free(a.low);
     free(a.scale);
     return y;
 }
@@ -163,7 +169,8 @@ static inline void compare_integers(const tiled_weight *o, const float *y, const
 }
 
 /* Integers whose sums fp32 holds: nothing may be rounded, whatever the order. */
-static inline void check_tiled_integers(const fast_kernels *k, tacit_type type, size_t blocks)
+static inline void check_tiled_integers(const fast_kernels *k, tacit_type type, size_t blocks,
+                                        bool split)
 {
     static const size_t rows[] = {1, 16, 17, 33, TILE_MAX_ROWS};
     static const size_t cols[] = {1, 32, 49, TILE_MAX_COLS};
@@ -180,7 +187,7 @@ static inline void check_tiled_integers(const fast_kernels *k, tacit_type type, 
     int32_t *expected = integer_product(&o, x);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         for (size_t j = 0; j < sizeof cols / sizeof cols[0]; j++) {
-            float *y = tiled_product(&o, x, rows[i], cols[j], 64);
+            float *y = tiled_product(&o, x, rows[i], cols[j], 64, split);
             compare_integers(&o, y, expected, rows[i], cols[j]);
             free(y);
         }
@@ -190,19 +197,21 @@ static inline void check_tiled_integers(const fast_kernels *k, tacit_type type, 
 }
 
 /* Any values: within what the roundings may do at most, by about what they do on average. */
-static inline void check_tiled_rounding(const fast_kernels *k, tacit_type type, size_t blocks)
+static inline void check_tiled_rounding(const fast_kernels *k, tacit_type type, size_t blocks,
+                                        bool split)
 {
     const double scales = tacit_type_find(type)->block_values > 32 ? 1.0 / 2048 : 0;
     const bool bf16 = tiles_are_bf16(k->tiles);
     /* Of each term, and of each weight where values are at most 1. */
-    const double most = bf16 ? 2.01 / 512 + 8 * scales : 0, step = bf16 ? 0 : 0.501 / 32767;
-    const double usual = bf16 ? 1e-3 : 2e-5;
+    const double most = (split ? 3.01 / 131072 : bf16 ? 2.01 / 512 : 0) + (bf16 ? 8 * scales : 0);
+    const double step = bf16 ? 0 : 0.501 / 32767;
+    const double usual = split ? (scales > 0 ? 3e-4 : 3e-6) : bf16 ? 1e-3 : 2e-5;
     tiled_weight o;
     size_t n_in = 32 * blocks, stride = TILE_MAX_COLS + 1, at_once = k->tiles->max_cols;
     float *x = numbers_new(TILE_MAX_ROWS * n_in, 1, 8);
     double difference = 0, total = 0;
     new_tiled_weight(&o, k, type, blocks, false);
-    float *y = tiled_product(&o, x, TILE_MAX_ROWS, TILE_MAX_COLS, at_once);
+    float *y = tiled_product(&o, x, TILE_MAX_ROWS, TILE_MAX_COLS, at_once, split);
     for (size_t r = 0; r < TILE_MAX_ROWS; r++)
         for (size_t c = 0; c < TILE_MAX_COLS; c++) {
             double sum = 0, size = 0, weights = 0;
@@ -229,24 +238,25 @@ static inline void check_tiled_rounding(const fast_kernels *k, tacit_type type, 
 
 /* A row alone, and columns by other calls: the same bits. A value that is not finite, in a row or
  * as a scale of the weight, harms its own row or column alone. */
-static inline void check_tiled_independence(const fast_kernels *k, tacit_type type, size_t blocks)
+static inline void check_tiled_independence(const fast_kernels *k, tacit_type type, size_t blocks,
+                                            bool split)
 {
     tiled_weight o;
     size_t n_in = 32 * blocks, stride = TILE_MAX_COLS + 1, at_once = k->tiles->max_cols;
     float *x = numbers_new(TILE_MAX_ROWS * n_in, 1, 9);
     new_tiled_weight(&o, k, type, blocks, false);
-    float *y = tiled_product(&o, x, TILE_MAX_ROWS, TILE_MAX_COLS, at_once);
-    float *narrow = tiled_product(&o, x, TILE_MAX_ROWS, TILE_MAX_COLS, 16);
+    float *y = tiled_product(&o, x, TILE_MAX_ROWS, TILE_MAX_COLS, at_once, split);
+    float *narrow = tiled_product(&o, x, TILE_MAX_ROWS, TILE_MAX_COLS, 16, split);
     assert_memory_equal(narrow, y, TILE_MAX_ROWS * stride * sizeof *y);
     free(narrow);
     for (size_t r = 0; r < TILE_MAX_ROWS; r += 10) {
-        float *one = tiled_product(&o, x + r * n_in, 1, TILE_MAX_COLS, at_once);
+        float *one = tiled_product(&o, x + r * n_in, 1, TILE_MAX_COLS, at_once, split);
         assert_memory_equal(one, y + r * stride, stride * sizeof *y);
         free(one);
     }
     x[3 * n_in + 5] = NAN;
     x[20 * n_in] = INFINITY;
-    float *harmed = tiled_product(&o, x, TILE_MAX_ROWS, TILE_MAX_COLS, at_once);
+    float *harmed = tiled_product(&o, x, TILE_MAX_ROWS, TILE_MAX_COLS, at_once, split);
     for (size_t r = 0; r < TILE_MAX_ROWS; r++) {
         bool same = memcmp(harmed + r * stride, y + r * stride, TILE_MAX_COLS * sizeof *y) == 0;
         assert_true(same == (r != 3 && r != 20));
@@ -260,7 +270,7 @@ static inline void check_tiled_independence(const fast_kernels *k, tacit_type ty
 
 /* A scale of the weight that is NaN, of any payload, makes its column NaN and no other; an infinite
  * one NaN as well where weights are multiplied by it, else infinite. */
-static inline void check_tiled_nan(const fast_kernels *k)
+static inline void check_tiled_nan(const fast_kernels *k, bool split)
 {
     static const uint16_t strange[] = {0x7fff, 0xffff, 0x7e00, 0x7c00};
     float x[32];
@@ -271,7 +281,7 @@ static inline void check_tiled_nan(const fast_kernels *k)
         memcpy(o.bytes + 7 * o.l.row_bytes, &strange[i], sizeof strange[i]);
         memset(o.bytes + 7 * o.l.row_bytes + 2, 0, 1); /* inf times zero */
         assert_true(fast_weight_pack(NULL, &o.w, k, &o.l, o.panels, 0, TILE_MAX_COLS));
-        float *y = tiled_product(&o, x, 1, TILE_MAX_COLS, k->tiles->max_cols);
+        float *y = tiled_product(&o, x, 1, TILE_MAX_COLS, k->tiles->max_cols, split);
         bool infinite = strange[i] == 0x7c00 && !tiles_are_bf16(k->tiles);
         for (size_t c = 0; c < TILE_MAX_COLS; c++)
             assert_true((infinite ? isinf(y[c]) != 0 : isnan(y[c]) != 0) == (c == 7));
@@ -291,7 +301,7 @@ static inline void check_put_integers(const fast_tiles *t)
     memset(x + 32, 0, 32 * sizeof *x);
     x[64] = -100;
     memset(tile, 0x5a, sizeof tile);
-    t->put_row((uint16_t *)tile, scale, x, 3);
+    t->put_row((uint16_t *)tile, NULL, scale, x, 3);
     for (size_t i = 0; i < 1536; i++) {
         size_t b = i / 512, at = b * 32 + i % 512;
         if (i % 512 >= 32)
@@ -303,17 +313,17 @@ static inline void check_put_integers(const fast_tiles *t)
     assert_true(scale[1] == 0 && fabsf(scale[2] * 32767 - 100) < 1e-4f);
     for (size_t i = 0; i < 4; i++) {
         x[40] = strange[i];
-        t->put_row((uint16_t *)tile, scale, x, 3);
+        t->put_row((uint16_t *)tile, NULL, scale, x, 3);
         assert_true(isnan(scale[1]) && !isnan(scale[0]) && !isnan(scale[2]));
     }
 }
 
 /* The nearest bf16 by its definition: of the two around a value the nearer, of two as near the
- * even. */
+ * even. What that leaves of a value, and the nearest of it. */
 static inline void check_put_bf16(const fast_tiles *t)
 {
     float x[64];
-    uint16_t tile[1024];
+    uint16_t tile[1024], low[1024];
     uint64_t seed = 6;
     for (size_t times = 0; times < 200; times++) {
         for (size_t i = 0; i < 64; i++) {
@@ -324,7 +334,8 @@ static inline void check_put_bf16(const fast_tiles *t)
         }
         x[1] = NAN, x[2] = -INFINITY, x[3] = 0, x[5] = -0.0f;
         memset(tile, 0x5a, sizeof tile);
-        t->put_row(tile, NULL, x, 2);
+        memset(low, 0x5a, sizeof low);
+        t->put_row(tile, times % 2 ? low : NULL, NULL, x, 2);
         for (size_t i = 0; i < 64; i++) {
             uint16_t got = tile[i / 32 * 512 + i % 32], down;
             uint32_t bits;
@@ -334,12 +345,18 @@ static inline void check_put_bf16(const fast_tiles *t)
                 assert_true(isnan(tacit_bf16_to_f32(got)));
                 continue;
             }
-            uint32_t rest = bits & 0xffff;
-            bool up = rest > 0x8000 || (rest == 0x8000 && down % 2 == 1);
+            uint32_t behind = bits & 0xffff;
+            bool up = behind > 0x8000 || (behind == 0x8000 && down % 2 == 1);
             assert_int_equal(got, down + up);
+            float left = x[i] - tacit_bf16_to_f32(got);
+            uint16_t rest = low[i / 32 * 512 + i % 32];
+            if (times % 2 && isfinite(left))
+                assert_true(fabsf(tacit_bf16_to_f32(rest) - left) <= fabsf(left) / 256 + 0x1p-134f);
         }
-        for (size_t i = 0; i < 1024; i++)
+        for (size_t i = 0; i < 1024; i++) {
             assert_true(i % 512 < 32 || tile[i] == 0x5a5a);
+            assert_true((times % 2 && i % 512 < 32) || low[i] == 0x5a5a);
+        }
     }
 }
 

@@ -10,10 +10,10 @@
 #include <sys/resource.h>
 
 typedef struct eval_options {
-    const char *model, *adapter, *data, *form, *precision, *chat_template;
+    const char *model, *adapter, *data, *form, *chat_template;
     tacit_option_list mmproj;
     uint64_t threads, limit, max_tokens;
-    bool json, strict, answers;
+    bool json, strict, answers, fast;
 } eval_options;
 
 /* Everything that the command holds, released together. */
@@ -123,10 +123,7 @@ static tacit_status parse_choices(const eval_options *o, tacit_evaluation_option
     tacit_status status = media_form_choose(&how->form, o->form, err);
     if (status != TACIT_OK)
         return status;
-    if (o->precision && strcmp(o->precision, "fast") == 0)
-        how->precision = TACIT_FAST;
-    else if (o->precision && strcmp(o->precision, "exact") != 0)
-        return tacit_fail(err, TACIT_USAGE, "--precision %s: expected exact or fast", o->precision);
+    how->precision = o->fast ? TACIT_FAST : TACIT_EXACT;
     how->limit = (size_t)o->limit;
     how->max_tokens = (size_t)o->max_tokens;
     how->strict = o->strict;
@@ -136,7 +133,7 @@ static tacit_status parse_choices(const eval_options *o, tacit_evaluation_option
 
 static tacit_status evaluate(eval_run *run, const eval_options *o, tacit_error *err)
 {
-    tacit_evaluation_options how = {.precision = TACIT_EXACT};
+    tacit_evaluation_options how = {0};
     tacit_status status;
     TACIT_TRY(parse_choices(o, &how, err), done);
     TACIT_TRY(tacit_pool_new(&run->pool, (size_t)o->threads, err), done);
@@ -181,8 +178,7 @@ tacit_status cmd_eval(int argc, char **argv, tacit_error *err)
         {"tokens", 'n', TACIT_OPTION_U64, &o.max_tokens, false, "N",
          "most tokens of an answer (64)", 1, 1 << 20},
         CMD_FORM_ROW(&o.form),
-        {"precision", 0, TACIT_OPTION_TEXT, &o.precision, false, "P",
-         "exact (fp32) or fast, as 'tacit run' answers (exact)", 0, 0},
+        CMD_FAST_ROW(&o.fast),
         {"strict", 0, TACIT_OPTION_FLAG, &o.strict, false, NULL,
          "a bad record is an error, not left out", 0, 0},
         {"answers", 0, TACIT_OPTION_FLAG, &o.answers, false, NULL, "list answers on stderr", 0, 0},

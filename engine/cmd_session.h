@@ -34,6 +34,12 @@ typedef struct cmd_session_options {
         "threads", 't', TACIT_OPTION_U64, (to), false, "N",                                        \
             "threads; 0: all processors that this process may use (0)", 0, 1024                    \
     }
+/* Of commands whose default is exact; the others have CMD_SESSION_ROWS' --exact. */
+#define CMD_FAST_ROW(to)                                                                           \
+    {                                                                                              \
+        "fast", 0, TACIT_OPTION_FLAG, (to), false, NULL,                                           \
+            "in the precision of 'tacit run' instead of fp32", 0, 0                                \
+    }
 #define CMD_FORM_ROW(to)                                                                           \
     {                                                                                              \
         "form", 0, TACIT_OPTION_TEXT, (to), false, "FORM",                                         \

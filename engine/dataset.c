@@ -4,11 +4,11 @@
 #include "common/file.h"
 #include "common/log.h"
 #include "common/memory_limit.h"
+#include "common/name_set.h"
 #include "common/secret.h"
 #include "common/text.h"
 
 #include <jansson.h>
-#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -280,52 +280,31 @@ void tacit_dataset_free(tacit_dataset *d)
     memset(d, 0, sizeof *d);
 }
 
-/* Open addressing over record numbers, so that finding a duplicate id stays cheap. Keyed, so that
- * no data set can be made whose ids all fall into one slot. */
-typedef struct id_set {
-    size_t *slot; /* record number + 1, 0: empty */
-    size_t size;  /* power of two, more than twice the number of lines */
-    uint8_t key[crypto_shorthash_KEYBYTES];
-} id_set;
-
-static tacit_status id_set_init(id_set *s, size_t lines, tacit_error *err)
+static const char *id_at(const void *dataset, size_t number)
 {
-    s->size = 16;
-    while (s->size < 2 * lines + 2)
-        s->size *= 2;
-    randombytes_buf(s->key, sizeof s->key);
-    s->slot = calloc(s->size, sizeof *s->slot);
-    return s->slot ? TACIT_OK : tacit_fail(err, TACIT_NO_MEMORY, "out of memory");
+    return ((const tacit_dataset *)dataset)->record[number].id;
 }
 
-/* The slot of `id`: one that holds it, or an empty one. */
-static size_t *id_set_find(id_set *s, const tacit_dataset *d, const char *id)
-{
-    uint64_t hash;
-    crypto_shorthash((uint8_t *)&hash, (const uint8_t *)id, strlen(id), s->key);
-    size_t at = hash & (s->size - 1);
-    while (s->slot[at] && strcmp(d->record[s->slot[at] - 1].id, id) != 0)
-        at = (at + 1) & (s->size - 1);
-    return &s->slot[at];
-}
-
-static tacit_status read_record(tacit_dataset *d, id_set *ids, tacit_span line, size_t number,
-                                const char *folder, tacit_error *err)
+static tacit_status read_record(tacit_dataset *d, tacit_name_set *ids, tacit_span line,
+                                size_t number, const char *folder, tacit_error *err)
 {
     tacit_record *record = &d->record[d->count];
     tacit_status status =
         tacit_record_parse(record, (const char *)line.data, line.size, folder, err);
     if (status != TACIT_OK)
         return status;
-    size_t *slot = id_set_find(ids, d, record->id);
-    if (*slot) {
+    size_t same = tacit_name_set_find(ids, record->id);
+    if (same != TACIT_NAME_UNKNOWN)
         status = tacit_fail(err, TACIT_BAD_INPUT, "id '%s' was used in line %zu already",
-                            record->id, d->record[*slot - 1].line);
+                            record->id, d->record[same].line);
+    else if (!tacit_name_set_add(ids, d->count))
+        status = tacit_fail(err, TACIT_NO_MEMORY, "out of memory for ids");
+    if (status != TACIT_OK) {
         tacit_record_free(record);
         return status;
     }
     record->line = number;
-    *slot = ++d->count;
+    d->count++;
     return TACIT_OK;
 }
 
@@ -356,8 +335,8 @@ static size_t count_lines(const uint8_t *data, size_t size)
     return lines;
 }
 
-static tacit_status read_lines(tacit_dataset *d, id_set *ids, tacit_cursor text, const char *folder,
-                               bool strict, tacit_error *err)
+static tacit_status read_lines(tacit_dataset *d, tacit_name_set *ids, tacit_cursor text,
+                               const char *folder, bool strict, tacit_error *err)
 {
     for (size_t number = 1; tacit_cursor_left(&text) > 0; number++) {
         tacit_error reason = {0};
@@ -402,15 +381,15 @@ tacit_status tacit_dataset_load(tacit_dataset *out, const char *path, bool stric
     uint8_t *data = NULL;
     size_t size = 0, lines;
     char *folder = NULL;
-    id_set ids = {0};
+    tacit_name_set ids;
     tacit_status status;
     memset(out, 0, sizeof *out);
+    tacit_name_set_init(&ids, id_at, out);
     TACIT_TRY(tacit_file_read(path, FILE_MAX_BYTES, &data, &size, err), done);
     TACIT_TRY(copy_string(&out->path, path, err), done);
     TACIT_TRY(folder_of(&folder, path, err), done);
     lines = count_lines(data, size);
     TACIT_TRY(judge_records(path, size, lines, err), done);
-    TACIT_TRY(id_set_init(&ids, lines, err), done);
     out->record = calloc(lines, sizeof *out->record);
     if (!out->record) {
         status = tacit_fail(err, TACIT_NO_MEMORY, "%s: out of memory for %zu lines", path, lines);
@@ -420,7 +399,7 @@ tacit_status tacit_dataset_load(tacit_dataset *out, const char *path, bool stric
 done:
     if (status != TACIT_OK)
         tacit_dataset_free(out);
-    free(ids.slot);
+    tacit_name_set_fini(&ids);
     free(folder);
     tacit_wipe_free(data);
     return status;

@@ -1,8 +1,8 @@
 #include "common/file.h"
 #include "common/memory_limit.h"
+#include "common/name_set.h"
 #include "engine/gguf_private.h"
 
-#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,34 +18,40 @@ typedef struct put_tensor {
     void *ctx;
 } put_tensor;
 
-/* Which names there are: open addressing over their numbers + 1, 0: empty. A file may have a
- * quarter of a million tensors. */
-typedef struct name_set {
-    size_t *slot;
-    size_t size; /* a power of two, more than twice the number of names; 0: nothing there yet */
-    uint8_t hash_key[crypto_shorthash_KEYBYTES];
-} name_set;
-
 struct gguf_writer {
     tacit_buffer keys; /* encoded one after the other */
     char **key_name;
     size_t n_keys;
     put_tensor *tensor;
     size_t n_tensors;
-    name_set key_names, tensor_names;
-    tacit_memory_tally taken; /* bytes of tensors */
-    tacit_error failure;      /* the first one; status TACIT_OK while there is none */
-    bool lost;                /* the writer itself could not be allocated */
+    tacit_name_set key_names, tensor_names; /* there may be a quarter of a million */
+    tacit_memory_tally taken;               /* bytes of tensors */
+    tacit_error failure;                    /* the first one; status TACIT_OK while there is none */
+    bool lost;                              /* the writer itself could not be allocated */
 };
 
 /* What gguf_writer_new returns without memory: it fails every put and is never freed. */
 static gguf_writer without_memory = {.failure = {TACIT_NO_MEMORY, "no memory for a GGUF file"},
                                      .lost = true};
 
+static const char *key_name_at(const void *w, size_t i)
+{
+    return ((const gguf_writer *)w)->key_name[i];
+}
+
+static const char *tensor_name_at(const void *w, size_t i)
+{
+    return ((const gguf_writer *)w)->tensor[i].is.name;
+}
+
 gguf_writer *gguf_writer_new(void)
 {
     gguf_writer *w = calloc(1, sizeof *w);
-    return w ? w : &without_memory;
+    if (!w)
+        return &without_memory;
+    tacit_name_set_init(&w->key_names, key_name_at, w);
+    tacit_name_set_init(&w->tensor_names, tensor_name_at, w);
+    return w;
 }
 
 void gguf_writer_free(gguf_writer *w)
@@ -60,8 +66,8 @@ void gguf_writer_free(gguf_writer *w)
     }
     free(w->key_name);
     free(w->tensor);
-    free(w->key_names.slot);
-    free(w->tensor_names.slot);
+    tacit_name_set_fini(&w->key_names);
+    tacit_name_set_fini(&w->tensor_names);
     tacit_buffer_free(&w->keys);
     free(w);
 }
@@ -116,57 +122,15 @@ static void append_string(gguf_writer *w, const char *data, size_t size)
 
 /* ---- names ---- */
 
-static const char *key_name_at(const gguf_writer *w, size_t i)
+static void note_name(gguf_writer *w, tacit_name_set *s, size_t i)
 {
-    return w->key_name[i];
-}
-
-static const char *tensor_name_at(const gguf_writer *w, size_t i)
-{
-    return w->tensor[i].is.name;
-}
-
-typedef const char *(*name_at)(const gguf_writer *w, size_t i);
-
-/* The slot of the name, or the empty one where it would go. */
-static size_t *find_name(const gguf_writer *w, const name_set *s, name_at at, const char *name)
-{
-    uint64_t hash;
-    crypto_shorthash((uint8_t *)&hash, (const uint8_t *)name, strlen(name), s->hash_key);
-    size_t i = hash & (s->size - 1);
-    while (s->slot[i] && strcmp(at(w, s->slot[i] - 1), name) != 0)
-        i = (i + 1) & (s->size - 1);
-    return &s->slot[i];
-}
-
-static bool has_name(const gguf_writer *w, const name_set *s, name_at at, const char *name)
-{
-    return s->size > 0 && *find_name(w, s, at, name) != 0;
-}
-
-/* Notes name number `i`, the last one; those before it are there. */
-static void note_name(gguf_writer *w, name_set *s, name_at at, size_t i)
-{
-    if (2 * (i + 1) >= s->size) {
-        size_t *slot = calloc(s->size ? 2 * s->size : 64, sizeof *slot);
-        if (!slot) {
-            fail_memory(w);
-            return;
-        }
-        if (s->size == 0)
-            randombytes_buf(s->hash_key, sizeof s->hash_key);
-        free(s->slot);
-        s->slot = slot;
-        s->size = s->size ? 2 * s->size : 64;
-        for (size_t k = 0; k < i; k++)
-            *find_name(w, s, at, at(w, k)) = k + 1;
-    }
-    *find_name(w, s, at, at(w, i)) = i + 1;
+    if (!tacit_name_set_add(s, i))
+        fail_memory(w);
 }
 
 static bool has_key(const gguf_writer *w, const char *key)
 {
-    return has_name(w, &w->key_names, key_name_at, key);
+    return tacit_name_set_find(&w->key_names, key) != TACIT_NAME_UNKNOWN;
 }
 
 /* Checks the name and appends it; what follows is the type and value. */
@@ -189,7 +153,7 @@ static void begin_key(gguf_writer *w, const char *key)
         return;
     }
     w->key_name[w->n_keys++] = copy;
-    note_name(w, &w->key_names, key_name_at, w->n_keys - 1);
+    note_name(w, &w->key_names, w->n_keys - 1);
     append_string(w, key, strlen(key));
 }
 
@@ -291,7 +255,7 @@ static void describe(gguf_writer *w, gguf_tensor *t, const char *name, uint32_t 
         gguf_check_name(what, name, strlen(name), GGUF_MAX_NAME, &w->failure) != TACIT_OK ||
         gguf_measure(t, what, false, &w->failure) != TACIT_OK)
         return;
-    if (has_name(w, &w->tensor_names, tensor_name_at, name))
+    if (tacit_name_set_find(&w->tensor_names, name) != TACIT_NAME_UNKNOWN)
         tacit_fail(&w->failure, TACIT_USAGE, "%s is put twice", what);
 }
 
@@ -313,7 +277,7 @@ static void add_tensor(gguf_writer *w, const gguf_tensor *t, uint8_t *data, gguf
     *kept = (put_tensor){.is = *t, .fill = fill, .ctx = ctx};
     kept->is.name = name;
     kept->is.data = data;
-    note_name(w, &w->tensor_names, tensor_name_at, w->n_tensors - 1);
+    note_name(w, &w->tensor_names, w->n_tensors - 1);
 }
 
 /* Room for a tensor's bytes, judged with those before it; NULL is a failure. */

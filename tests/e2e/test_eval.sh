@@ -19,7 +19,7 @@ model=(-m "$dir/text.gguf" --mmproj "$dir/mmproj.gguf")
 
 expect 0 '"accuracy":[01]\.[0-9]+,"loss":[0-9.]+,"perplexity":[0-9.]+,"examples":3,"records":3,"skipped":0,"decode_tokens_per_s":[0-9.]+,"peak_rss_bytes":[0-9]+,"by_kind":\{"number":\{"accuracy":[0-9.]+,"examples":2\},"label"' \
     eval "${model[@]}" --data "$dir/good.jsonl" --json -n 4
-expect 0 'accuracy .* of 3 answers' eval "${model[@]}" --data "$dir/good.jsonl" -n 4 --precision fast
+expect 0 'accuracy .* of 3 answers' eval "${model[@]}" --data "$dir/good.jsonl" -n 4 --fast
 expect 0 '"examples":1,' eval "${model[@]}" --data "$dir/good.jsonl" --limit 1 --json
 expect 0 '(right|wrong) label:3: expected .low., answered' eval "${model[@]}" --data "$dir/good.jsonl" --answers
 

@@ -23,7 +23,7 @@ run_tests() {
     log=$(mktemp)
     for name in "$root"/tests/engine/test_*.c "$root"/tests/common/test_pool.c; do
         name=$(basename "$name" .c)
-        if "$@" "$build/bin/$name" >"$log" 2>&1; then
+        if TACIT_EMULATOR="$*" "$@" "$build/bin/$name" >"$log" 2>&1; then
             passed=$((passed + 1))
         else
             failed=$((failed + 1))

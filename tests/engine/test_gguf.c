@@ -346,10 +346,13 @@ static float first_value(const gguf_tensor *t)
     return value[0];
 }
 
+/* TACIT_EMULATOR is what runs programs of another processor (tests/cross/run.sh). */
 static void expect_inspected(const char *path)
 {
-    char command[512], text[4096];
-    snprintf(command, sizeof command, TACIT_BINARY_DIR "/bin/tacit inspect --json %s", path);
+    char command[1024], text[4096];
+    const char *emulator = getenv("TACIT_EMULATOR");
+    snprintf(command, sizeof command, "%s " TACIT_BINARY_DIR "/bin/tacit inspect --json %s",
+             emulator ? emulator : "", path);
     FILE *f = popen(command, "r");
     assert_non_null(f);
     size_t n = fread(text, 1, sizeof text - 1, f);

@@ -1,5 +1,6 @@
 #include "client/agent_events.h"
 
+#include "common/json_print.h"
 #include "common/text.h"
 
 #include <jansson.h>
@@ -8,12 +9,7 @@
 /* Takes the reference. A line that cannot be made or written is not worth ending the work for. */
 static void print_event(json_t *event)
 {
-    if (!event)
-        return;
-    json_dumpf(event, stdout, JSON_COMPACT | JSON_PRESERVE_ORDER);
-    printf("\n");
-    fflush(stdout);
-    json_decref(event);
+    (void)tacit_json_print(event, TACIT_JSON_DIGITS, NULL);
 }
 
 void agent_event_plan(const checked_plan *p)

@@ -6,6 +6,7 @@
 #include "client/receipts.h"
 #include "client/recovery.h"
 #include "client/restoration.h"
+#include "common/json_print.h"
 #include "common/options.h"
 #include "common/text.h"
 
@@ -175,12 +176,10 @@ static tacit_status show(client *c, bool json, tacit_error *err)
 {
     json_t *root = json_object();
     tacit_status status = collect(root, c, err);
-    if (status == TACIT_OK && json) {
-        json_dumpf(root, stdout, JSON_COMPACT | JSON_PRESERVE_ORDER);
-        printf("\n");
-    } else if (status == TACIT_OK) {
+    if (status == TACIT_OK && json)
+        status = tacit_json_print(json_incref(root), TACIT_JSON_DIGITS, err);
+    else if (status == TACIT_OK)
         print_people(root);
-    }
     json_decref(root);
     return status;
 }

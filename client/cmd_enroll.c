@@ -4,6 +4,7 @@
 #include "client/enroll.h"
 #include "client/session.h"
 #include "common/file.h"
+#include "common/json_print.h"
 #include "common/key_text.h"
 #include "common/log.h"
 #include "common/options.h"
@@ -18,7 +19,7 @@
 #define PROBE_MS 3000
 #define KEY_FILE_MAX 4096
 
-static tacit_status print_device(const client *c, bool json)
+static tacit_status print_device(const client *c, bool json, tacit_error *err)
 {
     char device[2 * TACIT_DEVICE_BYTES + 1];
     tacit_hex(device, c->enrolment.device, TACIT_DEVICE_BYTES);
@@ -29,12 +30,7 @@ static tacit_status print_device(const client *c, bool json)
     }
     json_t *root = json_pack("{s:s, s:s, s:I}", "device", device, "server", c->config.server,
                              "entry", (json_int_t)c->enrolment.entry_index);
-    if (!root)
-        return TACIT_NO_MEMORY;
-    json_dumpf(root, stdout, JSON_COMPACT | JSON_PRESERVE_ORDER);
-    printf("\n");
-    json_decref(root);
-    return TACIT_OK;
+    return tacit_json_print(root, TACIT_JSON_DIGITS, err);
 }
 
 /* Enrolment has a port of its own, so it says nothing about the one that 'run' will use. */
@@ -119,7 +115,7 @@ tacit_status cmd_enroll(int argc, char **argv, tacit_error *err)
     client_close(c);
     c = NULL;
     TACIT_TRY(client_open(&c, dir, CLIENT_FEDERATES, err), done);
-    TACIT_TRY(print_device(c, json), done);
+    TACIT_TRY(print_device(c, json, err), done);
     try_server(c);
 done:
     client_close(c);

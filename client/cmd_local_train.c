@@ -7,6 +7,7 @@
 #include "client/round_training.h"
 #include "common/clock.h"
 #include "common/file.h"
+#include "common/json_print.h"
 #include "common/killpoint.h"
 #include "common/log.h"
 #include "common/options.h"
@@ -373,17 +374,12 @@ static tacit_status print_result(const local_work *w, tacit_error *err)
                   tacit_mechanism_noise_multiplier(m), "epsilon",
                   isfinite(w->epsilon_after) ? json_real(w->epsilon_after) : json_null(),
                   "epsilon_cap", w->cap_then, "unit", tacit_privacy_unit_name(m->unit));
-    if (!root)
-        return tacit_fail(err, TACIT_NO_MEMORY, "no memory for the result");
-    if (w->canaries)
+    if (root && w->canaries)
         json_object_update_new(root, json_pack("{s:I, s:s, s:f}", "canaries",
                                                (json_int_t)w->words->canaries, "scores",
                                                w->words->scores, "epsilon_claimed",
                                                canary_set_scores(w->canaries)->epsilon));
-    json_dumpf(root, stdout, JSON_COMPACT | JSON_PRESERVE_ORDER);
-    printf("\n");
-    json_decref(root);
-    return TACIT_OK;
+    return tacit_json_print(root, TACIT_JSON_DIGITS, err);
 }
 
 /* Data and media are those of the command line, not of client.yaml. */

@@ -5,6 +5,7 @@
 #include "client/client_config.h"
 #include "common/clock.h"
 #include "common/file.h"
+#include "common/json_print.h"
 #include "common/key_text.h"
 #include "common/message.h"
 #include "common/options.h"
@@ -14,13 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static void print_json(json_t *object)
-{
-    json_dumpf(object, stdout, JSON_COMPACT | JSON_PRESERVE_ORDER);
-    printf("\n");
-    json_decref(object);
-}
 
 /* --- key --- */
 
@@ -50,9 +44,8 @@ tacit_status cmd_policy_key(int argc, char **argv, tacit_error *err)
     tacit_key_text_write(text, TACIT_KEY_POLICY, tacit_identity_sign_key(key));
     tacit_identity_free(key);
     if (json)
-        print_json(json_pack("{s:s}", "policy_key", text));
-    else
-        puts(text);
+        return tacit_json_print(json_pack("{s:s}", "policy_key", text), TACIT_JSON_DIGITS, err);
+    puts(text);
     return TACIT_OK;
 }
 
@@ -97,16 +90,16 @@ static void print_values(json_t *object)
 }
 
 /* `checked`: it is known who signed it. */
-static void print_signed(const tacit_signed_policy *p, bool checked, bool json)
+static tacit_status print_signed(const tacit_signed_policy *p, bool checked, bool json,
+                                 tacit_error *err)
 {
     json_t *root = describe(p);
     json_object_set_new(root, "signature", json_string(checked ? "holds" : "not checked"));
-    if (json) {
-        print_json(root);
-        return;
-    }
+    if (json)
+        return tacit_json_print(root, TACIT_JSON_DIGITS, err);
     print_values(root);
     json_decref(root);
+    return TACIT_OK;
 }
 
 /* --- sign --- */
@@ -177,7 +170,7 @@ static tacit_status sign(const signing *s, tacit_error *err)
     TACIT_TRY(tacit_signed_policy_make(&policy, device, &words, key, &bytes, &size, err), done);
     TACIT_TRY(tacit_file_write(s->out, bytes, size, 0644, err), done);
     TACIT_TRY(tacit_signed_policy_open(&made, bytes, size, err), done);
-    print_signed(&made, true, s->json);
+    status = print_signed(&made, true, s->json, err);
 done:
     tacit_message_free(made.message);
     tacit_identity_free(key);
@@ -235,7 +228,7 @@ tacit_status cmd_policy_show(int argc, char **argv, tacit_error *err)
     TACIT_TRY(tacit_signed_policy_open(&p, bytes, size, err), done);
     if (key)
         TACIT_TRY(check_signature(&p, key, err), done);
-    print_signed(&p, key != NULL, json);
+    status = print_signed(&p, key != NULL, json, err);
 done:
     tacit_message_free(p.message);
     free(bytes);

@@ -6,6 +6,7 @@
 #include "client/round_state_store.h"
 #include "client/tls_files.h"
 #include "common/clock.h"
+#include "common/json_print.h"
 #include "common/key_text.h"
 #include "common/message.h"
 #include "common/options.h"
@@ -369,12 +370,10 @@ tacit_status cmd_status(int argc, char **argv, tacit_error *err)
         return status;
     json_t *root = json_object();
     status = collect(root, c, err);
-    if (status == TACIT_OK && json) {
-        json_dumpf(root, stdout, JSON_COMPACT | JSON_PRESERVE_ORDER);
-        printf("\n");
-    } else if (status == TACIT_OK) {
+    if (status == TACIT_OK && json)
+        status = tacit_json_print(json_incref(root), TACIT_JSON_DIGITS, err);
+    else if (status == TACIT_OK)
         print_people(root);
-    }
     json_decref(root);
     client_close(c);
     return status;

@@ -2,6 +2,7 @@
  * memory. Beside figures by the clock stand those by the processor time of all threads, which other
  * programs on the machine disturb less. */
 #include "common/clock.h"
+#include "common/json_print.h"
 #include "common/memory_limit.h"
 #include "engine/cmd_session.h"
 #include "engine/commands.h"
@@ -172,10 +173,7 @@ static tacit_status print(const bench *b, tacit_error *err)
         (json_int_t)b->peak_rss, "read_seconds", b->reading.clock, "read_cpu_seconds",
         b->reading.processor, "frames", (json_int_t)b->frames, "encode_seconds", b->encoding.clock,
         "encode_cpu_seconds", b->encoding.processor);
-    int failed = !object || json_dumpf(object, stdout, JSON_COMPACT) != 0;
-    json_decref(object);
-    printf("\n");
-    return failed ? tacit_fail(err, TACIT_FAILED, "cannot print the result") : TACIT_OK;
+    return tacit_json_print(object, TACIT_JSON_DIGITS, err);
 }
 
 static tacit_status run_all(bench *b, tacit_error *err)

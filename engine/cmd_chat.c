@@ -2,6 +2,7 @@
  * context does not hold yet is computed: the rows of the conversation so far are compared with
  * those that were fed, since an answer's text need not be spelled by the tokens that said it. */
 #include "common/clock.h"
+#include "common/json_print.h"
 #include "common/secret.h"
 #include "engine/cmd_answer.h"
 #include "engine/commands.h"
@@ -150,11 +151,7 @@ static tacit_status print_json(const chat *c, tacit_error *err)
                                (json_int_t)c->held.count, "kept_rows", (json_int_t)c->kept,
                                "prefill_tokens_per_s", cmd_answer_rate(fed, c->prefill_seconds),
                                "decode_tokens_per_s", cmd_answer_rate(a->tokens.count, a->seconds));
-    int failed = !object || json_dumpf(object, stdout, JSON_COMPACT) != 0;
-    json_decref(object);
-    printf("\n");
-    fflush(stdout);
-    return failed ? tacit_fail(err, TACIT_FAILED, "cannot print the answer") : TACIT_OK;
+    return tacit_json_print(object, TACIT_JSON_DIGITS, err);
 }
 
 /* The user's turn and the answer; a turn that fails is as if it had not been said. */

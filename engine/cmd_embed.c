@@ -1,5 +1,6 @@
 /* `tacit embed`: the rows that media become, for comparisons. */
 #include "common/file.h"
+#include "common/json_print.h"
 #include "common/memory_limit.h"
 #include "common/options.h"
 #include "common/secret.h"
@@ -144,11 +145,7 @@ static tacit_status print_json(embed *e, tacit_error *err)
     json_t *object = json_pack("{s:O}", "rows", e->rows);
     if (object && json_array_size(e->times) > 0)
         json_object_set(object, "seconds", e->times);
-    int failed = !object || json_dumpf(object, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9)) != 0;
-    json_decref(object);
-    printf("\n");
-    return failed ? tacit_fail(err, TACIT_FAILED, "cannot print the rows: a value is not finite")
-                  : TACIT_OK;
+    return tacit_json_print(object, TACIT_JSON_FLOAT_DIGITS, err);
 }
 
 static tacit_status run(embed *e, tacit_error *err)

@@ -1,3 +1,4 @@
+#include "common/json_print.h"
 #include "common/log.h"
 #include "common/text.h"
 #include "engine/cmd_session.h"
@@ -85,11 +86,7 @@ static tacit_status print_json(const tacit_evaluation *r, tacit_error *err)
         json_object_set_new(object, "by_kind", kinds_json(r));
     if (object)
         json_object_set_new(object, "finish_reasons", finished_json(r));
-    int failed = !object || json_dumpf(object, stdout, JSON_COMPACT | JSON_REAL_PRECISION(10)) != 0;
-    json_decref(object);
-    printf("\n");
-    return failed ? tacit_fail(err, TACIT_FAILED, "cannot print the result: a number is not finite")
-                  : TACIT_OK;
+    return tacit_json_print(object, TACIT_JSON_FLOAT_DIGITS, err);
 }
 
 /* The name is of the data set. */

@@ -1,4 +1,5 @@
 #include "common/file.h"
+#include "common/json_print.h"
 #include "engine/calibrate.h"
 #include "engine/cmd_session.h"
 #include "engine/commands.h"
@@ -48,10 +49,7 @@ static tacit_status print_result(const calibrate_state *s, bool json, tacit_erro
     json_t *object = json_pack("{s:I,s:I,s:I,s:I}", "records", (json_int_t)r->records, "skipped",
                                (json_int_t)r->skipped, "rows", (json_int_t)r->rows, "matrices",
                                (json_int_t)s->sums.count);
-    int failed = !object || json_dumpf(object, stdout, JSON_COMPACT) != 0;
-    json_decref(object);
-    printf("\n");
-    return failed ? tacit_fail(err, TACIT_FAILED, "cannot print the result") : TACIT_OK;
+    return tacit_json_print(object, TACIT_JSON_DIGITS, err);
 }
 
 static tacit_status check_out(const calibrate_command *c, tacit_error *err)

@@ -1,5 +1,6 @@
 /* `tacit inspect`: one JSON document is built; people get the same, printed as lines. */
 #include "common/file.h"
+#include "common/json_print.h"
 #include "common/memory_limit.h"
 #include "common/options.h"
 #include "common/text.h"
@@ -442,10 +443,10 @@ static tacit_status inspect(const char *path, bool json, tacit_error *err)
         return tacit_status_of_input(status, err);
     if (!document)
         status = tacit_fail(err, TACIT_NO_MEMORY, "no memory to describe %s", path);
-    else if (!json)
+    else if (json)
+        return tacit_json_print(document, TACIT_JSON_DIGITS, err);
+    else
         print_document(document);
-    else if (json_dumpf(document, stdout, JSON_COMPACT) != 0 || putchar('\n') == EOF)
-        status = tacit_fail(err, TACIT_IO, "cannot print what %s holds", path);
     json_decref(document);
     return status;
 }

@@ -1,4 +1,5 @@
 /* `tacit logits`: the scores of the next token, for comparisons with other engines. */
+#include "common/json_print.h"
 #include "common/memory_limit.h"
 #include "engine/cmd_prompt.h"
 #include "engine/cmd_session.h"
@@ -63,11 +64,7 @@ static tacit_status print_json(logits_run *r, tacit_error *err)
     json_t *found =
         r->all ? json_incref(r->positions) : to_json(r, tacit_context_logits(r->session.context));
     json_t *object = json_pack("{s:o, s:o}", "tokens", ids, "logits", found);
-    int failed = !object || json_dumpf(object, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9)) != 0;
-    json_decref(object);
-    printf("\n");
-    return failed ? tacit_fail(err, TACIT_FAILED, "cannot print logits: one is not finite")
-                  : TACIT_OK;
+    return tacit_json_print(object, TACIT_JSON_FLOAT_DIGITS, err);
 }
 
 /* All of them are held until the end: with --all the whole vocabulary at every position. */

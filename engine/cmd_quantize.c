@@ -1,4 +1,5 @@
 #include "common/file.h"
+#include "common/json_print.h"
 #include "common/log.h"
 #include "common/options.h"
 #include "engine/cmd_session.h"
@@ -175,10 +176,7 @@ static tacit_status print_json(const quantize_plan *p, tacit_error *err)
         json_pack("{s:s,s:I,s:I,s:I,s:I,s:o}", "type", p->options->type->name, "bytes_before",
                   before, "bytes", after, "requantized", (json_int_t)p->requantized, "weighted",
                   (json_int_t)p->weighted, "tensors", tensors);
-    int failed = !object || json_dumpf(object, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9)) != 0;
-    json_decref(object);
-    printf("\n");
-    return failed ? tacit_fail(err, TACIT_FAILED, "cannot print the result") : TACIT_OK;
+    return tacit_json_print(object, TACIT_JSON_FLOAT_DIGITS, err);
 }
 
 static void print_text(const quantize_plan *p)

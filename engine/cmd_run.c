@@ -1,5 +1,6 @@
 /* `tacit run`: answers a prompt. */
 #include "common/clock.h"
+#include "common/json_print.h"
 #include "engine/cmd_answer.h"
 #include "engine/cmd_prompt.h"
 #include "engine/commands.h"
@@ -40,10 +41,7 @@ static tacit_status print_json(const run *r, tacit_error *err)
                                cmd_answer_rate(r->input.count, r->prefill_seconds),
                                "decode_tokens_per_s", cmd_answer_rate(a->tokens.count, a->seconds),
                                "peak_rss_bytes", (json_int_t)cmd_session_peak_rss());
-    int failed = !object || json_dumpf(object, stdout, JSON_COMPACT) != 0;
-    json_decref(object);
-    printf("\n");
-    return failed ? tacit_fail(err, TACIT_FAILED, "cannot print the answer") : TACIT_OK;
+    return tacit_json_print(object, TACIT_JSON_DIGITS, err);
 }
 
 static tacit_status run_all(run *r, tacit_error *err)

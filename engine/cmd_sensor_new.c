@@ -1,4 +1,5 @@
 #include "common/file.h"
+#include "common/json_print.h"
 #include "common/log.h"
 #include "common/options.h"
 #include "engine/commands.h"
@@ -110,10 +111,7 @@ static tacit_status print_json(const sensor_stats *s, const settings *o, tacit_e
     json_t *all =
         json_pack("{s:s, s:I, s:f, s:o}", "out", o->out, "windows", (json_int_t)s->windows,
                   "longest_seconds", s->longest, "channels", channels);
-    bool failed = !all || json_dumpf(all, stdout, JSON_COMPACT) != 0;
-    json_decref(all);
-    printf("\n");
-    return failed ? tacit_fail(err, TACIT_IO, "cannot print the channels") : TACIT_OK;
+    return tacit_json_print(all, TACIT_JSON_DIGITS, err);
 }
 
 static tacit_status print_text(const sensor_stats *s, const settings *o)

@@ -1,4 +1,5 @@
 #include "common/clock.h"
+#include "common/json_print.h"
 #include "common/options.h"
 #include "engine/cmd_prompt.h"
 #include "engine/commands.h"
@@ -14,10 +15,7 @@ static tacit_status print_json(const tacit_tokens *tokens, double seconds, tacit
     for (size_t i = 0; i < tokens->count; i++)
         json_array_append_new(ids, json_integer(tokens->id[i]));
     json_t *object = json_pack("{s:o, s:f}", "tokens", ids, "seconds", seconds);
-    int failed = !object || json_dumpf(object, stdout, JSON_COMPACT) != 0;
-    json_decref(object);
-    printf("\n");
-    return failed ? tacit_fail(err, TACIT_IO, "cannot print the tokens") : TACIT_OK;
+    return tacit_json_print(object, TACIT_JSON_DIGITS, err);
 }
 
 static tacit_status print_ids(const tacit_tokens *tokens)

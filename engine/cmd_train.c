@@ -3,6 +3,7 @@
 #include "common/clock.h"
 #include "common/digest.h"
 #include "common/file.h"
+#include "common/json_print.h"
 #include "common/log.h"
 #include "common/memory_limit.h"
 #include "engine/cmd_session.h"
@@ -410,12 +411,7 @@ static tacit_status report(const training *t, uint64_t epoch, tacit_error *err)
                   "train_tokens_per_s", rate, "peak_rss_bytes", (json_int_t)peak_rss_bytes());
     if (o && t->eval.count)
         json_object_set_new(o, "eval_loss", json_real(t->eval_loss));
-    bool failed = !o || json_dumpf(o, stdout, JSON_COMPACT) != 0;
-    printf("\n");
-    fflush(stdout);
-    json_decref(o);
-    return failed ? tacit_fail(err, TACIT_FAILED, "loss %g cannot be printed as JSON", t->loss)
-                  : TACIT_OK;
+    return tacit_json_print(o, TACIT_JSON_DIGITS, err);
 }
 
 /* ---- the whole ---- */

@@ -199,14 +199,3 @@ bool audit_json_extend(json_t *root, const tacit_audit *audit)
            json_object_set_new(root, "events", json_events(audit)) == 0 &&
            json_object_set_new(root, "curves", json_curves(audit)) == 0;
 }
-
-tacit_status audit_json_print(json_t *root, tacit_error *err)
-{
-    char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
-    json_decref(root);
-    if (!text)
-        return tacit_fail(err, TACIT_NO_MEMORY, "no memory for the JSON of the audit");
-    puts(text);
-    free(text);
-    return TACIT_OK;
-}

@@ -15,7 +15,4 @@ json_t *audit_json(const tacit_audit *audit, json_t *schedules);
  * device its points [entry, epsilon]). Returns false when there is no memory. */
 bool audit_json_extend(json_t *root, const tacit_audit *audit);
 
-/* Prints one line and lets go of `root`, which may be NULL. */
-tacit_status audit_json_print(json_t *root, tacit_error *err) TACIT_MUST_CHECK;
-
 #endif

@@ -1,5 +1,6 @@
 /* tacit-audit canary: which epsilon a run with canaries refutes. */
 #include "common/file.h"
+#include "common/json_print.h"
 #include "common/options.h"
 #include "common/text.h"
 #include "privacy/audit_commands.h"
@@ -71,13 +72,7 @@ static tacit_status print_json(const tacit_canary_scores *s, const tacit_canary_
                   tacit_mechanism_kind_name(m->kind), "unit", tacit_privacy_unit_name(m->unit),
                   "sigma", tacit_noise_multiplier(m->b), "q", tacit_sampling_rate(m->q_num),
                   "steps", (json_int_t)m->steps, "reserve", reserve, "rules", json_rules(f));
-    char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
-    json_decref(root);
-    if (!text)
-        return tacit_fail(err, TACIT_NO_MEMORY, "canary: no memory for the report");
-    puts(text);
-    free(text);
-    return TACIT_OK;
+    return tacit_json_print(root, TACIT_JSON_DIGITS, err);
 }
 
 static tacit_status read_scores(tacit_canary_scores *out, const char *path, tacit_error *err)

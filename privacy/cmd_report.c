@@ -1,5 +1,6 @@
 /* tacit-audit report: an audit as a page, a table and JSON. */
 #include "common/file.h"
+#include "common/json_print.h"
 #include "privacy/audit_commands.h"
 #include "privacy/audit_json.h"
 #include "privacy/cmd_audit.h"
@@ -54,7 +55,7 @@ static tacit_status print_json(const report *r, json_t *schedules, tacit_error *
         json_decref(root);
         root = NULL;
     }
-    return audit_json_print(root, err);
+    return tacit_json_print(root, TACIT_JSON_DIGITS, err);
 }
 
 static tacit_status write_all(const audit_input *in, const outputs *out, tacit_error *err)

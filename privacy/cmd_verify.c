@@ -1,4 +1,5 @@
 /* tacit-audit verify: an exported log, checked without its server. */
+#include "common/json_print.h"
 #include "common/options.h"
 #include "common/text.h"
 #include "privacy/audit_commands.h"
@@ -159,7 +160,7 @@ tacit_status cmd_verify(int argc, char **argv, tacit_error *err)
     if (status != TACIT_OK)
         return status;
     if (json)
-        status = audit_json_print(audit_json(&in.audit, in.schedules), err);
+        status = tacit_json_print(audit_json(&in.audit, in.schedules), TACIT_JSON_DIGITS, err);
     else
         print_people(&in.audit, in.schedules, folder);
     if (status == TACIT_OK)

@@ -1,5 +1,6 @@
 /* tacit-audit witness: cosigns the checkpoint of an export once it continues the last one. */
 #include "common/file.h"
+#include "common/json_print.h"
 #include "common/options.h"
 #include "privacy/audit_commands.h"
 #include "privacy/witness.h"
@@ -16,23 +17,14 @@ typedef struct witness_options {
     bool json;
 } witness_options;
 
-static void print_json(json_t *object)
-{
-    char *text = object ? json_dumps(object, JSON_COMPACT) : NULL;
-    if (text)
-        puts(text);
-    free(text);
-    json_decref(object);
-}
-
-static void print_key(const tacit_note_key *key, bool json)
+static tacit_status print_key(const tacit_note_key *key, bool json, tacit_error *err)
 {
     char text[TACIT_VKEY_MAX];
     tacit_witness_key_write(key, text);
     if (json)
-        print_json(json_pack("{s:s}", "witness", text));
-    else
-        puts(text);
+        return tacit_json_print(json_pack("{s:s}", "witness", text), TACIT_JSON_DIGITS, err);
+    puts(text);
+    return TACIT_OK;
 }
 
 static tacit_status show(const witness_options *o, tacit_error *err)
@@ -41,21 +33,24 @@ static tacit_status show(const witness_options *o, tacit_error *err)
     tacit_status status = tacit_status_of_input(tacit_witness_open(&w, o->words[0], err), err);
     if (status != TACIT_OK)
         return status;
-    print_key(tacit_witness_key(w), o->json);
+    status = print_key(tacit_witness_key(w), o->json, err);
     tacit_witness_close(w);
-    return TACIT_OK;
+    return status;
 }
 
-static void print_cosigned(const tacit_witness *w, const char *note, const char *out, bool json)
+static tacit_status print_cosigned(const tacit_witness *w, const char *note, const char *out,
+                                   bool json, tacit_error *err)
 {
     tacit_checkpoint c;
-    if (tacit_checkpoint_parse(&c, note, strlen(note), NULL) != TACIT_OK)
-        return;
-    if (json)
-        print_json(json_pack("{s:s,s:I}", "origin", c.origin, "cosigned", (json_int_t)c.size));
-    else
+    tacit_status status = tacit_checkpoint_parse(&c, note, strlen(note), err);
+    if (status == TACIT_OK && json)
+        status = tacit_json_print(
+            json_pack("{s:s,s:I}", "origin", c.origin, "cosigned", (json_int_t)c.size),
+            TACIT_JSON_DIGITS, err);
+    else if (status == TACIT_OK)
         printf("%s: %s has cosigned %llu entries of %s\n", out, tacit_witness_key(w)->name,
                (unsigned long long)c.size, c.origin);
+    return status;
 }
 
 static tacit_status cosign(const witness_options *o, const tacit_note_key *log_key,
@@ -70,7 +65,7 @@ static tacit_status cosign(const witness_options *o, const tacit_note_key *log_k
     TACIT_TRY(tacit_status_of_input(tacit_witness_open(&w, o->words[0], err), err), done);
     TACIT_TRY(tacit_witness_cosign(w, &log, log_key, note, err), done);
     TACIT_TRY(tacit_file_write(o->out, note, strlen(note), 0644, err), done);
-    print_cosigned(w, note, o->out, o->json);
+    status = print_cosigned(w, note, o->out, o->json, err);
 done:
     tacit_witness_close(w);
     tacit_export_free(&log);

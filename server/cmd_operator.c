@@ -5,6 +5,7 @@
 #include "common/clock.h"
 #include "common/config.h"
 #include "common/envelope.h"
+#include "common/json_print.h"
 #include "common/link.h"
 #include "common/message.h"
 #include "proto/wire.pb-c.h"
@@ -262,9 +263,7 @@ static void say_who_fits(json_t *object)
 static void print_answer(const operator_call *o, json_t *result)
 {
     if (o->json) {
-        char *text = json_dumps(result, JSON_COMPACT | JSON_REAL_PRECISION(17));
-        printf("%s\n", text ? text : "{}");
-        free(text);
+        (void)tacit_json_print(json_incref(result), TACIT_JSON_DIGITS, NULL);
     } else if (json_is_array(result)) {
         print_table(result);
     } else {
@@ -372,10 +371,7 @@ static void show_event(const operator_call *o, watch_screen *screen, json_t *eve
         draw_event(screen, event);
         return;
     }
-    char *text = json_dumps(event, JSON_COMPACT | JSON_REAL_PRECISION(17));
-    printf("%s\n", text ? text : "{}");
-    fflush(stdout);
-    free(text);
+    (void)tacit_json_print(json_incref(event), TACIT_JSON_DIGITS, NULL);
 }
 
 /* Follows in *ended whether the newest lineage has ended. */

@@ -1,4 +1,5 @@
 #include "common/file.h"
+#include "common/json_print.h"
 #include "common/log.h"
 #include "server/commands_server.h"
 #include "server/server_restore.h"
@@ -7,18 +8,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static void print_json(const server_restored *done)
+static tacit_status print_json(const server_restored *done, tacit_error *err)
 {
     const tacit_restore *r = &done->restore;
     json_t *object = json_pack("{s:s, s:I, s:I, s:I, s:I, s:b}", "origin", r->new_origin,
                                "generation", (json_int_t)r->generation, "kept", (json_int_t)r->size,
                                "last_known", (json_int_t)r->last.size, "entry",
                                (json_int_t)done->entry, "round_closed", done->round_closed);
-    char *text = object ? json_dumps(object, JSON_COMPACT | JSON_PRESERVE_ORDER) : NULL;
-    if (text)
-        puts(text);
-    free(text);
-    json_decref(object);
+    return tacit_json_print(object, TACIT_JSON_DIGITS, err);
 }
 
 static void print_people(const server_restored *done, const char *dir)
@@ -50,7 +47,7 @@ static tacit_status restore(const char *dir, const char *key_path, const char *n
                   done);
     TACIT_TRY(server_restore(&done, dir, operator_id, (const char *)note, err), done);
     if (json)
-        print_json(&done);
+        status = print_json(&done, err);
     else
         print_people(&done, dir);
 done:

@@ -20,6 +20,12 @@ steers "$dir/piped" || fail "this answer has nothing in it that steers a termina
 script -qec "$(printf '%q ' "$tacit" "${any[@]}")" /dev/null >"$dir/shown" </dev/null
 [ "$(wc -c <"$dir/shown")" -gt 400 ] || fail "nothing was shown: $(cat "$dir/shown")"
 steers "$dir/shown" && fail "an answer steers the terminal"
+# JSON lets U+009B and its like through: on a terminal it is ASCII, elsewhere UTF-8.
+"$tacit" "${any[@]}" --json >"$dir/piped"
+script -qec "$(printf '%q ' "$tacit" "${any[@]}" --json)" /dev/null >"$dir/shown" </dev/null
+LC_ALL=C grep -qaP '[\x80-\xff]' "$dir/piped" || fail "this answer is ASCII alone; take another seed"
+LC_ALL=C grep -qaP '[\x80-\xff]' "$dir/shown" && fail "JSON steers the terminal"
+[ "$(tail -1 "$dir/shown" | sed 's/.*"text":"\([^"]*\)".*/\1/' | wc -c)" -gt 400 ] || fail "nothing was shown"
 
 # A data set's ids and answers, to people.
 cat >"$dir/d.jsonl" <<'D'

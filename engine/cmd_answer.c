@@ -13,6 +13,7 @@ tacit_status cmd_answer_init(cmd_answer *a, const cmd_session *session,
     const tacit_sampler_spec spec = {.temperature = options->temperature,
                                      .top_k = (size_t)options->top_k,
                                      .top_p = options->top_p,
+                                     .min_p = options->min_p,
                                      .seed = options->seed};
     a->session = session;
     a->most = options->tokens;

@@ -9,7 +9,7 @@
 
 typedef struct cmd_answer_options {
     uint64_t tokens, top_k, seed;
-    double temperature, top_p;
+    double temperature, top_p, min_p;
 } cmd_answer_options;
 
 #define CMD_ANSWER_DEFAULTS                                                                        \
@@ -46,6 +46,15 @@ typedef struct cmd_answer_options {
          false,                                                                                    \
          "P",                                                                                      \
          "only the most likely tokens that reach P together (1)",                                  \
+         0,                                                                                        \
+         1},                                                                                       \
+        {"min-p",                                                                                  \
+         0,                                                                                        \
+         TACIT_OPTION_REAL,                                                                        \
+         &(o)->min_p,                                                                              \
+         false,                                                                                    \
+         "P",                                                                                      \
+         "only tokens at least P times as likely as the most likely one (0)",                      \
          0,                                                                                        \
          1},                                                                                       \
     {                                                                                              \

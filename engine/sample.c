@@ -1,6 +1,7 @@
 #include "engine/sample.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,6 +39,8 @@ tacit_status tacit_sampler_init(tacit_sampler *s, const tacit_sampler_spec *spec
                           spec->temperature);
     if (!(spec->top_p >= 0 && spec->top_p <= 1))
         return tacit_fail(err, TACIT_USAGE, "top-p %g: expected 0 to 1", spec->top_p);
+    if (!(spec->min_p >= 0 && spec->min_p <= 1))
+        return tacit_fail(err, TACIT_USAGE, "min-p %g: expected 0 to 1", spec->min_p);
     s->candidate = malloc(vocab * sizeof *s->candidate);
     if (!s->candidate)
         return tacit_fail(err, TACIT_NO_MEMORY, "no memory to sample from %zu tokens", vocab);
@@ -62,77 +65,137 @@ int32_t tacit_argmax(const float *logits, size_t vocab)
     return best;
 }
 
-static int more_likely(const void *a, const void *b)
-{
-    const sample_candidate *x = a, *y = b;
-    if (x->logit != y->logit)
-        return x->logit > y->logit ? -1 : 1;
-    return x->id < y->id ? -1 : 1;
-}
-
-/* Sorts all tokens that are not NaN. */
+/* The candidates: all tokens that are not NaN, in the order of their ids. */
 static size_t collect(tacit_sampler *s, const float *logits)
 {
     size_t n = 0;
     for (size_t i = 0; i < s->vocab; i++)
         if (!isnan(logits[i]))
-            s->candidate[n++] = (sample_candidate){(int32_t)i, logits[i]};
-    qsort(s->candidate, n, sizeof *s->candidate, more_likely);
+            s->candidate[n++] = (sample_candidate){.id = (int32_t)i, .logit = logits[i]};
     return n;
+}
+
+/* ---- the most likely first: a heap, because few of many are asked for ---- */
+
+static bool more_likely(const sample_candidate *a, const sample_candidate *b)
+{
+    return a->logit != b->logit ? a->logit > b->logit : a->id < b->id;
+}
+
+static void sift_down(sample_candidate *heap, size_t n, size_t at)
+{
+    const sample_candidate moved = heap[at];
+    for (size_t child; (child = 2 * at + 1) < n; at = child) {
+        if (child + 1 < n && more_likely(&heap[child + 1], &heap[child]))
+            child++;
+        if (!more_likely(&heap[child], &moved))
+            break;
+        heap[at] = heap[child];
+    }
+    heap[at] = moved;
+}
+
+static void make_heap(sample_candidate *heap, size_t n)
+{
+    for (size_t i = n / 2; i-- > 0;)
+        sift_down(heap, n, i);
+}
+
+/* Moves the most likely of n to heap[n - 1], behind those that are left. */
+static const sample_candidate *take_first(sample_candidate *heap, size_t n)
+{
+    const sample_candidate first = heap[0];
+    heap[0] = heap[n - 1];
+    heap[n - 1] = first;
+    sift_down(heap, n - 1, 0);
+    return &heap[n - 1];
 }
 
 size_t tacit_sampler_top(tacit_sampler *s, const float *logits, size_t k, sample_candidate *out)
 {
     size_t n = collect(s, logits);
-    n = k < n ? k : n;
-    memcpy(out, s->candidate, n * sizeof *out);
-    return n;
+    k = k < n ? k : n;
+    make_heap(s->candidate, n);
+    for (size_t i = 0; i < k; i++)
+        out[i] = *take_first(s->candidate, n - i);
+    return k;
 }
 
-/* The probability of candidate i relative to the first's. Logits may be infinite: equal ones weigh
- * the same. */
-static double weight_of(const tacit_sampler *s, size_t i)
-{
-    double most = s->candidate[0].logit, logit = s->candidate[i].logit;
-    return logit == most ? 1 : exp((logit - most) / s->spec.temperature);
-}
+/* ---- drawing ---- */
 
-/* How many of the n sorted candidates together reach top_p. */
-static size_t within_top_p(const tacit_sampler *s, size_t n)
+/* Weights of c[count] relative to a logit of `most`, and their sum. Logits may be infinite: equal
+ * ones weigh the same. */
+static double weigh(const tacit_sampler *s, sample_candidate *c, size_t count, float most)
 {
-    double total = 0, sum = 0;
-    for (size_t i = 0; i < n; i++)
-        total += weight_of(s, i);
-    for (size_t i = 0; i < n; i++) {
-        sum += weight_of(s, i);
-        if (sum >= s->spec.top_p * total)
-            return i + 1;
+    double total = 0;
+    float scale = (float)(1 / s->spec.temperature);
+    for (size_t i = 0; i < count; i++) {
+        c[i].weight = c[i].logit == most ? 1 : expf((c[i].logit - most) * scale);
+        total += (double)c[i].weight;
     }
-    return n;
+    return total;
+}
+
+static int32_t draw(tacit_sampler *s, const sample_candidate *c, size_t count, double total)
+{
+    double u = (double)(next_word(s->state) >> 11) * 0x1p-53, sum = 0;
+    for (size_t i = 0; i < count; i++) {
+        sum += (double)c[i].weight;
+        if (sum > u * total)
+            return c[i].id;
+    }
+    return c[count - 1].id;
+}
+
+/* As many of a heap of n weighed candidates, whose weights sum up to `total`, as min_p and top_p
+ * keep: moved behind the others. *sum becomes that of their weights. */
+static size_t shorten(tacit_sampler *s, size_t n, double total, double *sum)
+{
+    const tacit_sampler_spec *spec = &s->spec;
+    double enough = spec->top_p > 0 && spec->top_p < 1 ? spec->top_p * total : INFINITY;
+    size_t kept = 0;
+    for (*sum = 0; kept < n && *sum < enough; kept++) {
+        double weight = (double)s->candidate[0].weight;
+        if (kept > 0 && weight < spec->min_p)
+            break;
+        *sum += weight;
+        take_first(s->candidate, n - kept);
+    }
+    return kept;
+}
+
+static float largest(const sample_candidate *c, size_t n)
+{
+    float most = c[0].logit;
+    for (size_t i = 1; i < n; i++)
+        most = c[i].logit > most ? c[i].logit : most;
+    return most;
 }
 
 int32_t tacit_sampler_next(tacit_sampler *s, const float *logits)
 {
-    if (s->spec.temperature == 0)
+    const tacit_sampler_spec *spec = &s->spec;
+    if (spec->temperature == 0)
         return tacit_argmax(logits, s->vocab);
     size_t n = collect(s, logits);
     if (n == 0)
         return -1;
-    if (s->spec.top_k > 0 && s->spec.top_k < n)
-        n = s->spec.top_k;
-    if (s->spec.top_p > 0 && s->spec.top_p < 1)
-        n = within_top_p(s, n);
-    double total = 0, u = (double)(next_word(s->state) >> 11) * 0x1p-53;
-    for (int pass = 0; pass < 2; pass++) {
-        double sum = 0;
-        for (size_t i = 0; i < n; i++) {
-            sum += weight_of(s, i);
-            if (pass == 1 && sum > u * total)
-                return s->candidate[i].id;
-        }
-        total = sum;
+    sample_candidate *c = s->candidate;
+    if (spec->top_k > 0 && spec->top_k < n) {
+        make_heap(c, n);
+        for (size_t i = 0; i < spec->top_k; i++)
+            take_first(c, n - i);
+        memmove(c, c + n - spec->top_k, spec->top_k * sizeof *c);
+        n = spec->top_k;
     }
-    return s->candidate[n - 1].id;
+    double total = weigh(s, c, n, largest(c, n));
+    if (spec->min_p > 0 || (spec->top_p > 0 && spec->top_p < 1)) {
+        make_heap(c, n);
+        size_t kept = shorten(s, n, total, &total);
+        c += n - kept;
+        n = kept;
+    }
+    return draw(s, c, n, total);
 }
 
 const char *tacit_finish_name(tacit_finish why)

@@ -12,12 +12,15 @@ typedef struct tacit_sampler_spec {
     double temperature; /* 0: the most likely token, always */
     size_t top_k;       /* only the k most likely; 0: all */
     double top_p;       /* only the most likely that together reach p; 0 or 1: all */
+    double min_p;       /* only what is at least p times as likely as the first (Nguyen et al. 2024,
+                         * arXiv 2407.01082); 0: all */
     uint64_t seed;
 } tacit_sampler_spec;
 
 typedef struct sample_candidate {
     int32_t id;
     float logit;
+    float weight; /* the sampler's own */
 } sample_candidate;
 
 typedef struct tacit_sampler {

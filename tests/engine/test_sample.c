@@ -7,6 +7,7 @@
 #include "engine/sample.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <string.h>
 
 #define VOCAB 6
@@ -26,7 +27,7 @@ static int set_up(void **state)
 
 static tacit_sampler new_sampler(double temperature, size_t top_k, double top_p, uint64_t seed)
 {
-    const tacit_sampler_spec spec = {temperature, top_k, top_p, seed};
+    const tacit_sampler_spec spec = {temperature, top_k, top_p, 0, seed};
     tacit_sampler s;
     tacit_error err;
     assert_int_equal(tacit_sampler_init(&s, &spec, VOCAB, &err), TACIT_OK);
@@ -65,6 +66,93 @@ static void test_frequencies(void **state)
     check_frequencies(0.5, 0, 0,
                       (const double[]){0.16 / 0.275, 0.01 / 0.275, 0.04 / 0.275, 0.0625 / 0.275,
                                        0.0025 / 0.275, 0});
+}
+
+#define MANY 60
+
+/* The definition, in doubles: sort, keep the first k, then those that reach p together, then those
+ * that are likely enough. */
+static void naive_probabilities(double p[MANY], const float *x, const tacit_sampler_spec *spec)
+{
+    size_t order[MANY], kept = spec->top_k && spec->top_k < MANY ? spec->top_k : MANY;
+    double total = 0, sum = 0;
+    for (size_t i = 0; i < MANY; i++) {
+        size_t at = i;
+        for (; at > 0 && x[i] > x[order[at - 1]]; at--)
+            order[at] = order[at - 1];
+        order[at] = i;
+        p[i] = 0;
+    }
+    double most = x[order[0]];
+    for (size_t i = 0; i < kept; i++)
+        total += p[order[i]] = exp((x[order[i]] - most) / spec->temperature);
+    for (size_t i = 0; i < kept; i++) {
+        bool enough = spec->top_p > 0 && sum >= spec->top_p * total;
+        if (enough || p[order[i]] < spec->min_p)
+            p[order[i]] = 0;
+        sum += p[order[i]];
+    }
+    for (size_t i = 0; i < MANY; i++)
+        p[i] /= sum;
+}
+
+static void test_against_the_definition(void **state)
+{
+    (void)state;
+    enum { DRAWS = 20000 };
+    const tacit_sampler_spec specs[] = {
+        {1, 0, 0, 0, 3},       {1, 1, 0, 0, 3},    {1, 7, 0, 0, 3},       {0.7, 20, 0.8, 0, 3},
+        {1, 0, 0.9, 0, 3},     {2, 0, 0, 0.2, 3},  {1, 0, 0.95, 0.1, 3},  {1, 59, 0.5, 0.01, 3},
+        {0.3, 30, 0.99, 0, 3}, {1, 60, 0.7, 1, 3}, {1, 100, 1, 0.001, 3}, {1e-30, 0, 0.5, 0, 3},
+    };
+    float x[MANY];
+    uint64_t seed = 9;
+    for (size_t i = 0; i < MANY; i++) {
+        seed = seed * 6364136223846793005u + 1442695040888963407u;
+        x[i] = (float)(seed >> 40) * 0x1p-24f * 6;
+        if (i % 7 == 6)
+            x[i] = x[i - 1]; /* equals: the lower id goes first */
+    }
+    for (size_t t = 0; t < sizeof specs / sizeof specs[0]; t++) {
+        double p[MANY];
+        size_t count[MANY] = {0};
+        tacit_sampler s;
+        tacit_error err;
+        naive_probabilities(p, x, &specs[t]);
+        assert_int_equal(tacit_sampler_init(&s, &specs[t], MANY, &err), TACIT_OK);
+        for (size_t i = 0; i < DRAWS; i++)
+            count[tacit_sampler_next(&s, x)]++;
+        for (size_t i = 0; i < MANY; i++) {
+            double sd = sqrt(p[i] * (1 - p[i]) / DRAWS);
+            if (!(fabs((double)count[i] / DRAWS - p[i]) <= 5 * sd + 1e-12))
+                fail_msg("case %zu, token %zu: %zu of %d draws, expected %g", t, i, count[i], DRAWS,
+                         p[i]);
+        }
+        tacit_sampler_fini(&s);
+    }
+}
+
+/* All of them in order, as sorting has it. */
+static void test_top_of_many(void **state)
+{
+    (void)state;
+    enum { VOCABULARY = 1000 };
+    float x[VOCABULARY];
+    sample_candidate best[VOCABULARY];
+    tacit_sampler s;
+    tacit_error err;
+    const tacit_sampler_spec greedy = {0};
+    for (size_t i = 0; i < VOCABULARY; i++)
+        x[i] = (float)(i * 7919 % 101);
+    assert_int_equal(tacit_sampler_init(&s, &greedy, VOCABULARY, &err), TACIT_OK);
+    assert_int_equal(tacit_sampler_top(&s, x, VOCABULARY, best), VOCABULARY);
+    for (size_t i = 0; i < VOCABULARY; i++) {
+        assert_true(best[i].logit == x[best[i].id]);
+        if (i > 0)
+            assert_true(best[i].logit < best[i - 1].logit ||
+                        (best[i].logit == best[i - 1].logit && best[i].id > best[i - 1].id));
+    }
+    tacit_sampler_fini(&s);
 }
 
 static void test_seed_repeats(void **state)
@@ -134,11 +222,10 @@ static void test_infinite_logits(void **state)
 static void test_bad_numbers(void **state)
 {
     (void)state;
-    const tacit_sampler_spec bad[] = {{.temperature = -1},
-                                      {.temperature = NAN},
-                                      {.temperature = INFINITY},
-                                      {.top_p = 1.5},
-                                      {.top_p = NAN}};
+    const tacit_sampler_spec bad[] = {
+        {.temperature = -1}, {.temperature = NAN}, {.temperature = INFINITY},
+        {.top_p = 1.5},      {.top_p = NAN},       {.min_p = -0.1},
+        {.min_p = NAN}};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         tacit_sampler s;
         tacit_error err;
@@ -150,8 +237,12 @@ static void test_bad_numbers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_frequencies),    cmocka_unit_test(test_seed_repeats),
-        cmocka_unit_test(test_greedy_and_top), cmocka_unit_test(test_infinite_logits),
+        cmocka_unit_test(test_against_the_definition),
+        cmocka_unit_test(test_top_of_many),
+        cmocka_unit_test(test_frequencies),
+        cmocka_unit_test(test_seed_repeats),
+        cmocka_unit_test(test_greedy_and_top),
+        cmocka_unit_test(test_infinite_logits),
         cmocka_unit_test(test_bad_numbers),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);

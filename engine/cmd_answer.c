@@ -3,6 +3,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/text.h"
+#include "engine/stop_text.h"
 
 #include <stdio.h>
 #include <unistd.h>
@@ -15,7 +16,11 @@ tacit_status cmd_answer_init(cmd_answer *a, const cmd_session *session,
                                      .top_p = options->top_p,
                                      .min_p = options->min_p,
                                      .seed = options->seed};
+    for (size_t i = 0; i < options->stop.count; i++)
+        if (options->stop.item[i][0] == '\0')
+            return tacit_fail(err, TACIT_USAGE, "--stop: expected a text, found nothing");
     a->session = session;
+    a->stop = &options->stop;
     a->most = options->tokens;
     return tacit_sampler_init(&a->sampler, &spec, tacit_model_vocab(session->model), err);
 }
@@ -27,14 +32,15 @@ void cmd_answer_fini(cmd_answer *a)
     tacit_sampler_fini(&a->sampler);
 }
 
-/* Shows what is new since `from`, at once: people watch it grow. On a terminal no token steers it;
+/* Shows what is new up to `end`, at once: people watch it grow. On a terminal no token steers it;
  * files and pipes get the answer as it is. */
-static void show(const cmd_answer *a, size_t from)
+static void show(cmd_answer *a, size_t end)
 {
-    const char *text = (const char *)a->text.data + from;
-    size_t size = a->text.size - from;
+    size_t size = end - a->seen;
     if (!a->shown || size == 0)
         return;
+    const char *text = (const char *)a->text.data + a->seen;
+    a->seen = end;
     if (isatty(STDOUT_FILENO))
         tacit_text_print(stdout, text, size, true);
     else
@@ -48,6 +54,18 @@ static tacit_status said(tacit_status status, tacit_error *err)
     return status == TACIT_OK ? status : tacit_fail(err, status, "no memory for an answer");
 }
 
+/* Cuts the text where one that ends it begins; shows what cannot be the begin of one. */
+static void look_for_stop(cmd_answer *a, size_t from)
+{
+    const char *text = (const char *)a->text.data;
+    size_t at = stop_text_find(a->stop->item, a->stop->count, text, a->text.size, from);
+    a->stopped = at != STOP_TEXT_NONE;
+    if (a->stopped)
+        a->text.size = at;
+    size_t held = stop_text_pending(a->stop->item, a->stop->count, text, a->text.size);
+    show(a, a->text.size - (a->stopped ? 0 : held));
+}
+
 static tacit_status add_token(cmd_answer *a, text_stream *stream, int32_t token, tacit_error *err)
 {
     const tacit_tokenizer *tokenizer = tacit_model_tokenizer(a->session->model);
@@ -57,7 +75,7 @@ static tacit_status add_token(cmd_answer *a, text_stream *stream, int32_t token,
     TACIT_TRY(said(tacit_tokens_push(&a->tokens, token), err), done);
     TACIT_TRY(tacit_detokenize(tokenizer, token, a->special, &bytes, err), done);
     TACIT_TRY(said(text_stream_put(stream, bytes.data, bytes.size, &a->text), err), done);
-    show(a, from);
+    look_for_stop(a, from);
 done:
     tacit_buffer_free(&bytes);
     return status;
@@ -93,6 +111,8 @@ static tacit_status sample(cmd_answer *a, text_stream *stream, tacit_error *err)
         if (tacit_tokenizer_is_end(tokenizer, token))
             break;
         TACIT_TRY(add_token(a, stream, token, err), done);
+        if (a->stopped)
+            break;
         a->finish = i + 1 == a->most ? TACIT_FINISH_LENGTH : TACIT_FINISH_CONTEXT;
         if (i + 1 == a->most || i == room)
             break;
@@ -107,14 +127,15 @@ tacit_status cmd_answer_generate(cmd_answer *a, tacit_error *err)
     text_stream stream = {.drop_space = a->drop_space};
     double start = tacit_clock_seconds();
     a->tokens.count = 0;
-    a->text.size = 0;
+    a->text.size = a->seen = 0;
+    a->stopped = false;
     tacit_status status = sample(a, &stream, err);
     if (status != TACIT_OK)
         return status;
     a->seconds = tacit_clock_seconds() - start;
-    size_t from = a->text.size;
-    status = said(text_stream_end(&stream, &a->text), err);
-    show(a, from);
+    if (!a->stopped)
+        status = said(text_stream_end(&stream, &a->text), err);
+    show(a, a->text.size);
     if (a->shown)
         printf("\n");
     report_full(a);

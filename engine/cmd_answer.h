@@ -10,6 +10,7 @@
 typedef struct cmd_answer_options {
     uint64_t tokens, top_k, seed;
     double temperature, top_p, min_p;
+    tacit_option_list stop;
 } cmd_answer_options;
 
 #define CMD_ANSWER_DEFAULTS                                                                        \
@@ -57,31 +58,44 @@ typedef struct cmd_answer_options {
          "only tokens at least P times as likely as the most likely one (0)",                      \
          0,                                                                                        \
          1},                                                                                       \
+        {"stop",                                                                                   \
+         0,                                                                                        \
+         TACIT_OPTION_LIST,                                                                        \
+         &(o)->stop,                                                                               \
+         false,                                                                                    \
+         "TEXT",                                                                                   \
+         "ends an answer before this text; may be repeated",                                       \
+         0,                                                                                        \
+         0},                                                                                       \
     {                                                                                              \
         "seed", 0, TACIT_OPTION_U64, &(o)->seed, false, "S", "of the sampling (0)", 0, 0           \
     }
 
 typedef struct cmd_answer {
     const cmd_session *session;
+    const tacit_option_list *stop;
     uint64_t most;
     bool shown;      /* on standard output, as it grows, with a line end behind it */
     bool special;    /* control tokens are part of the text */
     bool drop_space; /* a space that comes first is the tokenizer's */
     tacit_sampler sampler;
-    tacit_tokens tokens; /* without the one that ends it */
+    tacit_tokens tokens; /* without the one that ends it; those of a text that does are there */
     tacit_buffer text;   /* valid UTF-8 */
+    size_t seen;         /* bytes of the text that were shown */
+    bool stopped;        /* by a text of `stop` */
     tacit_finish finish;
     double seconds;
 } cmd_answer;
 
-/* The session outlives the answer. cmd_answer_fini also after a failure. */
+/* The session and the options outlive the answer. TACIT_USAGE. cmd_answer_fini also after a
+ * failure. */
 tacit_status cmd_answer_init(cmd_answer *a, const cmd_session *session,
                              const cmd_answer_options *options, tacit_error *err) TACIT_MUST_CHECK;
 void cmd_answer_fini(cmd_answer *a);
 
-/* Another answer, behind the rows that the session's context holds: until an end token, as many
- * tokens as were asked for, or the end of the context, which is said. What it fed stays there: all
- * tokens but, where one was cut off, the last. */
+/* Another answer, behind the rows that the session's context holds: until an end token, a text that
+ * stops it, as many tokens as were asked for, or the end of the context, which is said. What it fed
+ * stays there: all tokens but, where one was cut off, the last. */
 tacit_status cmd_answer_generate(cmd_answer *a, tacit_error *err) TACIT_MUST_CHECK;
 
 /* Tokens a second; 0 for no time. */

@@ -72,6 +72,16 @@ same "$(answer --temp 5 --seed 7 -t 1)" "$(answer --temp 5 --seed 7 -t 2)" "answ
 [ "$(answer --temp 5 --seed 7)" != "$(answer --temp 5 --seed 8)" ] || fail "two seeds, one answer"
 "$tacit" run -m "$text" -p "What?" -n 60 --temp 9 --seed 3 >"$dir/answer"
 iconv -f UTF-8 -t UTF-8 "$dir/answer" >/dev/null || fail "the answer is not UTF-8"
+# A text that ends the answer, wherever in tokens it begins; none of it is shown.
+said() { "$tacit" run -m "$text" -p "What?" -n 60 --temp 9 --seed 3 "$@"; }
+tail=$(grep -aoE '[ -~]{3}' "$dir/answer" | sed -n 3p)
+[ -n "$tail" ] || fail "this answer has too few letters; take another seed"
+whole=$(said)
+same "${whole%%"$tail"*}" "$(said --stop "never said" --stop "$tail")" "an answer until '$tail'"
+said --stop "$tail" --json | grep -q '"finish_reason":"stop"' || fail "what stopped it"
+same "$whole" "$(said --stop "never said")" "an answer that nothing stops"
+expect 2 '--stop: expected a text' run -m "$text" -p "What?" --stop ""
+expect 2 'min-p' run -m "$text" -p "What?" --min-p 1.5
 expect 0 '"prompt_rows":[0-9]+' run -m "$text" -p "What?" -n 2 --raw --json
 plain=$("$tacit" logits -m "$text" -p "What?" --chat --exact)
 with_picture=$("$tacit" logits -m "$text" -p "What?" --exact --mmproj "$mmproj" --image "$dir/picture.png")

@@ -398,13 +398,16 @@ static tacit_status vary_mistral(chat_form *form, char says[CHAT_SAYS_MAX], cons
 }
 
 /* A Jinja string with the quotes around it: the byte after it, its text in `out` as far as it fits,
- * *length without that limit. NULL: it does not end, or has an escape that is not known here. */
+ * *length without that limit. NULL: there is none, it does not end, or it has an escape that is not
+ * known here. */
 static const char *read_string(const char *at, char *out, size_t out_size, size_t *length)
 {
     static const char escapes[] = "nt\\'\"", meant[] = "\n\t\\'\"";
-    char quote = *at++;
+    const char quote = *at;
     size_t used = 0;
-    for (; *at && *at != quote; at++) {
+    if (quote != '"' && quote != '\'')
+        return NULL;
+    for (at++; *at && *at != quote; at++) {
         char c = *at;
         if (c == '\\') {
             const char *known = *++at ? strchr(escapes, *at) : NULL;
@@ -418,7 +421,7 @@ static const char *read_string(const char *at, char *out, size_t out_size, size_
     }
     out[used < out_size ? used : out_size - 1] = '\0';
     *length = used;
-    return *at == quote && (quote == '"' || quote == '\'') ? at + 1 : NULL;
+    return *at == quote ? at + 1 : NULL;
 }
 
 /* Mistral's templates since Small 3, which say something of their own where no system text is

@@ -452,10 +452,13 @@ static void test_other_templates_are_refused(void **state)
          */
         GEMMA("'\\n'", "item['text'] | trim"),
         GEMMA("'\\n\\n'", "item['text']"),
-        /* A default that is no constant, and one that does not end. */
+        /* A default that is no constant, one that does not end, and none. */
         TEKKEN("'a' + name %}"),
         TEKKEN("'a\\x41' %}"),
         TEKKEN("'a"),
+        TEKKEN("'"),
+        TEKKEN("'\\"),
+        TEKKEN(""),
         TEKKEN("name %}"),
     };
     tacit_chat chat;

@@ -46,7 +46,7 @@ typedef struct cmd_answer_options {
          &(o)->top_p,                                                                              \
          false,                                                                                    \
          "P",                                                                                      \
-         "only the most likely tokens that reach P together (1)",                                  \
+         "only the most likely tokens that reach P together; 1: all (1)",                          \
          0,                                                                                        \
          1},                                                                                       \
         {"min-p",                                                                                  \

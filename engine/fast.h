@@ -2,13 +2,14 @@
  * activations quantized to blocks of 32 signed bytes with one scale (the ggml project's Q8 blocks).
  * Weights that no form holds take the exact path. Integer sums are exact, so the only error is that
  * of rounding activations: about 0.4 % of a block's largest value. A refined product adds that of
- * the rounding's remainder, quantized in the same way: the error is all but gone. A row's result
- * depends neither on other rows nor on the number of threads.
+ * the rounding's remainder, quantized in the same way: the error is all but gone, but for what
+ * packing takes from the scales of K types (fast_pack.h). A row's result depends neither on other
+ * rows nor on the number of threads.
  *
  * Kernels with tiles (fast_kernels.h) take inputs of at least `from_rows` rows in 16 bits instead,
  * which rounds less; a refined product takes what that left, where it is not too little to matter.
- * With them a row's result also depends on
- * whether that many rows come together, and still on nothing else of the others: the same rows in
+ * With them a row's result also depends on whether that many rows come together, and still on
+ * nothing else of the others: the same rows in
  * other portions may differ by rounding. */
 #ifndef TACIT_ENGINE_FAST_H
 #define TACIT_ENGINE_FAST_H

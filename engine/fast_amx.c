@@ -4,7 +4,8 @@
  * scaled after every 32 columns, more than bf16 ones.
  *
  * Refined products take each operand as two bf16, a value and what rounding it left: three products
- * of theirs, the one of both remainders being less than rounding. */
+ * of theirs. The fourth, of both remainders, is at most 2^-16 of the term, as much as rounding the
+ * remainders of both costs. What is infinite in bf16 leaves NaN. */
 #include "engine/fast_kernels.h"
 #include "engine/tile_product.h"
 

@@ -21,10 +21,10 @@
  * a row's result depends neither on other rows nor on threads. Variants differ in rounding only.
  *
  * A table may have tiles: the same panels times many rows whose values have 16 bits, a block of
- * results at a time. Values are bf16 (8 bits of mantissa: each operand is rounded by at most 2^-9
- * of itself, about a quarter of what blocks of 8 bits do to activations; split into two bf16 by
- * 2^-17, for three times the products), or integers with a scale a block, which round activations
- * by 2^-16 of its largest value and weights not at all. */
+ * results at a time. Values are bf16 (8 significant bits: each operand is rounded by at most 2^-8
+ * of itself, on average by a third of what blocks of 8 bits do to activations; split into two bf16
+ * a product is off by at most 2^-15 of itself, for three times the work), or integers with a scale
+ * a block, which round activations by 2^-16 of its largest value and weights not at all. */
 #ifndef TACIT_ENGINE_FAST_KERNELS_H
 #define TACIT_ENGINE_FAST_KERNELS_H
 

@@ -123,14 +123,15 @@ size_t tacit_sampler_top(tacit_sampler *s, const float *logits, size_t k, sample
 
 /* ---- drawing ---- */
 
-/* Weights of c[count] relative to a logit of `most`, and their sum. Logits may be infinite: equal
- * ones weigh the same. */
-static double weigh(const tacit_sampler *s, sample_candidate *c, size_t count, float most)
+/* Weights of c[count] at a temperature, relative to a logit of `most`, and their sum. Logits may be
+ * infinite: equal ones weigh the same, and none weighs as little as -inf below another. */
+static double weigh(sample_candidate *c, size_t count, float most, double temperature)
 {
     double total = 0;
-    float scale = (float)(1 / s->spec.temperature);
+    float scale = (float)(1 / temperature);
     for (size_t i = 0; i < count; i++) {
-        c[i].weight = c[i].logit == most ? 1 : expf((c[i].logit - most) * scale);
+        float below = c[i].logit == most ? 0 : (c[i].logit - most) * scale;
+        c[i].weight = isinf(c[i].logit) && c[i].logit < most ? 0 : expf(below);
         total += (double)c[i].weight;
     }
     return total;
@@ -148,17 +149,17 @@ static int32_t draw(tacit_sampler *s, const sample_candidate *c, size_t count, d
 }
 
 /* As many of a heap of n weighed candidates, whose weights sum up to `total`, as min_p and top_p
- * keep: moved behind the others. *sum becomes that of their weights. */
-static size_t shorten(tacit_sampler *s, size_t n, double total, double *sum)
+ * keep, one at least: moved behind the others. */
+static size_t shorten(tacit_sampler *s, size_t n, double total)
 {
     const tacit_sampler_spec *spec = &s->spec;
-    double enough = spec->top_p > 0 && spec->top_p < 1 ? spec->top_p * total : INFINITY;
+    double enough = spec->top_p < 1 ? spec->top_p * total : INFINITY, sum = 0;
     size_t kept = 0;
-    for (*sum = 0; kept < n && *sum < enough; kept++) {
+    for (; kept < n && (kept == 0 || sum < enough); kept++) {
         double weight = (double)s->candidate[0].weight;
         if (kept > 0 && weight < spec->min_p)
             break;
-        *sum += weight;
+        sum += weight;
         take_first(s->candidate, n - kept);
     }
     return kept;
@@ -188,14 +189,15 @@ int32_t tacit_sampler_next(tacit_sampler *s, const float *logits)
         memmove(c, c + n - spec->top_k, spec->top_k * sizeof *c);
         n = spec->top_k;
     }
-    double total = weigh(s, c, n, largest(c, n));
-    if (spec->min_p > 0 || (spec->top_p > 0 && spec->top_p < 1)) {
+    float most = largest(c, n);
+    if (spec->min_p > 0 || spec->top_p < 1) {
+        double total = weigh(c, n, most, 1);
         make_heap(c, n);
-        size_t kept = shorten(s, n, total, &total);
+        size_t kept = shorten(s, n, total);
         c += n - kept;
         n = kept;
     }
-    return draw(s, c, n, total);
+    return draw(s, c, n, weigh(c, n, most, spec->temperature));
 }
 
 const char *tacit_finish_name(tacit_finish why)

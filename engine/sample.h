@@ -8,10 +8,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* What is left of the model's probabilities by top_k, then top_p, then min_p is drawn from at the
+ * temperature, the order of llama.cpp: a high one brings nothing back that was too unlikely. */
 typedef struct tacit_sampler_spec {
     double temperature; /* 0: the most likely token, always */
     size_t top_k;       /* only the k most likely; 0: all */
-    double top_p;       /* only the most likely that together reach p; 0 or 1: all */
+    double top_p;       /* only the most likely that together reach p; 0: the first; 1: all */
     double min_p;       /* only what is at least p times as likely as the first (Nguyen et al. 2024,
                          * arXiv 2407.01082); 0: all */
     uint64_t seed;

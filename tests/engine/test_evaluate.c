@@ -94,8 +94,8 @@ static tacit_dataset make_dataset(const tiny_model *t)
     return d;
 }
 
-/* The trainer computes the loss by other code. */
-static double mean_loss(const tacit_model *model, const tacit_dataset *d)
+/* The trainer computes the loss by other code: of records, and of all their tokens. */
+static double mean_loss(const tacit_model *model, const tacit_dataset *d, double *of_tokens)
 {
     const tacit_trainable_spec spec = {.kind = TACIT_TRAIN_LORA_FFA,
                                        .target = {"ffn_down"},
@@ -104,7 +104,8 @@ static double mean_loss(const tacit_model *model, const tacit_dataset *d)
                                        .alpha = 1};
     tacit_trainer *trainer;
     tacit_row_cache *cache;
-    double sum = 0;
+    double sum = 0, all = 0;
+    size_t tokens = 0;
     assert_int_equal(tacit_trainer_new(&trainer, model, &spec, 256, NULL, NULL), TACIT_OK);
     assert_int_equal(tacit_row_cache_new(&cache, model, 0, NULL, NULL, NULL), TACIT_OK);
     for (size_t i = 0; i < d->count; i++) {
@@ -114,10 +115,16 @@ static double mean_loss(const tacit_model *model, const tacit_dataset *d)
         assert_int_equal(tacit_row_cache_fill(cache, &in, NULL), TACIT_OK);
         assert_int_equal(tacit_trainer_loss(trainer, &in, &loss, NULL), TACIT_OK);
         sum += loss;
+        size_t trained = 0;
+        for (size_t k = 1; k < in.count; k++)
+            trained += in.row[k].trained;
+        all += loss * (double)trained;
+        tokens += trained;
         tacit_input_free(&in);
     }
     tacit_row_cache_free(cache);
     tacit_trainer_free(trainer);
+    *of_tokens = all / (double)tokens;
     return sum / (double)d->count;
 }
 
@@ -139,9 +146,11 @@ static void test_answers_and_loss(void **state)
     assert_int_equal(e.kind[0].score.correct, RECORDS / 2);
     assert_string_equal(e.kind[1].name, "label");
     assert_int_equal(e.kind[1].score.correct, 0);
-    double expected = mean_loss(t->model, &d);
+    double of_tokens, expected = mean_loss(t->model, &d, &of_tokens);
     assert_true(fabs(e.loss - expected) < 1e-5 * expected);
-    assert_true(e.perplexity > 1 && e.decoded_tokens >= RECORDS);
+    assert_true(fabs(of_tokens - expected) > 1e-4 * expected); /* answers are of unlike lengths */
+    assert_true(fabs(log(e.perplexity) - of_tokens) < 1e-5 * of_tokens);
+    assert_true(e.decoded_tokens >= RECORDS);
     tacit_dataset_free(&d);
 }
 
@@ -166,6 +175,60 @@ static void test_cache_limit_and_threads(void **state)
     tacit_row_cache_free(cache);
     tacit_pool_free(pool);
     tacit_dataset_free(&d);
+}
+
+/* A question that leaves about *left rows of the context; *left becomes how many. */
+static tacit_dataset long_question(const tacit_model *model, char letter, size_t *left)
+{
+    tacit_dataset d = {.path = copy("memory"), .count = 1, .record = calloc(1, sizeof *d.record)};
+    size_t rows = 0, letters = 1, most = tacit_model_context_length(model) - *left;
+    tacit_record *r = d.record;
+    *r = (tacit_record){.id = copy("long"), .n_messages = 2, .line = 1};
+    r->message = calloc(2, sizeof *r->message);
+    for (int i = 0; i < 2; i++) {
+        r->message[i].role = i ? TACIT_ROLE_ASSISTANT : TACIT_ROLE_USER;
+        r->message[i].content = calloc(1, sizeof(tacit_content));
+        r->message[i].n_content = 1;
+        r->message[i].content[0] = (tacit_content){TACIT_CONTENT_TEXT, copy("x")};
+    }
+    for (; rows < most; letters++) {
+        tacit_input in;
+        char *text = malloc(2 * letters + 1);
+        for (size_t i = 0; i < letters; i++)
+            memcpy(text + 2 * i, (const char[]){letter, ' '}, 2);
+        text[2 * letters] = '\0';
+        free(r->message[0].content[0].text);
+        r->message[0].content[0].text = text;
+        assert_int_equal(tacit_example_prompt(&in, model, r->message, 1, NULL, NULL), TACIT_OK);
+        rows = in.count;
+        tacit_input_free(&in);
+    }
+    *left = tacit_model_context_length(model) - rows;
+    assert_true(rows < most + 3);
+    return d;
+}
+
+/* Every row of the context is used, and the last token stands behind it. */
+static void test_answers_that_fill_the_context(void **state)
+{
+    tiny_model *t = *state;
+    size_t filled = 0;
+    for (char letter = 'a'; letter < 'k'; letter++) {
+        size_t left = 8;
+        tacit_dataset d = long_question(t->model, letter, &left);
+        tacit_evaluation e;
+        tacit_error err = {0};
+        const tacit_evaluation_options how = {.max_tokens = 64};
+        if (tacit_evaluate(&e, t->model, &d, &how, NULL, &err) != TACIT_OK)
+            fail_msg("%s", err.message);
+        if (e.finished[TACIT_FINISH_CONTEXT]) {
+            assert_int_equal(e.decoded_tokens, left + 1);
+            filled++;
+        } else
+            assert_int_equal(e.finished[TACIT_FINISH_STOP], 1);
+        tacit_dataset_free(&d);
+    }
+    assert_true(filled > 0);
 }
 
 static void test_records_that_cannot_be_read(void **state)
@@ -246,6 +309,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_answers_and_loss),
         cmocka_unit_test(test_cache_limit_and_threads),
+        cmocka_unit_test(test_answers_that_fill_the_context),
         cmocka_unit_test(test_records_that_cannot_be_read),
         cmocka_unit_test(test_logits_that_are_no_numbers),
     };

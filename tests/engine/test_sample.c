@@ -8,6 +8,7 @@
 
 #include <math.h>
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define VOCAB 6
@@ -58,12 +59,15 @@ static void test_frequencies(void **state)
 {
     (void)state;
     check_frequencies(1, 0, 1, (const double[]){0.4, 0.1, 0.2, 0.25, 0.05, 0});
-    check_frequencies(1, 2, 0, (const double[]){0.4 / 0.65, 0, 0, 0.25 / 0.65, 0, 0});
+    check_frequencies(1, 2, 1, (const double[]){0.4 / 0.65, 0, 0, 0.25 / 0.65, 0, 0});
     /* 0.4 + 0.25 reach 0.6; one alone reaches 0.3. */
     check_frequencies(1, 0, 0.6, (const double[]){0.4 / 0.65, 0, 0, 0.25 / 0.65, 0, 0});
     check_frequencies(1, 0, 0.3, (const double[]){1, 0, 0, 0, 0, 0});
+    check_frequencies(1, 0, 0, (const double[]){1, 0, 0, 0, 0, 0});
+    /* The temperature goes last: what was too unlikely stays away. */
+    check_frequencies(100, 0, 0.3, (const double[]){1, 0, 0, 0, 0, 0});
     /* At temperature 1/2 probabilities are squared. */
-    check_frequencies(0.5, 0, 0,
+    check_frequencies(0.5, 0, 1,
                       (const double[]){0.16 / 0.275, 0.01 / 0.275, 0.04 / 0.275, 0.0625 / 0.275,
                                        0.0025 / 0.275, 0});
 }
@@ -71,11 +75,11 @@ static void test_frequencies(void **state)
 #define MANY 60
 
 /* The definition, in doubles: sort, keep the first k, then those that reach p together, then those
- * that are likely enough. */
+ * that are likely enough, and weigh what is left at the temperature. */
 static void naive_probabilities(double p[MANY], const float *x, const tacit_sampler_spec *spec)
 {
     size_t order[MANY], kept = spec->top_k && spec->top_k < MANY ? spec->top_k : MANY;
-    double total = 0, sum = 0;
+    double weight[MANY], total = 0, reached = 0, sum = 0;
     for (size_t i = 0; i < MANY; i++) {
         size_t at = i;
         for (; at > 0 && x[i] > x[order[at - 1]]; at--)
@@ -85,11 +89,12 @@ static void naive_probabilities(double p[MANY], const float *x, const tacit_samp
     }
     double most = x[order[0]];
     for (size_t i = 0; i < kept; i++)
-        total += p[order[i]] = exp((x[order[i]] - most) / spec->temperature);
+        total += weight[i] = exp(x[order[i]] - most);
     for (size_t i = 0; i < kept; i++) {
-        bool enough = spec->top_p > 0 && sum >= spec->top_p * total;
-        if (enough || p[order[i]] < spec->min_p)
-            p[order[i]] = 0;
+        bool enough = i > 0 && spec->top_p < 1 && reached >= spec->top_p * total;
+        if (!enough && weight[i] >= spec->min_p)
+            p[order[i]] = exp((x[order[i]] - most) / spec->temperature);
+        reached += weight[i];
         sum += p[order[i]];
     }
     for (size_t i = 0; i < MANY; i++)
@@ -101,9 +106,10 @@ static void test_against_the_definition(void **state)
     (void)state;
     enum { DRAWS = 20000 };
     const tacit_sampler_spec specs[] = {
-        {1, 0, 0, 0, 3},       {1, 1, 0, 0, 3},    {1, 7, 0, 0, 3},       {0.7, 20, 0.8, 0, 3},
-        {1, 0, 0.9, 0, 3},     {2, 0, 0, 0.2, 3},  {1, 0, 0.95, 0.1, 3},  {1, 59, 0.5, 0.01, 3},
-        {0.3, 30, 0.99, 0, 3}, {1, 60, 0.7, 1, 3}, {1, 100, 1, 0.001, 3}, {1e-30, 0, 0.5, 0, 3},
+        {1, 0, 1, 0, 3},       {1, 1, 1, 0, 3},      {1, 7, 1, 0, 3},       {0.7, 20, 0.8, 0, 3},
+        {1, 0, 0.9, 0, 3},     {2, 0, 1, 0.2, 3},    {1, 0, 0.95, 0.1, 3},  {1, 59, 0.5, 0.01, 3},
+        {0.3, 30, 0.99, 0, 3}, {1, 60, 0.7, 1, 3},   {1, 100, 1, 0.001, 3}, {1e-30, 0, 0.5, 0, 3},
+        {3, 0, 0.6, 0, 3},     {5, 40, 0.9, 0.3, 3},
     };
     float x[MANY];
     uint64_t seed = 9;
@@ -155,11 +161,63 @@ static void test_top_of_many(void **state)
     tacit_sampler_fini(&s);
 }
 
+/* xoshiro256++ from the state 1, 2, 3, 4: the published first words, of which equal logits show the
+ * upper 16 bits. */
+static void test_generator(void **state)
+{
+    (void)state;
+    enum { VOCABULARY = 65536 };
+    static const uint64_t words[] = {
+        41943041u,
+        58720359u,
+        3588806011781223u,
+        3591011842654386u,
+        9228616714210784205u,
+        9973669472204895162u,
+        14011001112246962877u,
+        12406186145184390807u,
+        15849039046786891736u,
+        10450023813501588000u,
+    };
+    const tacit_sampler_spec spec = {.temperature = 1, .top_p = 1};
+    float *equal = calloc(VOCABULARY, sizeof *equal);
+    tacit_sampler s;
+    tacit_error err;
+    assert_int_equal(tacit_sampler_init(&s, &spec, VOCABULARY, &err), TACIT_OK);
+    for (uint64_t i = 0; i < 4; i++)
+        s.state[i] = i + 1;
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        assert_int_equal(tacit_sampler_next(&s, equal), words[i] >> 48);
+    tacit_sampler_fini(&s);
+    free(equal);
+}
+
+/* Half of two equals is one of them; both are as likely as the first. */
+static void test_edges_of_the_filters(void **state)
+{
+    (void)state;
+    const float two[VOCAB] = {NAN, 1, NAN, 1, NAN, -INFINITY};
+    const tacit_sampler_spec half = {1, 0, 0.5, 0, 4}, as_likely = {1, 0, 1, 1, 4};
+    const tacit_sampler_spec hot = {1e46, 0, 1, 0, 4};
+    const tacit_sampler_spec specs[] = {half, as_likely, hot};
+    for (size_t i = 0; i < 3; i++) {
+        tacit_sampler s;
+        tacit_error err;
+        size_t count[VOCAB] = {0};
+        assert_int_equal(tacit_sampler_init(&s, &specs[i], VOCAB, &err), TACIT_OK);
+        for (size_t k = 0; k < 400; k++)
+            count[tacit_sampler_next(&s, two)]++;
+        assert_int_equal(count[1] + count[3], 400);
+        assert_in_range(count[3], i == 0 ? 0 : 130, i == 0 ? 0 : 270);
+        tacit_sampler_fini(&s);
+    }
+}
+
 static void test_seed_repeats(void **state)
 {
     (void)state;
-    tacit_sampler a = new_sampler(1, 0, 0, 7), b = new_sampler(1, 0, 0, 7);
-    tacit_sampler c = new_sampler(1, 0, 0, 8);
+    tacit_sampler a = new_sampler(1, 0, 1, 7), b = new_sampler(1, 0, 1, 7);
+    tacit_sampler c = new_sampler(1, 0, 1, 8);
     int different = 0;
     for (int i = 0; i < 200; i++) {
         int32_t id = tacit_sampler_next(&a, logits);
@@ -204,7 +262,7 @@ static void test_infinite_logits(void **state)
     const float above[VOCAB] = {1, INFINITY, 2, NAN, INFINITY, 3};
     const float below[VOCAB] = {-INFINITY, NAN, -INFINITY, -INFINITY, NAN, NAN};
     size_t of_above[VOCAB] = {0}, of_below[VOCAB] = {0};
-    const double top_p[] = {0, 0.9};
+    const double top_p[] = {1, 0.9};
     for (int p = 0; p < 2; p++) {
         tacit_sampler s = new_sampler(0.7, 0, top_p[p], 5);
         for (int i = 0; i < 200; i++) {
@@ -239,6 +297,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_against_the_definition),
         cmocka_unit_test(test_top_of_many),
+        cmocka_unit_test(test_generator),
+        cmocka_unit_test(test_edges_of_the_filters),
         cmocka_unit_test(test_frequencies),
         cmocka_unit_test(test_seed_repeats),
         cmocka_unit_test(test_greedy_and_top),

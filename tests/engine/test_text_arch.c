@@ -773,6 +773,17 @@ static void yarn_of_llama_2(void **state)
     assert_true(fabs(rope->frequency[33] / pow(10000, -33.0 / 64) - 0.53125) < 1e-12);
     random_model_free(model);
     random_file_close(&f);
+
+    /* Files may have two more factors of it. */
+    char key[96];
+    gguf_writer *w = random_llama_writer(&m);
+    gguf_put_f32(w, random_name(key, &m, "rope.scaling.attn_factor"), 1.5f);
+    gguf_put_f32(w, random_name(key, &m, "rope.scaling.yarn_attn_factor"), 0.25f);
+    f = random_llama_open(w);
+    model = random_model(&f, true);
+    assert_true(fabs(model->text.rope[0].magnitude - 1.2772588722239782 * 0.375) < 1e-12);
+    random_model_free(model);
+    random_file_close(&f);
 }
 
 /* A row beyond the context that the file states is an error that says both. */

@@ -35,10 +35,22 @@ static void test_positions_within_the_context(void **state)
                      TACIT_BAD_INPUT);
 }
 
+/* A token stands behind every axis of what is before it, as after a picture that is wider or higher
+ * than it is long in time. */
+static void test_what_follows(void **state)
+{
+    (void)state;
+    assert_int_equal(text_place_next(&(text_place){.position = {7, 7, 7}}), 8);
+    assert_int_equal(text_place_next(&(text_place){.position = {3, 9, 5}}), 10);
+    assert_int_equal(text_place_next(&(text_place){.position = {3, 5, 9}}), 10);
+    assert_int_equal(text_place_next(&(text_place){.position = {0, 0, 0}}), 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_positions_within_the_context),
+        cmocka_unit_test(test_what_follows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

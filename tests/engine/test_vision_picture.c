@@ -8,6 +8,7 @@
 #include "engine/vision_picture.h"
 
 #include <stdint.h>
+#include <string.h>
 
 #include "../golden/vision_joined.h"
 #include "reference_vision.h"
@@ -354,9 +355,29 @@ static void test_media_of_other_pictures_are_refused(void **state)
     free_scene(&s);
 }
 
+/* LLaVA-NeXT's sizes as its files have them, width before height. A square picture of a tile's size
+ * or less is shown as large, and wastes as much, in both of the first two: the first is taken, as
+ * in the model's own code, which compares with "less than" (Liu et al. 2024). */
+static void test_equal_sizes(void **state)
+{
+    (void)state;
+    vision_shape s = {.image_size = 336, .grid = 24, .patches = 576, .rows = 576, .out_width = 2};
+    const uint32_t sizes[5][2] = {{336, 672}, {672, 336}, {672, 672}, {1008, 336}, {336, 1008}};
+    s.cut = VISION_CUT_ANYRES;
+    s.newline = true;
+    s.pinpoints = 5;
+    memcpy(s.pinpoint, sizes, sizeof sizes);
+    for (uint32_t side = 100; side <= 336; side += 118) {
+        vision_arrangement a;
+        vision_arrange(&a, &s, side, side);
+        assert_true(a.grid_cols == 1 && a.grid_rows == 2);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_equal_sizes),
         cmocka_unit_test(test_joining_agrees_with_torch),
         cmocka_unit_test(test_backward_is_the_adjoint),
         cmocka_unit_test(test_rows_of_pictures),

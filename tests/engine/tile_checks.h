@@ -203,7 +203,7 @@ static inline void check_tiled_rounding(const fast_kernels *k, tacit_type type, 
     const double scales = tacit_type_find(type)->block_values > 32 ? 1.0 / 2048 : 0;
     const bool bf16 = tiles_are_bf16(k->tiles);
     /* Of each term, and of each weight where values are at most 1. */
-    const double most = (split ? 3.01 / 131072 : bf16 ? 2.01 / 512 : 0) + (bf16 ? 8 * scales : 0);
+    const double most = (split ? 4.01 / 131072 : bf16 ? 4.01 / 512 : 0) + (bf16 ? 8 * scales : 0);
     const double step = bf16 ? 0 : 0.501 / 32767;
     const double usual = split ? (scales > 0 ? 3e-4 : 3e-6) : bf16 ? 1e-3 : 2e-5;
     tiled_weight o;

@@ -19,56 +19,49 @@ typedef struct cmd_answer_options {
     }
 
 /* Rows of a tacit_option table for a cmd_answer_options `o`. */
-#define CMD_ANSWER_ROWS(o)                                                                         \
-    {"tokens", 'n', TACIT_OPTION_U64, &(o)->tokens, false, "N", "most tokens of an answer (256)",  \
-     1,        1e6},                                                                               \
-        {"temp",                                                                                   \
-         0,                                                                                        \
-         TACIT_OPTION_REAL,                                                                        \
-         &(o)->temperature,                                                                        \
-         false,                                                                                    \
-         "T",                                                                                      \
-         "temperature; 0 takes the most likely token (0)",                                         \
-         0,                                                                                        \
-         100},                                                                                     \
-        {"top-k",                                                                                  \
-         0,                                                                                        \
-         TACIT_OPTION_U64,                                                                         \
-         &(o)->top_k,                                                                              \
-         false,                                                                                    \
-         "K",                                                                                      \
-         "only the K most likely tokens; 0: all (0)",                                              \
-         0,                                                                                        \
-         1e9},                                                                                     \
-        {"top-p",                                                                                  \
-         0,                                                                                        \
-         TACIT_OPTION_REAL,                                                                        \
-         &(o)->top_p,                                                                              \
-         false,                                                                                    \
-         "P",                                                                                      \
-         "only the most likely tokens that reach P together; 1: all (1)",                          \
-         0,                                                                                        \
-         1},                                                                                       \
-        {"min-p",                                                                                  \
-         0,                                                                                        \
-         TACIT_OPTION_REAL,                                                                        \
-         &(o)->min_p,                                                                              \
-         false,                                                                                    \
-         "P",                                                                                      \
-         "only tokens at least P times as likely as the most likely one (0)",                      \
-         0,                                                                                        \
-         1},                                                                                       \
-        {"stop",                                                                                   \
-         0,                                                                                        \
-         TACIT_OPTION_LIST,                                                                        \
-         &(o)->stop,                                                                               \
-         false,                                                                                    \
-         "TEXT",                                                                                   \
-         "ends an answer before this text; may be repeated",                                       \
-         0,                                                                                        \
-         0},                                                                                       \
-    {                                                                                              \
-        "seed", 0, TACIT_OPTION_U64, &(o)->seed, false, "S", "of the sampling (0)", 0, 0           \
+#define CMD_ANSWER_ROWS(o)                                                                           \
+    {"tokens", 'n', TACIT_OPTION_U64, &(o)->tokens, false, "N", "most tokens of an answer (256)",    \
+     1,        1e6},                                                                                 \
+        {"temp",                                                                                     \
+         0,                                                                                          \
+         TACIT_OPTION_REAL,                                                                          \
+         &(o)->temperature,                                                                          \
+         false,                                                                                      \
+         "T",                                                                                        \
+         "temperature; 0 takes the most likely token (0)",                                           \
+         0,                                                                                          \
+         100},                                                                                       \
+        {"top-k",                                                                                    \
+         0,                                                                                          \
+         TACIT_OPTION_U64,                                                                           \
+         &(o)->top_k,                                                                                \
+         false,                                                                                      \
+         "K",                                                                                        \
+         "only the K most likely tokens; 0: all (0)",                                                \
+         0,                                                                                          \
+         1e9},                                                                                       \
+        {"top-p",                                                                                    \
+         0,                                                                                          \
+         TACIT_OPTION_REAL,                                                                          \
+         &(o)->top_p,                                                                                \
+         false,                                                                                      \
+         "P",                                                                                        \
+         "only the most likely tokens that reach P together; 1: all (1)",                            \
+         0,                                                                                          \
+         1},                                                                                         \
+        {"min-p",                                                                                    \
+         0,                                                                                          \
+         TACIT_OPTION_REAL,                                                                          \
+         &(o)->min_p,                                                                                \
+         false,                                                                                      \
+         "P",                                                                                        \
+         "only tokens at least P times as likely as the most likely one (0)",                        \
+         0,                                                                                          \
+         1},                                                                                         \
+        {"stop", 0, TACIT_OPTION_LIST, &(o)->stop, false, "TEXT", "ends an answer before this text", \
+         0,      0},                                                                                 \
+    {                                                                                                \
+        "seed", 0, TACIT_OPTION_U64, &(o)->seed, false, "S", "of the sampling (0)", 0, 0             \
     }
 
 typedef struct cmd_answer {

@@ -46,15 +46,23 @@ make_data() { # make_data FILE NUMBER: six records of six subjects
     done >"$1"
 }
 
-# serve_until KILL_POINT: serves $work/server; the ports of the first start are kept. "": no point.
+# A port that nobody listens on, below those that the system gives to whoever asks for any: a server
+# that is started again finds it as free as it was.
+free_port() {
+    local candidate
+    while candidate=$(shuf -i 10240-32000 -n 1); do
+        (: <>"/dev/tcp/127.0.0.1/$candidate") 2>/dev/null || break
+    done
+    echo "$candidate"
+}
+
+# serve_until KILL_POINT: serves $work/server. "": no point.
 serve_until() {
     rm -f "$work/server/address"
     TACIT_KILL_AT=$1 "$bin/tacit-server" run --dir "$work/server" >>"$work/server.log" 2>&1 &
     server_pid=$!
     until_true 30 test -s "$work/server/address" || fail "the server does not start"
     read -r port enrol_port <"$work/server/address"
-    sed -i "s/^  port: 0/  port: $port/; s/^  enrol_port: 0/  enrol_port: $enrol_port/" \
-        "$work/server/server.yaml"
 }
 
 start_server() { serve_until ""; }
@@ -78,7 +86,7 @@ await_kill() { # await_kill PID
 make_federation() { # make_federation: model, data, server folder
     "$bin/write_tiny_model" "$work"
     make_data "$work/gate.jsonl" 0
-    "$bin/tacit-server" init "$work/server" --host 127.0.0.1 --port 0 --enrol-port 0 \
+    "$bin/tacit-server" init "$work/server" --host 127.0.0.1 --port "$(free_port)" --enrol-port "$(free_port)" \
         --model "$work/text.gguf" --gate "$work/gate.jsonl" >/dev/null
     # A random model answers nothing right: only the loss moves, and noise may raise it.
     sed -i 's/^poll_ms.*/poll_ms: 100/; s/^  margin:.*/  margin: 1/' "$work/server/server.yaml"

@@ -100,7 +100,7 @@ prepare_policy() { # as `enroll` writes it, but the device trains alone and its 
     cp "$work/client.yaml" "$work/cart/client.yaml"
 }
 make_server() {
-    "$@" "$bin/tacit-server" init "$work/server" --host 127.0.0.1 --port 0 --enrol-port 0 \
+    "$@" "$bin/tacit-server" init "$work/server" --host 127.0.0.1 --port "$(free_port)" --enrol-port "$(free_port)" \
         --model "$work/text.gguf" --gate "$work/gate.jsonl" >>"$work/server.log" 2>&1
 }
 start_lineage() { lineage --cohort 1 --quorum 1 2>>"$work/server.log"; }
@@ -305,7 +305,6 @@ make_federation
 make_data "$work/cart.jsonl" 1
 serve env || fail "the server does not start"
 read -r port enrol_port <"$work/server/address"
-sed -i "s/^  port: 0/  port: $port/; s/^  enrol_port: 0/  enrol_port: $enrol_port/" "$work/server/server.yaml"
 snapshot_port=$port
 token_text=$(token)
 echo "$token_text" >"$work/token-of-empty"

@@ -62,6 +62,7 @@ serve_until() {
     TACIT_KILL_AT=$1 "$bin/tacit-server" run --dir "$work/server" >>"$work/server.log" 2>&1 &
     server_pid=$!
     until_true 30 test -s "$work/server/address" || fail "the server does not start"
+    # shellcheck disable=SC2034 # tests use both
     read -r port enrol_port <"$work/server/address"
 }
 

@@ -374,9 +374,39 @@ static void test_equal_sizes(void **state)
     }
 }
 
+/* LLaVA-OneVision's own numbers on both sides of 1.1, the ratio from which on features are scaled
+ * down: a picture 1500 wide in 4 x 3 tiles has 108 columns of them and by its height 73, 75 or 79
+ * rows, ratios of 1.096, 1.111 and 1.140 to 9 tiles (Li et al. 2024, arXiv 2408.03326; the numbers
+ * are what transformers 4.47 gives). */
+static void test_ratios_that_are_scaled_down(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t height, rows, out_rows, out_cols;
+    } cases[] = {{1000, 73, 73, 108}, {1040, 75, 67, 97}, {1100, 79, 69, 94}};
+    vision_shape s = {.image_size = 384, .grid = 27, .patches = 729, .rows = 729, .out_width = 2};
+    s.cut = VISION_CUT_ANYRES;
+    s.newline = true;
+    s.max_tiles = 9;
+    for (uint32_t h = 1; h <= 6; h++)
+        for (uint32_t w = 1; w <= 6; w++) {
+            s.pinpoint[s.pinpoints][0] = 384 * w;
+            s.pinpoint[s.pinpoints++][1] = 384 * h;
+        }
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        vision_arrangement a;
+        vision_arrange(&a, &s, 1500, cases[i].height);
+        assert_int_equal(a.rows, cases[i].rows);
+        assert_int_equal(a.cols, 108);
+        assert_int_equal(a.out_rows, cases[i].out_rows);
+        assert_int_equal(a.out_cols, cases[i].out_cols);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ratios_that_are_scaled_down),
         cmocka_unit_test(test_equal_sizes),
         cmocka_unit_test(test_joining_agrees_with_torch),
         cmocka_unit_test(test_backward_is_the_adjoint),

@@ -189,7 +189,7 @@ init_point() { # init_point KIND CALL
     [ "$2" = 0 ] || after_fault $code "$1" "$work/server.log" server
     [ -e "$work/server/server.yaml" ] || make_server env || broken "init does not go on: $(tail -1 "$work/server.log")"
     serve env || broken "the server does not start: $(tail -1 "$work/server.log")"
-    read -r port enrol_port <"$work/server/address"
+    read -r port _ <"$work/server/address"
     token_text=$(token)
     join env || broken "no device can enrol: $(tail -1 "$work/cart.log")"
 }
@@ -304,7 +304,7 @@ run_side() { # run_side SIDE SNAPSHOT KINDS...
 make_federation
 make_data "$work/cart.jsonl" 1
 serve env || fail "the server does not start"
-read -r port enrol_port <"$work/server/address"
+read -r port _ <"$work/server/address"
 snapshot_port=$port
 token_text=$(token)
 echo "$token_text" >"$work/token-of-empty"

@@ -63,7 +63,7 @@ mkdir "$work/short/$entries"
 expect 3 "$entries" verify "$work/short"
 cp -r "$work/clean" "$work/flipped"
 size=$(stat -c %s "$work/flipped/$entries")
-printf '\xff' | dd of="$work/flipped/$entries" bs=1 seek=$((size - 2)) conv=notrunc status=none
+printf '\xff\xff' | dd of="$work/flipped/$entries" bs=1 seek=$((size - 2)) conv=notrunc status=none
 expect 6 'bad_signature' verify "$work/flipped"
 expect 6 'root_mismatch' verify "$work/flipped"
 expect 6 "tile_mismatch: $hashes" verify "$work/flipped"

@@ -1,15 +1,17 @@
 #include "client/agent_events.h"
 
 #include "common/json_print.h"
+#include "common/log.h"
 #include "common/text.h"
 
 #include <jansson.h>
-#include <stdio.h>
 
-/* Takes the reference. A line that cannot be made or written is not worth ending the work for. */
+/* Takes the reference. A line that cannot be made is not worth ending the work for. */
 static void print_event(json_t *event)
 {
-    (void)tacit_json_print(event, TACIT_JSON_DIGITS, NULL);
+    tacit_error err;
+    if (tacit_json_print(event, TACIT_JSON_DIGITS, &err) != TACIT_OK)
+        tacit_log_warn("%s", err.message);
 }
 
 void agent_event_plan(const checked_plan *p)

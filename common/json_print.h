@@ -14,6 +14,6 @@
 /* Takes `object`; NULL is one that could not be built, of numbers that are not finite or for want
  * of memory: TACIT_FAILED. An output that cannot be written is no failure here: the program ends
  * with it (options.h). */
-tacit_status tacit_json_print(json_t *object, int digits, tacit_error *err);
+tacit_status tacit_json_print(json_t *object, int digits, tacit_error *err) TACIT_MUST_CHECK;
 
 #endif

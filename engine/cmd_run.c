@@ -6,7 +6,6 @@
 #include "engine/commands.h"
 
 #include <jansson.h>
-#include <stdio.h>
 
 typedef struct run {
     cmd_session_options options;

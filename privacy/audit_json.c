@@ -3,8 +3,6 @@
 #include "common/text.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 static json_t *json_number(double v)
 {

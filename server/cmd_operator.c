@@ -260,16 +260,17 @@ static void say_who_fits(json_t *object)
     json_object_del(object, "epsilon_largest");
 }
 
-static void print_answer(const operator_call *o, json_t *result)
+static tacit_status print_answer(const operator_call *o, json_t *result, tacit_error *err)
 {
-    if (o->json) {
-        (void)tacit_json_print(json_incref(result), TACIT_JSON_DIGITS, NULL);
-    } else if (json_is_array(result)) {
+    if (o->json)
+        return tacit_json_print(json_incref(result), TACIT_JSON_DIGITS, err);
+    if (json_is_array(result)) {
         print_table(result);
     } else {
         say_who_fits(result);
         print_object(result);
     }
+    return TACIT_OK;
 }
 
 /* --- watching --- */
@@ -365,13 +366,13 @@ static void draw_event(watch_screen *w, json_t *event)
     fflush(stdout);
 }
 
-static void show_event(const operator_call *o, watch_screen *screen, json_t *event)
+static tacit_status show_event(const operator_call *o, watch_screen *screen, json_t *event,
+                               tacit_error *err)
 {
-    if (!o->json) {
-        draw_event(screen, event);
-        return;
-    }
-    (void)tacit_json_print(json_incref(event), TACIT_JSON_DIGITS, NULL);
+    if (o->json)
+        return tacit_json_print(json_incref(event), TACIT_JSON_DIGITS, err);
+    draw_event(screen, event);
+    return TACIT_OK;
 }
 
 /* Follows in *ended whether the newest lineage has ended. */
@@ -403,15 +404,16 @@ static tacit_status watch(operator_call *o, tacit_error *err)
             return status;
         json_array_foreach(events, i, event)
         {
-            show_event(o, &screen, event);
+            if (status == TACIT_OK)
+                status = show_event(o, &screen, event, err);
             last = whole(event, "number");
             note_lineage(event, &ended);
         }
         if (json_array_size(events) == 0)
             tacit_clock_sleep_ms(WATCH_PAUSE_MS);
         json_decref(events);
-        if (ended && o->until_done)
-            return TACIT_OK;
+        if (status != TACIT_OK || (ended && o->until_done))
+            return status;
     }
 }
 
@@ -515,7 +517,7 @@ tacit_status operator_run(const control_verb *verb, int argc, char **argv, tacit
         goto done;
     }
     TACIT_TRY(verb->is_list ? ask_parts(o, &result, err) : ask(o, &result, err), done);
-    print_answer(o, result);
+    status = print_answer(o, result, err);
 done:
     json_decref(result);
     tacit_caller_free(o->caller);

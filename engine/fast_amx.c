@@ -14,9 +14,9 @@
 
 #define WIDTH 16
 #define GROUP 64 /* bytes of four columns in a panel */
-#define MAX_STEPS                                                                                  \
-    20 /* blocks of a part, with what rounding left of them: with 32 columns 40 KiB,               \
-        * of the nearest cache's 48 */
+/* Blocks of a part, those that hold what rounding left among them: with 32 columns 40 KiB, of the
+ * nearest cache's 48. */
+#define MAX_STEPS 20
 #define MAX_COLS 128
 
 _Static_assert(TILE_VALUES == FAST_TILE_VALUES && TILE_ROWS == FAST_TILE_ROWS, "one form of tiles");

@@ -369,16 +369,20 @@ static tacit_status print_result(const local_work *w, tacit_error *err)
         return TACIT_OK;
     }
     json_t *root =
-        json_pack("{s:s, s:I, s:I, s:f, s:o, s:f, s:s}", "out", w->words->out, "steps",
-                  (json_int_t)steps, "values", (json_int_t)w->plan.plan->trainable_values, "sigma",
-                  tacit_mechanism_noise_multiplier(m), "epsilon",
+        json_pack("{s:o, s:I, s:I, s:f, s:o, s:f, s:s}", "out", tacit_json_name(w->words->out),
+                  "steps", (json_int_t)steps, "values", (json_int_t)w->plan.plan->trainable_values,
+                  "sigma", tacit_mechanism_noise_multiplier(m), "epsilon",
                   isfinite(w->epsilon_after) ? json_real(w->epsilon_after) : json_null(),
                   "epsilon_cap", w->cap_then, "unit", tacit_privacy_unit_name(m->unit));
-    if (root && w->canaries)
-        json_object_update_new(root, json_pack("{s:I, s:s, s:f}", "canaries",
-                                               (json_int_t)w->words->canaries, "scores",
-                                               w->words->scores, "epsilon_claimed",
-                                               canary_set_scores(w->canaries)->epsilon));
+    json_t *canaries =
+        !w->canaries ? json_object()
+                     : json_pack("{s:I, s:o, s:f}", "canaries", (json_int_t)w->words->canaries,
+                                 "scores", tacit_json_name(w->words->scores), "epsilon_claimed",
+                                 canary_set_scores(w->canaries)->epsilon);
+    if (root && json_object_update_new(root, canaries) != 0) {
+        json_decref(root);
+        root = NULL;
+    }
     return tacit_json_print(root, TACIT_JSON_DIGITS, err);
 }
 

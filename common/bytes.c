@@ -1,5 +1,7 @@
 #include "common/bytes.h"
 
+#include "common/secret.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -142,6 +144,18 @@ static size_t buffer_next_capacity(const tacit_buffer *b, size_t need)
     return capacity;
 }
 
+static uint8_t *buffer_grow(const tacit_buffer *b, size_t capacity)
+{
+    if (!b->wiped)
+        return realloc(b->data, capacity);
+    uint8_t *grown = malloc(capacity);
+    if (grown && b->size)
+        memcpy(grown, b->data, b->size);
+    if (grown)
+        tacit_wipe_free(b->data);
+    return grown;
+}
+
 tacit_status tacit_buffer_append(tacit_buffer *b, const void *data, size_t n)
 {
     size_t need;
@@ -149,7 +163,7 @@ tacit_status tacit_buffer_append(tacit_buffer *b, const void *data, size_t n)
         return TACIT_BAD_INPUT;
     if (need > b->capacity) {
         size_t capacity = buffer_next_capacity(b, need);
-        uint8_t *grown = realloc(b->data, capacity);
+        uint8_t *grown = buffer_grow(b, capacity);
         if (!grown)
             return TACIT_NO_MEMORY;
         b->data = grown;
@@ -163,6 +177,9 @@ tacit_status tacit_buffer_append(tacit_buffer *b, const void *data, size_t n)
 
 void tacit_buffer_free(tacit_buffer *b)
 {
-    free(b->data);
-    *b = (tacit_buffer){.cap = b->cap};
+    if (b->wiped)
+        tacit_wipe_free(b->data);
+    else
+        free(b->data);
+    *b = (tacit_buffer){.cap = b->cap, .wiped = b->wiped};
 }

@@ -47,12 +47,13 @@ void tacit_store_u64(uint8_t *to, uint64_t v);
 uint32_t tacit_load_u32(const uint8_t *from);
 uint64_t tacit_load_u64(const uint8_t *from);
 
-/* A growing buffer with a cap. Zero-initialise with a cap, free with tacit_buffer_free. */
+/* A growing buffer. Zero-initialise, with cap and wiped as wanted; free with tacit_buffer_free. */
 typedef struct tacit_buffer {
     uint8_t *data;
     size_t size;
     size_t capacity;
     size_t cap; /* most bytes it may hold; 0 means no limit */
+    bool wiped; /* what it held is zeroed before it is freed, also while it grows */
 } tacit_buffer;
 
 /* TACIT_BAD_INPUT beyond `cap`, TACIT_NO_MEMORY; the buffer is then as it was. */

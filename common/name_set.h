@@ -1,8 +1,10 @@
 /* Which names there are already: the numbers of names that the caller keeps, found by name. Open
  * addressing, and keyed at random (SipHash, Aumasson and Bernstein 2012), so that no names can be
- * made that all fall into one slot. */
+ * made that all fall into one slot. One thread at a time. */
 #ifndef TACIT_COMMON_NAME_SET_H
 #define TACIT_COMMON_NAME_SET_H
+
+#include "common/status.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -30,6 +32,6 @@ void tacit_name_set_fini(tacit_name_set *s);
 size_t tacit_name_set_find(const tacit_name_set *s, const char *name);
 /* Adds a number whose name is there and was not found; names that were added keep their numbers.
  * False when there is no memory: nothing was added. */
-bool tacit_name_set_add(tacit_name_set *s, size_t number);
+bool tacit_name_set_add(tacit_name_set *s, size_t number) TACIT_MUST_CHECK;
 
 #endif

@@ -252,8 +252,7 @@ static int finish_output(const char *program, int code)
     bool failed = fflush(stdout) != 0 || ferror(stdout);
     if (!failed || code != 0)
         return code;
-    fprintf(stderr, "%s: cannot write to standard output; free its disk or name another place\n",
-            program);
+    fprintf(stderr, "%s: %s\n", program, TACIT_OUTPUT_FAILED);
     return tacit_exit_code(TACIT_IO);
 }
 

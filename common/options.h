@@ -59,9 +59,12 @@ typedef struct tacit_command {
     tacit_status (*run)(int argc, char **argv, tacit_error *err);
 } tacit_command;
 
+#define TACIT_OUTPUT_FAILED "cannot write to standard output; free its disk or name another place"
+
 /* main() of a program: finds the row, runs it, prints "program: error" on failure, returns the
  * exit code. Understands --help and --version, --help behind the first word of several rows, and
- * "help COMMAND". Output that did not arrive is a failure (exit 1). The table ends with name NULL. */
+ * "help COMMAND". Output that did not arrive is a failure (exit 1). The table ends with name NULL.
+ */
 int tacit_commands_main(const char *program, const char *summary, const tacit_command *table,
                         int argc, char **argv);
 

@@ -6,7 +6,21 @@
 #include "engine/stop_text.h"
 
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
+
+tacit_status cmd_answer_check(const cmd_answer_options *options, tacit_error *err)
+{
+    for (size_t i = 0; i < options->stop.count; i++) {
+        const char *text = options->stop.item[i];
+        if (*text == '\0')
+            return tacit_fail(err, TACIT_USAGE, "--stop: expected a text, found nothing");
+        if (!tacit_utf8_valid((const uint8_t *)text, strlen(text)))
+            return tacit_fail(err, TACIT_USAGE,
+                              "--stop: expected UTF-8, as answers are; found other bytes");
+    }
+    return TACIT_OK;
+}
 
 tacit_status cmd_answer_init(cmd_answer *a, const cmd_session *session,
                              const cmd_answer_options *options, tacit_error *err)
@@ -16,11 +30,9 @@ tacit_status cmd_answer_init(cmd_answer *a, const cmd_session *session,
                                      .top_p = options->top_p,
                                      .min_p = options->min_p,
                                      .seed = options->seed};
-    for (size_t i = 0; i < options->stop.count; i++)
-        if (options->stop.item[i][0] == '\0')
-            return tacit_fail(err, TACIT_USAGE, "--stop: expected a text, found nothing");
     a->session = session;
     a->stop = &options->stop;
+    a->text.wiped = true;
     a->most = options->tokens;
     return tacit_sampler_init(&a->sampler, &spec, tacit_model_vocab(session->model), err);
 }
@@ -69,7 +81,7 @@ static void look_for_stop(cmd_answer *a, size_t from)
 static tacit_status add_token(cmd_answer *a, text_stream *stream, int32_t token, tacit_error *err)
 {
     const tacit_tokenizer *tokenizer = tacit_model_tokenizer(a->session->model);
-    tacit_buffer bytes = {0};
+    tacit_buffer bytes = {.wiped = true};
     size_t from = a->text.size;
     tacit_status status;
     TACIT_TRY(said(tacit_tokens_push(&a->tokens, token), err), done);

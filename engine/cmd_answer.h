@@ -19,50 +19,22 @@ typedef struct cmd_answer_options {
     }
 
 /* Rows of a tacit_option table for a cmd_answer_options `o`. */
-#define CMD_ANSWER_ROWS(o)                                                                           \
-    {"tokens", 'n', TACIT_OPTION_U64, &(o)->tokens, false, "N", "most tokens of an answer (256)",    \
-     1,        1e6},                                                                                 \
-        {"temp",                                                                                     \
-         0,                                                                                          \
-         TACIT_OPTION_REAL,                                                                          \
-         &(o)->temperature,                                                                          \
-         false,                                                                                      \
-         "T",                                                                                        \
-         "temperature; 0 takes the most likely token (0)",                                           \
-         0,                                                                                          \
-         100},                                                                                       \
-        {"top-k",                                                                                    \
-         0,                                                                                          \
-         TACIT_OPTION_U64,                                                                           \
-         &(o)->top_k,                                                                                \
-         false,                                                                                      \
-         "K",                                                                                        \
-         "only the K most likely tokens; 0: all (0)",                                                \
-         0,                                                                                          \
-         1e9},                                                                                       \
-        {"top-p",                                                                                    \
-         0,                                                                                          \
-         TACIT_OPTION_REAL,                                                                          \
-         &(o)->top_p,                                                                                \
-         false,                                                                                      \
-         "P",                                                                                        \
-         "only the most likely tokens that reach P together; 1: all (1)",                            \
-         0,                                                                                          \
-         1},                                                                                         \
-        {"min-p",                                                                                    \
-         0,                                                                                          \
-         TACIT_OPTION_REAL,                                                                          \
-         &(o)->min_p,                                                                                \
-         false,                                                                                      \
-         "P",                                                                                        \
-         "only tokens at least P times as likely as the most likely one (0)",                        \
-         0,                                                                                          \
-         1},                                                                                         \
-        {"stop", 0, TACIT_OPTION_LIST, &(o)->stop, false, "TEXT", "ends an answer before this text", \
-         0,      0},                                                                                 \
-    {                                                                                                \
-        "seed", 0, TACIT_OPTION_U64, &(o)->seed, false, "S", "of the sampling (0)", 0, 0             \
-    }
+/* clang-format off */
+#define CMD_ANSWER_ROWS(o)                                                                         \
+    {"tokens", 'n', TACIT_OPTION_U64, &(o)->tokens, false, "N",                                    \
+     "most tokens of an answer (256)", 1, 1e6},                                                    \
+    {"temp", 0, TACIT_OPTION_REAL, &(o)->temperature, false, "T",                                  \
+     "temperature; 0 takes the most likely token (0)", 0, 100},                                    \
+    {"top-k", 0, TACIT_OPTION_U64, &(o)->top_k, false, "K",                                        \
+     "only the K most likely tokens; 0: all (0)", 0, 1e9},                                         \
+    {"top-p", 0, TACIT_OPTION_REAL, &(o)->top_p, false, "P",                                       \
+     "only the most likely tokens that reach P together; 1: all (1)", 0, 1},                       \
+    {"min-p", 0, TACIT_OPTION_REAL, &(o)->min_p, false, "P",                                       \
+     "only tokens at least P times as likely as the most likely one (0)", 0, 1},                   \
+    {"stop", 0, TACIT_OPTION_LIST, &(o)->stop, false, "TEXT",                                      \
+     "ends an answer before this text", 0, 0},                                                     \
+    {"seed", 0, TACIT_OPTION_U64, &(o)->seed, false, "S", "of the sampling (0)", 0, 0}
+/* clang-format on */
 
 typedef struct cmd_answer {
     const cmd_session *session;
@@ -80,15 +52,18 @@ typedef struct cmd_answer {
     double seconds;
 } cmd_answer;
 
-/* The session and the options outlive the answer. TACIT_USAGE. cmd_answer_fini also after a
- * failure. */
+/* Refuses (TACIT_USAGE) texts that can stop nothing: before a model is loaded. */
+tacit_status cmd_answer_check(const cmd_answer_options *options, tacit_error *err) TACIT_MUST_CHECK;
+
+/* The session and the options, which passed cmd_answer_check, outlive the answer. TACIT_USAGE,
+ * TACIT_NO_MEMORY. cmd_answer_fini also after a failure. */
 tacit_status cmd_answer_init(cmd_answer *a, const cmd_session *session,
                              const cmd_answer_options *options, tacit_error *err) TACIT_MUST_CHECK;
 void cmd_answer_fini(cmd_answer *a);
 
 /* Another answer, behind the rows that the session's context holds: until an end token, a text that
  * stops it, as many tokens as were asked for, or the end of the context, which is said. What it fed
- * stays there: all tokens but, where one was cut off, the last. */
+ * stays there: all tokens but the last, where it was cut off or completed a text that stops. */
 tacit_status cmd_answer_generate(cmd_answer *a, tacit_error *err) TACIT_MUST_CHECK;
 
 /* Tokens a second; 0 for no time. */

@@ -299,6 +299,7 @@ done:
 static tacit_status chat_all(chat *c, tacit_error *err)
 {
     tacit_status status;
+    TACIT_TRY(cmd_answer_check(&c->how, err), done);
     TACIT_TRY(media_form_choose(&c->example.form, c->options.form, err), done);
     TACIT_TRY(cmd_session_open(&c->session, &c->options, 0, err), done);
     if (!c->options.chat_template)

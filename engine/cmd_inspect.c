@@ -28,25 +28,6 @@ static json_t *json_number(double v, bool integer)
     return isfinite(v) ? json_real(v) : json_null();
 }
 
-/* A string that is no UTF-8 is given as its hexadecimal digits. */
-static json_t *json_text(gguf_string text)
-{
-    if (text.size == 0 || tacit_utf8_valid((const uint8_t *)text.data, text.size))
-        return json_stringn(text.size ? text.data : "", text.size);
-    char *hex = malloc(2 * text.size + 1);
-    if (!hex)
-        return NULL;
-    tacit_hex(hex, (const uint8_t *)text.data, text.size);
-    json_t *value = json_string(hex);
-    free(hex);
-    return value;
-}
-
-static json_t *json_line(const char *text)
-{
-    return json_text((gguf_string){text, strlen(text)});
-}
-
 /* Getters of the key's own type: they succeed, but for integers beyond the signed ones. */
 static json_t *json_value(const gguf_file *file, const char *key, gguf_value_type type)
 {
@@ -56,7 +37,7 @@ static json_t *json_value(const gguf_file *file, const char *key, gguf_value_typ
     int64_t integer;
     uint64_t large;
     if (type == GGUF_STRING && gguf_get_string(file, key, &text, NULL) == TACIT_OK)
-        return json_text(text);
+        return tacit_json_name_of(text.data, text.size);
     if (type == GGUF_BOOL && gguf_get_bool(file, key, &flag, NULL) == TACIT_OK)
         return json_boolean(flag);
     if (gguf_get_f64(file, key, &real, NULL) == TACIT_OK)
@@ -71,8 +52,10 @@ static json_t *json_value(const gguf_file *file, const char *key, gguf_value_typ
 static json_t *json_element(const gguf_file *file, const char *key, gguf_value_type element,
                             size_t i)
 {
-    if (element == GGUF_STRING)
-        return json_text(gguf_array_string(file, key, i));
+    if (element == GGUF_STRING) {
+        gguf_string text = gguf_array_string(file, key, i);
+        return tacit_json_name_of(text.data, text.size);
+    }
     double v = gguf_array_number(file, key, i);
     if (element == GGUF_BOOL)
         return json_boolean(v != 0);
@@ -168,14 +151,16 @@ static json_t *json_gaps(const support_gaps *gaps)
     json_t *list = json_array();
     for (size_t i = 0; i < gaps->count; i++)
         json_array_append_new(list, json_pack("{s:s,s:o}", "what", gaps->gap[i].what, "why",
-                                              json_line(gaps->gap[i].why)));
+                                              tacit_json_name(gaps->gap[i].why)));
     return list;
 }
 
 static json_t *optional_text(const gguf_file *file, const char *key)
 {
     gguf_string text;
-    return gguf_get_string(file, key, &text, NULL) == TACIT_OK ? json_text(text) : json_null();
+    return gguf_get_string(file, key, &text, NULL) == TACIT_OK
+               ? tacit_json_name_of(text.data, text.size)
+               : json_null();
 }
 
 /* What a tensor of unknown size claims to hold is held against no file: sums end at the largest
@@ -198,11 +183,11 @@ static json_t *describe(const gguf_file *file, const support_gaps *gaps)
         bytes += (json_int_t)t->bytes;
     }
     return json_pack(
-        "{s:o,s:s,s:o,s:o,s:o,s:I,s:I,s:o,s:o,s:o,s:o}", "file", json_line(gguf_name(file)), "kind",
-        support_kind(file), "architecture", optional_text(file, "general.architecture"), "name",
-        optional_text(file, "general.name"), "file_type", json_file_type(file), "parameters",
-        parameters, "bytes", bytes, "types", json_types(file), "keys", json_keys(file), "tensors",
-        json_tensors(file), "unsupported", json_gaps(gaps));
+        "{s:o,s:s,s:o,s:o,s:o,s:I,s:I,s:o,s:o,s:o,s:o}", "file", tacit_json_name(gguf_name(file)),
+        "kind", support_kind(file), "architecture", optional_text(file, "general.architecture"),
+        "name", optional_text(file, "general.name"), "file_type", json_file_type(file),
+        "parameters", parameters, "bytes", bytes, "types", json_types(file), "keys",
+        json_keys(file), "tensors", json_tensors(file), "unsupported", json_gaps(gaps));
 }
 
 /* ---- the same of a safetensors file ------------------------------------------------------- */
@@ -259,9 +244,9 @@ static json_t *describe_safetensors(const safetensors_file *file, const char *pa
         parameters += (json_int_t)safetensors_at(file, i)->values;
         bytes += (json_int_t)safetensors_at(file, i)->bytes;
     }
-    return json_pack("{s:o,s:s,s:n,s:n,s:I,s:I,s:o,s:o,s:o,s:[]}", "file", json_line(path), "kind",
-                     "safetensors", "architecture", "name", "parameters", parameters, "bytes",
-                     bytes, "types", safetensors_types(file), "keys", keys, "tensors",
+    return json_pack("{s:o,s:s,s:n,s:n,s:I,s:I,s:o,s:o,s:o,s:[]}", "file", tacit_json_name(path),
+                     "kind", "safetensors", "architecture", "name", "parameters", parameters,
+                     "bytes", bytes, "types", safetensors_types(file), "keys", keys, "tensors",
                      safetensors_tensors(file), "unsupported");
 }
 

@@ -1,6 +1,7 @@
 /* `tacit logits`: the scores of the next token, for comparisons with other engines. */
 #include "common/json_print.h"
 #include "common/memory_limit.h"
+#include "common/secret.h"
 #include "engine/cmd_prompt.h"
 #include "engine/cmd_session.h"
 #include "engine/commands.h"
@@ -22,36 +23,47 @@ typedef struct logits_run {
     sample_candidate *best; /* [top] */
     tacit_input input;
     json_t *positions; /* with --all and --json */
+    tacit_error *err;
 } logits_run;
 
+/* NULL where one of them is not finite, or for want of memory. */
 static json_t *to_json(logits_run *r, const float *logits)
 {
     size_t n = tacit_sampler_top(&r->sampler, logits, (size_t)r->top, r->best);
-    json_t *list = json_array();
-    for (size_t i = 0; i < n; i++)
-        json_array_append_new(list, json_pack("{s:i, s:f}", "id", (int)r->best[i].id, "logit",
-                                              (double)r->best[i].logit));
+    json_t *list = n > 0 ? json_array() : NULL;
+    for (size_t i = 0; list && i < n; i++) {
+        json_t *one =
+            json_pack("{s:i, s:f}", "id", (int)r->best[i].id, "logit", (double)r->best[i].logit);
+        if (json_array_append_new(list, one) == 0)
+            continue;
+        json_decref(list);
+        list = NULL;
+    }
     return list;
 }
 
 /* One line a position: "ID:LOGIT ID:LOGIT ...". */
-static void print_line(logits_run *r, const float *logits)
+static tacit_status print_line(logits_run *r, const float *logits)
 {
     size_t n = tacit_sampler_top(&r->sampler, logits, (size_t)r->top, r->best);
+    if (n == 0)
+        return tacit_fail(r->err, TACIT_FAILED, "the model's logits are not numbers");
     for (size_t i = 0; i < n; i++)
         printf("%s%d:%.6g", i ? " " : "", (int)r->best[i].id, (double)r->best[i].logit);
     printf("\n");
+    return TACIT_OK;
 }
 
 static tacit_status take_position(void *ctx, size_t row, const float *logits)
 {
     logits_run *r = ctx;
-    (void)row;
-    if (r->json)
-        json_array_append_new(r->positions, to_json(r, logits));
-    else
-        print_line(r, logits);
-    return TACIT_OK;
+    if (!r->json)
+        return print_line(r, logits);
+    if (json_array_append_new(r->positions, to_json(r, logits)) == 0)
+        return TACIT_OK;
+    return tacit_fail(r->err, TACIT_FAILED,
+                      "the logits of row %zu are no JSON: one is not finite; leave --json out",
+                      row);
 }
 
 static tacit_status print_json(logits_run *r, tacit_error *err)
@@ -108,14 +120,14 @@ static tacit_status run_all(logits_run *r, tacit_error *err)
     if (r->json)
         status = print_json(r, err);
     else if (!r->all)
-        print_line(r, tacit_context_logits(r->session.context));
+        status = print_line(r, tacit_context_logits(r->session.context));
 done:
     return status;
 }
 
 tacit_status cmd_logits(int argc, char **argv, tacit_error *err)
 {
-    logits_run r = {.top = 10};
+    logits_run r = {.top = 10, .err = err};
     bool help;
     const tacit_option table[] = {
         CMD_SESSION_ROWS(&r.options),
@@ -142,7 +154,7 @@ tacit_status cmd_logits(int argc, char **argv, tacit_error *err)
         status = run_all(&r, err);
     cmd_prompt_free(&r.prompt);
     json_decref(r.positions);
-    free(r.best);
+    tacit_wipe_free(r.best);
     tacit_input_free(&r.input);
     tacit_sampler_fini(&r.sampler);
     cmd_session_close(&r.session);

@@ -46,6 +46,7 @@ static tacit_status print_json(const run *r, tacit_error *err)
 static tacit_status run_all(run *r, tacit_error *err)
 {
     tacit_status status;
+    TACIT_TRY(cmd_answer_check(&r->how, err), done);
     TACIT_TRY(cmd_session_open(&r->session, &r->options, 0, err), done);
     TACIT_TRY(cmd_answer_init(&r->answer, &r->session, &r->how, err), done);
     r->answer.shown = !r->json;

@@ -109,8 +109,8 @@ static tacit_status print_json(const sensor_stats *s, const settings *o, tacit_e
                                 s->channel[i].unit, "mean", s->channel[i].mean, "std",
                                 s->channel[i].std, "readings", (json_int_t)s->readings[i]));
     json_t *all =
-        json_pack("{s:s, s:I, s:f, s:o}", "out", o->out, "windows", (json_int_t)s->windows,
-                  "longest_seconds", s->longest, "channels", channels);
+        json_pack("{s:o, s:I, s:f, s:o}", "out", tacit_json_name(o->out), "windows",
+                  (json_int_t)s->windows, "longest_seconds", s->longest, "channels", channels);
     return tacit_json_print(all, TACIT_JSON_DIGITS, err);
 }
 

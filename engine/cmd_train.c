@@ -409,8 +409,10 @@ static tacit_status report(const training *t, uint64_t epoch, tacit_error *err)
                   (json_int_t)t->data.skipped + (json_int_t)t->eval.skipped, "values",
                   (json_int_t)tacit_trainer_layout(t->trainer)->values, "loss", t->loss,
                   "train_tokens_per_s", rate, "peak_rss_bytes", (json_int_t)peak_rss_bytes());
-    if (o && t->eval.count)
-        json_object_set_new(o, "eval_loss", json_real(t->eval_loss));
+    if (o && t->eval.count && json_object_set_new(o, "eval_loss", json_real(t->eval_loss)) != 0) {
+        json_decref(o);
+        o = NULL;
+    }
     return tacit_json_print(o, TACIT_JSON_DIGITS, err);
 }
 

@@ -248,7 +248,8 @@ static tacit_status build_prompt(evaluator *e, const tacit_record *record, size_
 static tacit_status evaluate_turn(evaluator *e, const tacit_record *record, size_t turn)
 {
     tacit_input in = {0};
-    tacit_buffer reference = {.cap = MAX_ANSWER}, answer = {.cap = MAX_ANSWER};
+    tacit_buffer reference = {.cap = MAX_ANSWER, .wiped = true};
+    tacit_buffer answer = {.cap = MAX_ANSWER, .wiped = true};
     tacit_finish why;
     tacit_status status;
     TACIT_TRY(build_prompt(e, record, turn, &in), done);

@@ -91,12 +91,6 @@ static void quantize_remainder(fast_input *in, const float *x, size_t at)
     }
 }
 
-/* Where a row begins in tiles. */
-static size_t tiled_row(const fast_input *in, size_t row)
-{
-    return row / FAST_TILE_ROWS * in->blocks * FAST_TILE_VALUES + row % FAST_TILE_ROWS * FAST_BLOCK;
-}
-
 /* Where every packed weight takes them and is the better for it, and the rows are many or a weight
  * knows nothing else. */
 static bool wants_tiles(const fast_reader *to, size_t count, size_t rows)
@@ -119,7 +113,7 @@ static void clear_behind(fast_input *in)
 {
     for (size_t r = in->rows; r < whole(in->rows, FAST_TILE_ROWS); r++)
         for (size_t b = 0; b < in->blocks; b++) {
-            size_t at = tiled_row(in, r) + b * FAST_TILE_VALUES;
+            size_t at = fast_tiled_row(r, in->blocks) + b * FAST_TILE_VALUES;
             memset(in->tiles + at, 0, FAST_BLOCK * sizeof *in->tiles);
             if (in->low)
                 memset(in->low + at, 0, FAST_BLOCK * sizeof *in->low);
@@ -152,7 +146,7 @@ static void quantize_row(fast_input *in, const float *x, size_t row)
 
 static void put_tiled_row(fast_input *in, const float *x, size_t row)
 {
-    size_t at = tiled_row(in, row);
+    size_t at = fast_tiled_row(row, in->blocks);
     kernels()->fast->tiles->put_row(in->tiles + at, in->low ? in->low + at : NULL,
                                     in->meta + row * in->blocks, x, in->blocks);
 }

@@ -4,8 +4,9 @@
  * scaled after every 32 columns, more than bf16 ones.
  *
  * Refined products take each operand as two bf16, a value and what rounding it left: three products
- * of theirs. The fourth, of both remainders, is at most 2^-16 of the term, as much as rounding the
- * remainders of both costs. What is infinite in bf16 leaves NaN. */
+ * of theirs (Henry, Tang and Heinecke 2019, arXiv 1904.06376), or two where the weight is a bf16.
+ * The fourth, of both remainders, is at most 2^-16 of the term, as much as rounding the remainders
+ * of both costs. What is infinite in bf16 leaves NaN. */
 #include "engine/fast_kernels.h"
 #include "engine/tile_product.h"
 
@@ -142,6 +143,29 @@ ALWAYS void put_panel(uint16_t *tile, uint16_t *low, const uint8_t *panel, size_
     }
 }
 
+/* The first or the second of 16 pairs of fp16. */
+ALWAYS floats of_halves(words pairs, const int second)
+{
+    halves h = __builtin_convertvector(second ? pairs >> 16 : pairs & 0xffff, halves);
+    uint8_t bytes[sizeof h];
+    memcpy(bytes, &h, sizeof h);
+    return load_scales(bytes);
+}
+
+/* As put_panel, of fp16. */
+static void put_FAST_F16(uint16_t *tile, uint16_t *low, const uint8_t *panel, size_t first,
+                         size_t count)
+{
+    panel += first * TILE_VALUES * sizeof *tile; /* without scales */
+    for (size_t i = 0; i < TILE_DEPTH / 2 * count; i++) {
+        words pairs = load_words(panel + i * sizeof pairs);
+        floats even = of_halves(pairs, 0), odd = of_halves(pairs, 1);
+        put_pair(tile + 32 * i, even, odd);
+        if (low)
+            put_pair(low + 32 * i, rest_of(even), rest_of(odd));
+    }
+}
+
 typedef void put_function(uint16_t *tile, uint16_t *low, const uint8_t *panel, size_t first,
                           size_t count);
 
@@ -159,7 +183,9 @@ DEFINE(FAST_5M)
 DEFINE(FAST_6)
 
 static put_function *const put[FAST_FORMS] = {
-    put_FAST_8, put_FAST_4, put_FAST_4M, put_FAST_5, put_FAST_5M, put_FAST_6,
+    [FAST_8] = put_FAST_8,     [FAST_4] = put_FAST_4,   [FAST_4M] = put_FAST_4M,
+    [FAST_5] = put_FAST_5,     [FAST_5M] = put_FAST_5M, [FAST_6] = put_FAST_6,
+    [FAST_F16] = put_FAST_F16,
 };
 
 /* Some blocks of some panels in tiles. */
@@ -174,9 +200,9 @@ static tiled_weights tile_weights(const uint8_t *panel, fast_form form, size_t c
                                   size_t steps, size_t blocks, bool split, uint16_t *room)
 {
     size_t panel_bytes = fast_panel_bytes(form, WIDTH, blocks);
-    if (fast_needs_tiles(form)) {
+    if (!put[form]) {
         const uint16_t *high = (const uint16_t *)(const void *)panel + first * TILE_VALUES;
-        const uint16_t *low = split && form == FAST_32 ? high + blocks * TILE_VALUES : NULL;
+        const uint16_t *low = split && form == FAST_PAIR ? high + blocks * TILE_VALUES : NULL;
         return (tiled_weights){high, low, panel_bytes / sizeof *high};
     }
     size_t next = steps * TILE_VALUES;
@@ -242,7 +268,7 @@ static void put_row(uint16_t *tile, uint16_t *low, float *scale, const float *x,
 }
 
 const fast_tiles fast_tiles_amx = {
-    .takes = {true, true, true, true, true, true, true, true},
+    .takes = {true, true, true, true, true, true, true, true, true},
     .splits = true,
     .from_rows = 32, /* counted, not measured: bench_products tells on a processor that has tiles */
     .max_cols = MAX_COLS,

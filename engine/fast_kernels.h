@@ -1,4 +1,4 @@
-/* The integer kernels behind fast.h, one table per instruction set (kernels.h chooses).
+/* The kernels of packed weights behind fast.h, one table per instruction set (kernels.h chooses).
  *
  * Weights are read in panels: `width` rows of W side by side, made once (fast_pack.h) in a form per
  * bit width. The value of a weight is d u + m with an integer u; blocks are 32 columns. A panel is
@@ -13,8 +13,8 @@
  *   5 bits: as 4 bits, then [width][4] bytes: bit j is the fifth bit of group j
  *   6 bits: as 4 bits, then two times [width][4] bytes: bits 2 j and 2 j + 1 of the first are the
  *           upper bits of group j, those of the second of group j + 4
- *  16 bits: no quanta and no scales but bf16 values, [32 / 2][width][2] of a block (for tiles)
- *  32 bits: as 16 bits what values round to, of all blocks; then as much of what rounding left
+ *  bf16, fp16: no quanta and no scales but values, [32 / 2][width][2] of a block (for tiles)
+ *  pairs: as bf16 what values round to, of all blocks; then as much of what rounding left
  * so that one load serves the same columns of every row, and the work is per column of the result.
  *
  * Sums over quanta are exact integers; a column's sum over blocks is one chain of multiply-adds, so
@@ -45,9 +45,10 @@ typedef enum fast_form {
     FAST_4M,
     FAST_5,
     FAST_5M,
-    FAST_6,  /* d for 16 columns */
-    FAST_16, /* bf16: for tiles alone */
-    FAST_32, /* split into two bf16: likewise */
+    FAST_6,    /* d for 16 columns */
+    FAST_BF16, /* the file's bf16: this and those below for tiles alone */
+    FAST_F16,  /* the file's fp16 */
+    FAST_PAIR, /* fp32, split into two bf16 */
     FAST_FORMS
 } fast_form;
 
@@ -87,10 +88,17 @@ typedef struct fast_tiled {
     size_t blocks;
 } fast_tiled;
 
-/* Products on tiles. Every element of y is one chain of sums over blocks, whatever its row's and
- * column's company is. */
+/* Where row r begins in tiles. */
+static inline size_t fast_tiled_row(size_t r, size_t blocks)
+{
+    return r / FAST_TILE_ROWS * blocks * FAST_TILE_VALUES + r % FAST_TILE_ROWS * FAST_BLOCK;
+}
+
+/* Products on tiles. Every element of y is one chain of sums, over blocks and, of some of them at a
+ * time, over the products that its operands are split into, whatever its row's and column's company
+ * is. */
 typedef struct fast_tiles {
-    bool takes[FAST_FORMS]; /* FAST_16: values are bf16, else integers */
+    bool takes[FAST_FORMS]; /* with FAST_BF16 values are bf16, else integers */
     bool splits;            /* refined products take what rounding left as well */
     bool for_refined;       /* in the place of remainders: slower than `multiply` without them */
     size_t from_rows;       /* from how many rows on it takes less time than `multiply` */
@@ -126,7 +134,7 @@ static inline bool fast_takes_tiles(const fast_kernels *k, fast_form form)
 /* Whether no `multiply` knows the form. */
 static inline bool fast_needs_tiles(fast_form form)
 {
-    return form == FAST_16 || form == FAST_32;
+    return form == FAST_BF16 || form == FAST_F16 || form == FAST_PAIR;
 }
 
 /* Bytes of a block's quanta, of a whole block and of a whole panel. */

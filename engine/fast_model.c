@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#define SLICE_BYTES ((size_t)4 << 20) /* of a weight, packed at a time */
-
 struct fast_packing {
     pthread_mutex_t lock;
     fast_model *model; /* NULL before the first use */
@@ -56,7 +54,8 @@ static fast_weight *weight_at(fast_model *f, const tacit_text_model *m, size_t i
 size_t fast_model_plan(fast_weight *w, const tacit_linear *l)
 {
     *w = (fast_weight){.n_out = l->n_out};
-    return l->type->type == TACIT_TYPE_F32 ? 0 : fast_weight_plan(w, kernels()->fast, l);
+    bool exact = l->type->type == TACIT_TYPE_F32 || l->type->type == TACIT_TYPE_F16;
+    return exact ? 0 : fast_weight_plan(w, kernels()->fast, l);
 }
 
 /* Panels of all weights in one map, which large pages may back. */
@@ -79,26 +78,6 @@ static tacit_status reserve(fast_model *f, const tacit_text_model *m, tacit_erro
     return TACIT_OK;
 }
 
-/* Slice by slice, so that the file's bytes and the panels are never there both. */
-static void pack_weight(fast_weight *w, const tacit_linear *l, const gguf_file *file,
-                        tacit_pool *pool, uint8_t *panels)
-{
-    size_t width = kernels()->fast->width;
-    size_t rows = width + SLICE_BYTES / (l->row_bytes * width + 1) * width;
-    bool holds = true;
-    for (size_t row = 0; holds && row < l->n_out; row += rows) {
-        size_t end = l->n_out - row < rows ? l->n_out : row + rows;
-        holds = fast_weight_pack(pool, w, kernels()->fast, l, panels, row, end);
-        if (file)
-            gguf_forget(file, (const uint8_t *)l->weight + row * l->row_bytes,
-                        (end - row) * l->row_bytes);
-    }
-    w->panels = holds ? panels : NULL;
-    /* And the pages that two slices shared. */
-    if (file)
-        gguf_forget(file, l->weight, l->n_out * l->row_bytes);
-}
-
 static void pack(fast_model *f, const tacit_text_model *m, const gguf_file *file, tacit_pool *pool)
 {
     size_t count = m->n_layers * TEXT_LINEARS + 1;
@@ -108,7 +87,7 @@ static void pack(fast_model *f, const tacit_text_model *m, const gguf_file *file
         fast_weight *w = weight_at(f, m, i);
         size_t bytes = fast_model_plan(w, l);
         if (bytes > 0)
-            pack_weight(w, l, file, pool, at);
+            fast_weight_move(w, l, file, pool, at);
         at += bytes;
     }
 }

@@ -1,14 +1,18 @@
 #include "engine/fast_pack.h"
 
+#include "engine/kernels.h"
+
 #include <stdatomic.h>
 #include <string.h>
 
 #define TASK_PANELS 8
 
 const fast_form_traits fast_forms[FAST_FORMS] = {
-    [FAST_8] = {8, 1, false, 0},   [FAST_4] = {4, 1, false, 8},   [FAST_4M] = {4, 1, true, 0},
-    [FAST_5] = {5, 1, false, 16},  [FAST_5M] = {5, 1, true, 0},   [FAST_6] = {6, 2, false, 32},
-    [FAST_16] = {16, 0, false, 0}, [FAST_32] = {32, 0, false, 0},
+    [FAST_8] = {8, 1, false, 0},     [FAST_4] = {4, 1, false, 8},
+    [FAST_4M] = {4, 1, true, 0},     [FAST_5] = {5, 1, false, 16},
+    [FAST_5M] = {5, 1, true, 0},     [FAST_6] = {6, 2, false, 32},
+    [FAST_BF16] = {16, 0, false, 0}, [FAST_F16] = {16, 0, false, 0},
+    [FAST_PAIR] = {32, 0, false, 0},
 };
 
 #define EVERY_BYTE 0x01010101u
@@ -232,7 +236,7 @@ DEFINE(q5_k, FAST_5M, true)
 DEFINE(q6_k, FAST_6, true)
 
 /* Pairs of columns side by side; the file's bytes are the processor's. */
-static void pack_bf16(row_job *job)
+static void pack_halves(row_job *job)
 {
     size_t pairs = job->w->blocks * FAST_BLOCK / 2;
     for (size_t i = 0; i < pairs; i++)
@@ -265,11 +269,12 @@ typedef struct source {
 } source;
 
 static const source sources[] = {
-    {TACIT_TYPE_Q8_0, FAST_8, pack_q8_0},  {TACIT_TYPE_Q4_0, FAST_4, pack_q4_0},
-    {TACIT_TYPE_Q4_1, FAST_4M, pack_q4_1}, {TACIT_TYPE_Q5_0, FAST_5, pack_q5_0},
-    {TACIT_TYPE_Q5_1, FAST_5M, pack_q5_1}, {TACIT_TYPE_Q4_K, FAST_4M, pack_q4_k},
-    {TACIT_TYPE_Q5_K, FAST_5M, pack_q5_k}, {TACIT_TYPE_Q6_K, FAST_6, pack_q6_k},
-    {TACIT_TYPE_BF16, FAST_16, pack_bf16}, {TACIT_TYPE_F32, FAST_32, pack_split},
+    {TACIT_TYPE_Q8_0, FAST_8, pack_q8_0},      {TACIT_TYPE_Q4_0, FAST_4, pack_q4_0},
+    {TACIT_TYPE_Q4_1, FAST_4M, pack_q4_1},     {TACIT_TYPE_Q5_0, FAST_5, pack_q5_0},
+    {TACIT_TYPE_Q5_1, FAST_5M, pack_q5_1},     {TACIT_TYPE_Q4_K, FAST_4M, pack_q4_k},
+    {TACIT_TYPE_Q5_K, FAST_5M, pack_q5_k},     {TACIT_TYPE_Q6_K, FAST_6, pack_q6_k},
+    {TACIT_TYPE_BF16, FAST_BF16, pack_halves}, {TACIT_TYPE_F16, FAST_F16, pack_halves},
+    {TACIT_TYPE_F32, FAST_PAIR, pack_split},
 };
 
 static const source *source_of(const tacit_linear *l)
@@ -335,4 +340,25 @@ bool fast_weight_pack(tacit_pool *pool, const fast_weight *w, const fast_kernels
     size_t rows = TASK_PANELS * k->width;
     tacit_pool_run(pool, (end - first + rows - 1) / rows, pack_task, &job);
     return !atomic_load(&too_large);
+}
+
+#define SLICE_BYTES ((size_t)4 << 20)
+
+void fast_weight_move(fast_weight *w, const tacit_linear *l, const gguf_file *file,
+                      tacit_pool *pool, uint8_t *panels)
+{
+    const fast_kernels *k = kernels()->fast;
+    size_t rows = k->width + SLICE_BYTES / (l->row_bytes * k->width + 1) * k->width;
+    bool holds = true;
+    for (size_t row = 0; holds && row < l->n_out; row += rows) {
+        size_t end = l->n_out - row < rows ? l->n_out : row + rows;
+        holds = fast_weight_pack(pool, w, k, l, panels, row, end);
+        if (file)
+            gguf_forget(file, (const uint8_t *)l->weight + row * l->row_bytes,
+                        (end - row) * l->row_bytes);
+    }
+    w->panels = holds ? panels : NULL;
+    /* And the pages that two slices shared. */
+    if (file)
+        gguf_forget(file, l->weight, l->n_out * l->row_bytes);
 }

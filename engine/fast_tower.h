@@ -1,9 +1,9 @@
 /* The packed weights of an encoder's linears: made at the first fast pass, shared by all of them.
  *
- * Weights in F32, F16 and BF16, as encoders mostly have them, are split into two bf16 (4 bytes a
- * weight), so they are wanted only where the kernels have tiles for that; those of quantized files
- * keep their quanta. As with text models (fast_model.h) the file's pages are given back to the
- * system. */
+ * Weights in F32, F16 and BF16, as encoders mostly have them, are wanted only where the kernels
+ * have tiles for them. As with text models (fast_model.h) the file's pages are given back to the
+ * system.
+ */
 #ifndef TACIT_ENGINE_FAST_TOWER_H
 #define TACIT_ENGINE_FAST_TOWER_H
 

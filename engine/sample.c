@@ -1,5 +1,7 @@
 #include "engine/sample.h"
 
+#include "common/secret.h"
+
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -52,7 +54,7 @@ tacit_status tacit_sampler_init(tacit_sampler *s, const tacit_sampler_spec *spec
 
 void tacit_sampler_fini(tacit_sampler *s)
 {
-    free(s->candidate);
+    tacit_wipe_free(s->candidate); /* logits: they tell about what was said */
     memset(s, 0, sizeof *s);
 }
 
@@ -123,15 +125,17 @@ size_t tacit_sampler_top(tacit_sampler *s, const float *logits, size_t k, sample
 
 /* ---- drawing ---- */
 
-/* Weights of c[count] at a temperature, relative to a logit of `most`, and their sum. Logits may be
- * infinite: equal ones weigh the same, and none weighs as little as -inf below another. */
+/* Weights of c[count] at a temperature, relative to the largest logit, `most`, and their sum.
+ * Logits may be infinite: those equal to `most` weigh 1, and infinitely less than it weighs
+ * nothing, at any temperature. */
 static double weigh(sample_candidate *c, size_t count, float most, double temperature)
 {
     double total = 0;
-    float scale = (float)(1 / temperature);
     for (size_t i = 0; i < count; i++) {
-        float below = c[i].logit == most ? 0 : (c[i].logit - most) * scale;
-        c[i].weight = isinf(c[i].logit) && c[i].logit < most ? 0 : expf(below);
+        double below = (double)c[i].logit - (double)most;
+        bool infinite = isinf(c[i].logit) || isinf(most);
+        float weight = infinite ? 0 : expf((float)(below / temperature));
+        c[i].weight = c[i].logit == most ? 1 : weight;
         total += (double)c[i].weight;
     }
     return total;

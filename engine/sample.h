@@ -22,7 +22,7 @@ typedef struct tacit_sampler_spec {
 typedef struct sample_candidate {
     int32_t id;
     float logit;
-    float weight; /* the sampler's own */
+    float weight; /* the sampler's own: means nothing in what tacit_sampler_top gives */
 } sample_candidate;
 
 typedef struct tacit_sampler {
@@ -32,7 +32,7 @@ typedef struct tacit_sampler {
     uint64_t state[4];
 } tacit_sampler;
 
-/* TACIT_USAGE when a number of the spec is out of range. */
+/* TACIT_USAGE when a number of the spec is out of range; TACIT_NO_MEMORY. */
 tacit_status tacit_sampler_init(tacit_sampler *s, const tacit_sampler_spec *spec, size_t vocab,
                                 tacit_error *err) TACIT_MUST_CHECK;
 void tacit_sampler_fini(tacit_sampler *s);
@@ -40,7 +40,7 @@ void tacit_sampler_fini(tacit_sampler *s);
 /* One of logits[vocab]; ties go to the lower id; NaN is never chosen; -1 when all are NaN. */
 int32_t tacit_sampler_next(tacit_sampler *s, const float *logits);
 
-/* The k most likely, most likely first; returns how many there are (fewer with NaN). */
+/* out[k]: the k most likely, most likely first; returns how many there are (fewer with NaN). */
 size_t tacit_sampler_top(tacit_sampler *s, const float *logits, size_t k, sample_candidate *out);
 
 /* The most likely token, or -1. */
@@ -48,7 +48,7 @@ int32_t tacit_argmax(const float *logits, size_t vocab);
 
 /* Why an answer ends. */
 typedef enum tacit_finish {
-    TACIT_FINISH_STOP,    /* by an end token */
+    TACIT_FINISH_STOP,    /* by an end token, or a text that was to stop it */
     TACIT_FINISH_LENGTH,  /* as many tokens as were asked for at most */
     TACIT_FINISH_CONTEXT, /* the context is full */
     TACIT_FINISHES

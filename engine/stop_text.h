@@ -1,5 +1,5 @@
-/* Texts that end an answer ("stop words"), looked for in what has been said so far. Answers come in
- * pieces that need not end where such a text begins or ends. */
+/* Texts that end an answer ("stop sequences"), looked for in what has been said so far. Answers
+ * come in pieces that need not end where such a text begins or ends. */
 #ifndef TACIT_ENGINE_STOP_TEXT_H
 #define TACIT_ENGINE_STOP_TEXT_H
 

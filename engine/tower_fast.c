@@ -20,8 +20,6 @@ bool tower_refines(const tacit_linear *l)
 {
     const fast_kernels *k = kernels()->fast;
     fast_weight w;
-    if (l->type->block_values == 1)
-        return l->n_in % FAST_BLOCK == 0 && fast_takes_tiles(k, FAST_32);
     return fast_weight_plan(&w, k, l) > 0 && (k->sums_bytes || fast_takes_tiles(k, w.form));
 }
 

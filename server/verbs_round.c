@@ -3,6 +3,7 @@
 
 #include "common/clock.h"
 #include "common/file.h"
+#include "common/json_print.h"
 #include "common/log.h"
 #include "common/message.h"
 #include "common/text.h"
@@ -341,7 +342,7 @@ tacit_status verb_ledger_export(control_call *call, tacit_error *err)
         return status;
     status = export_log(call->server, call->argument, err);
     if (status == TACIT_OK)
-        call->result = json_pack("{s:s}", "exported", call->argument);
+        call->result = json_pack("{s:o}", "exported", tacit_json_name(call->argument));
     return status;
 }
 

@@ -53,8 +53,7 @@ static void multiply_tiles(const bench *b, size_t rows, uint16_t *low)
     size_t blocks = b->w.blocks;
     const fast_tiled a = {b->tile, low, b->meta, blocks};
     for (size_t r = 0; r < rows; r++) {
-        size_t at =
-            r / FAST_TILE_ROWS * blocks * FAST_TILE_VALUES + r % FAST_TILE_ROWS * FAST_BLOCK;
+        size_t at = fast_tiled_row(r, blocks);
         b->k->tiles->put_row(b->tile + at, low ? low + at : NULL, b->meta + r * blocks,
                              b->x + r * b->l.n_in, blocks);
     }

@@ -40,6 +40,10 @@ if [ -z "${BOCHS:-}" ]; then
 else
     emulator=$BOCHS/bin/bochs share=$BOCHS/share/bochs display=nogui options=()
 fi
+command -v "$emulator" >/dev/null || {
+    echo "guest.sh: no '$emulator' is installed: \`./run cross\` installs Debian's, or BOCHS names the folder of another." >&2
+    exit 2
+}
 "$emulator" --help cpu 2>&1 | grep -x "$model" >/dev/null || {
     echo "guest.sh: $emulator has no processor '$model' (it lists: $emulator --help cpu)." >&2
     echo "AMX needs a Bochs 3 configured with --enable-evex --enable-amx --with-nogui, and mended as" \

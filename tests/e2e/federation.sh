@@ -56,6 +56,12 @@ free_port() {
     echo "$candidate"
 }
 
+# Two that differ, into `ports`.
+free_ports() {
+    ports=("$(free_port)" "$(free_port)")
+    while [ "${ports[0]}" = "${ports[1]}" ]; do ports[1]=$(free_port); done
+}
+
 # serve_until KILL_POINT: serves $work/server. "": no point.
 serve_until() {
     rm -f "$work/server/address"
@@ -87,7 +93,8 @@ await_kill() { # await_kill PID
 make_federation() { # make_federation: model, data, server folder
     "$bin/write_tiny_model" "$work"
     make_data "$work/gate.jsonl" 0
-    "$bin/tacit-server" init "$work/server" --host 127.0.0.1 --port "$(free_port)" --enrol-port "$(free_port)" \
+    free_ports
+    "$bin/tacit-server" init "$work/server" --host 127.0.0.1 --port "${ports[0]}" --enrol-port "${ports[1]}" \
         --model "$work/text.gguf" --gate "$work/gate.jsonl" >/dev/null
     # A random model answers nothing right: only the loss moves, and noise may raise it.
     sed -i 's/^poll_ms.*/poll_ms: 100/; s/^  margin:.*/  margin: 1/' "$work/server/server.yaml"

@@ -48,6 +48,22 @@ for i in 1 2 3 4; do
     [ "${kept[i]}" -ge "${rows[i - 1]}" ] || fail "turn $i keeps ${kept[i]} of ${rows[i - 1]} rows"
 done
 
+# What a text stopped is what was said: the next turn is answered as eval answers behind the cut one.
+stop=${said[0]: -1}
+printf '%s\n' 'What is the heart rate?' 'Which alarm?' |
+    chat --system 'Answer shortly.' --image "$dir/$image" --stop "$stop" >"$dir/stopped"
+mapfile -t cut < <(sed -n 's/^{"text":"\([^"\\]*\)".*/\1/p' "$dir/stopped")
+[ "${cut[0]}" = "${said[0]%%"$stop"*}" ] || fail "'$stop' stops '${said[0]}' as '${cut[0]}'"
+[[ ${cut[1]} != *"$stop"* && -n ${cut[1]} ]] || fail "'$stop' stops the second answer, too; take another"
+{
+    printf '{"id":"c","messages":[{"role":"system","content":"Answer shortly."}'
+    turn "$(media image)$(text 'What is the heart rate?')" "${cut[0]}"
+    turn "$(text 'Which alarm?')" "${cut[1]}"
+    printf ']}\n'
+} >"$dir/record.jsonl"
+found=$("$tacit" eval "${model[@]}" --data "$dir/record.jsonl" --json -n 12 --strict)
+grep -q '"accuracy":0\.50*,.*"examples":2,' <<<"$found" || fail "eval answers otherwise: $found; chat: ${cut[*]}"
+
 # A new conversation answers as a first one does; what a failed turn said is forgotten.
 printf '%s\n' 'Which alarm?' /new 'Which alarm?' | chat >"$dir/anew"
 [ "$(sed 's/,"tokens".*//' "$dir/anew" | uniq | wc -l)" = 1 ] || fail "anew: $(cat "$dir/anew")"

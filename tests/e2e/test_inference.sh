@@ -80,7 +80,8 @@ whole=$(said)
 same "${whole%%"$tail"*}" "$(said --stop "never said" --stop "$tail")" "an answer until '$tail'"
 said --stop "$tail" --json | grep -q '"finish_reason":"stop"' || fail "what stopped it"
 same "$whole" "$(said --stop "never said")" "an answer that nothing stops"
-expect 2 '--stop: expected a text' run -m "$text" -p "What?" --stop ""
+expect 2 '--stop: expected a text' run -m "$dir/none.gguf" -p "What?" --stop ""
+expect 2 '--stop: expected UTF-8' run -m "$dir/none.gguf" -p "What?" --stop $'\xbf\xbd'
 expect 2 'min-p' run -m "$text" -p "What?" --min-p 1.5
 expect 0 '"prompt_rows":[0-9]+' run -m "$text" -p "What?" -n 2 --raw --json
 plain=$("$tacit" logits -m "$text" -p "What?" --chat --exact)

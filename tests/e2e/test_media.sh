@@ -102,6 +102,8 @@ subject=("$tacit")
 new=(sensor new "${text[@]}" --rate 10 --patch 4 --width 8)
 expect 0 '"windows":2,"longest_seconds":1.5,"channels":\[\{"name":"speed","unit":"","mean":50.0,"std":26.07680962[0-9]*,"readings":5\},\{"name":"rpm","unit":"","mean":1950.0,"std":50.0,"readings":2\}\]' \
     "${new[@]}" --data "$dir/data.jsonl" --out "$dir/new.gguf" --json
+# A name that is not UTF-8 is given in hexadecimal digits, and nothing fails when all is done.
+expect 0 "\"out\":\"$(printf '%s' "$dir/" | od -An -tx1 | tr -d ' \n')fe\"" "${new[@]}" --data "$dir/data.jsonl" --out "$dir/"$'\xfe' --json
 expect 0 'tacit.sensor.max_patches .*4$' inspect "$dir/new.gguf"
 expect 0 'tacit.sensor.lowpass .*true' inspect "$dir/new.gguf"
 expect 0 'rpm +mean 1950 .*1/min' "${new[@]}" --data "$dir/data.jsonl" --out "$dir/raw.gguf" --raw --channels 'rpm:1/min,speed'

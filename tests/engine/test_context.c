@@ -129,7 +129,7 @@ static const tacit_type types[] = {TACIT_TYPE_F32,  TACIT_TYPE_F16,  TACIT_TYPE_
 static double least_difference(tacit_type type, size_t rows)
 {
     const fast_kernels *k = kernels()->fast;
-    bool bf16 = fast_takes_tiles(k, FAST_16);
+    bool bf16 = fast_takes_tiles(k, FAST_BF16);
     if (type == TACIT_TYPE_Q8_0 && fast_takes_tiles(k, FAST_8) && !k->tiles->for_refined &&
         rows >= k->tiles->from_rows)
         return bf16 ? 1e-4 : 1e-5;

@@ -70,7 +70,7 @@ static void test_what_is_counted(void **state)
 }
 
 /* In fast precision panels are counted in place of the file's bytes: as many as packing takes, of
- * Q4_K 160 bytes for its 144, of Q6_K 224 for 210; of F32, which no panel holds, the file's. */
+ * Q4_K 160 bytes for its 144, of Q6_K 224 for 210; of F32, which stays as it is, the file's. */
 static void test_packed_weights_are_counted(void **state)
 {
     (void)state;

@@ -122,6 +122,27 @@ static void the_base_digest_covers_every_file(void **state)
     }
 }
 
+/* Names, authors and the like are for people: a file of the right width with others, as converters
+ * of other hands write them, belongs. */
+static void names_of_files_need_not_agree(void **state)
+{
+    const fixture *f = *state;
+    static const char *const keys[] = {"general.name",         "general.basename",
+                                       "general.organization", "general.finetune",
+                                       "general.size_label",   "general.base_model.0.name"};
+    sensor_spec spec = reference_sensor_spec(TACIT_TYPE_F32, WIDTH);
+    gguf_writer *w = gguf_writer_new();
+    tacit_error err = {0};
+    reference_put_sensor(w, &spec);
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
+        gguf_put_string(w, keys[i], "somebody else's", 15);
+    gguf_put_u32(w, "general.quantization_version", 2);
+    if (gguf_write(w, f->other, &err) != TACIT_OK)
+        fail_msg("%s", err.message);
+    gguf_writer_free(w);
+    tacit_model_free(load(f, f->other, f->tiny.vision));
+}
+
 static void files_that_do_not_belong_together_are_refused(void **state)
 {
     const fixture *f = *state;
@@ -422,6 +443,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_base_digest_covers_every_file),
+        cmocka_unit_test(names_of_files_need_not_agree),
         cmocka_unit_test(files_that_do_not_belong_together_are_refused),
         cmocka_unit_test(a_file_says_what_it_is),
         cmocka_unit_test(inspection_knows_the_kinds),

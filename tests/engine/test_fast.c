@@ -311,9 +311,12 @@ static void test_variants_agree_exactly(void **state)
 }
 
 static const tacit_type tiled_types[] = {
-    TACIT_TYPE_Q8_0, TACIT_TYPE_Q6_K, TACIT_TYPE_BF16, TACIT_TYPE_F32,  TACIT_TYPE_Q4_0,
-    TACIT_TYPE_Q4_1, TACIT_TYPE_Q5_0, TACIT_TYPE_Q5_1, TACIT_TYPE_Q4_K, TACIT_TYPE_Q5_K,
+    TACIT_TYPE_Q8_0, TACIT_TYPE_Q6_K, TACIT_TYPE_BF16, TACIT_TYPE_F16,
+    TACIT_TYPE_F32,  TACIT_TYPE_Q4_0, TACIT_TYPE_Q4_1, TACIT_TYPE_Q5_0,
+    TACIT_TYPE_Q5_1, TACIT_TYPE_Q4_K, TACIT_TYPE_Q5_K,
 };
+
+#define DEEP 5 /* the first: one of each way to tiles */
 
 static bool takes_type(const fast_kernels *k, tacit_type type)
 {
@@ -342,7 +345,7 @@ static void check_tiles(const fast_kernels *k)
         check_tiled_nan(k, split);
         for (size_t i = 0; i < sizeof tiled_types / sizeof tiled_types[0]; i++)
             if (takes_type(k, tiled_types[i]))
-                check_tiled_type(k, tiled_types[i], i < 4, split);
+                check_tiled_type(k, tiled_types[i], i < DEEP, split);
         check_tiled_integers(k, TACIT_TYPE_Q8_0, 41, split); /* of 14, 14 and 13 */
     }
 }
@@ -445,9 +448,11 @@ static void test_linear(void **state)
             check_linear(types[t], rows[r], unit * 160, 135, 1e-2);
         }
         check_linear(TACIT_TYPE_BF16, rows[r], 64, 135,
-                     fast_takes_tiles(kernels()->fast, FAST_16) ? 1e-2 : 0);
+                     fast_takes_tiles(kernels()->fast, FAST_BF16) ? 1e-2 : 0);
         check_linear(TACIT_TYPE_F32, rows[r], 64, 33,
-                     fast_takes_tiles(kernels()->fast, FAST_32) ? 1e-2 : 0);
+                     fast_takes_tiles(kernels()->fast, FAST_PAIR) ? 1e-2 : 0);
+        check_linear(TACIT_TYPE_F16, rows[r], 96, 135,
+                     fast_takes_tiles(kernels()->fast, FAST_F16) ? 1e-2 : 0);
         check_linear(TACIT_TYPE_F16, rows[r], 50, 33, 0);
     }
 }

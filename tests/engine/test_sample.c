@@ -200,6 +200,8 @@ static void test_edges_of_the_filters(void **state)
     const tacit_sampler_spec half = {1, 0, 0.5, 0, 4}, as_likely = {1, 0, 1, 1, 4};
     const tacit_sampler_spec hot = {1e46, 0, 1, 0, 4};
     const tacit_sampler_spec specs[] = {half, as_likely, hot};
+    const float far[VOCAB] = {NAN, 3e38f, NAN, -3e38f, NAN, -INFINITY};
+    const float infinite[VOCAB] = {NAN, INFINITY, NAN, 1, NAN, -INFINITY};
     for (size_t i = 0; i < 3; i++) {
         tacit_sampler s;
         tacit_error err;
@@ -209,6 +211,17 @@ static void test_edges_of_the_filters(void **state)
             count[tacit_sampler_next(&s, two)]++;
         assert_int_equal(count[1] + count[3], 400);
         assert_in_range(count[3], i == 0 ? 0 : 130, i == 0 ? 0 : 270);
+        tacit_sampler_fini(&s);
+    }
+    /* The most finite numbers can differ is nothing at such a temperature, and infinity is not. */
+    for (int k = 0; k < 2; k++) {
+        tacit_sampler s;
+        size_t count[VOCAB] = {0};
+        assert_int_equal(tacit_sampler_init(&s, &hot, VOCAB, NULL), TACIT_OK);
+        for (size_t i = 0; i < 400; i++)
+            count[tacit_sampler_next(&s, k ? infinite : far)]++;
+        assert_int_equal(count[1] + count[3], 400);
+        assert_in_range(count[3], k ? 0 : 130, k ? 0 : 270);
         tacit_sampler_fini(&s);
     }
 }

@@ -12,6 +12,7 @@
 #include "engine/example.h"
 #include "engine/image.h"
 #include "engine/row_cache.h"
+#include "engine/sample.h"
 #include "engine/trainer.h"
 
 #include "reference_sensor.h"
@@ -155,6 +156,29 @@ static void test_rows_that_leave_the_cache(void **state)
     tacit_record_free(&r);
 }
 
+/* What is said grows in blocks, each of which goes wholly; so do the logits that are drawn from. */
+static void test_answers(void **state)
+{
+    (void)state;
+    tacit_buffer said = {.wiped = true};
+    const tacit_sampler_spec warm = {.temperature = 1};
+    const float logits[64] = {1};
+    tacit_sampler s;
+    n_wiped = 0;
+    for (size_t i = 0; i < 1000; i++)
+        assert_int_equal(tacit_buffer_append(&said, "private", 7), TACIT_OK);
+    size_t grown = n_wiped;
+    assert_true(grown >= 4); /* from 256 bytes by doubling */
+    uintptr_t at = (uintptr_t)said.data;
+    tacit_buffer_free(&said);
+    assert_wiped(at, 7000);
+    assert_int_equal(tacit_sampler_init(&s, &warm, 64, NULL), TACIT_OK);
+    assert_true(tacit_sampler_next(&s, logits) >= 0);
+    at = (uintptr_t)s.candidate;
+    tacit_sampler_fini(&s);
+    assert_wiped(at, 64 * sizeof(sample_candidate));
+}
+
 static size_t count_wiped(size_t at_least)
 {
     size_t n = 0;
@@ -272,13 +296,10 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_records_and_inputs),
-        cmocka_unit_test(test_pictures),
-        cmocka_unit_test(test_rows_that_leave_the_cache),
-        cmocka_unit_test(test_row_cache),
-        cmocka_unit_test(test_readings),
-        cmocka_unit_test(test_gradients),
-        cmocka_unit_test(test_context),
+        cmocka_unit_test(test_answers),   cmocka_unit_test(test_records_and_inputs),
+        cmocka_unit_test(test_pictures),  cmocka_unit_test(test_rows_that_leave_the_cache),
+        cmocka_unit_test(test_row_cache), cmocka_unit_test(test_readings),
+        cmocka_unit_test(test_gradients), cmocka_unit_test(test_context),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -16,7 +16,7 @@
 
 static inline bool tiles_are_bf16(const fast_tiles *t)
 {
-    return t->takes[FAST_16];
+    return t->takes[FAST_BF16];
 }
 
 /* x [rows, 32 blocks] as a fast_tiles wants it; free all. */
@@ -35,7 +35,7 @@ static inline tiled_rows new_tiled_rows(const fast_tiles *t, const float *x, siz
     if (split)
         memset(a.low, 0, bytes);
     for (size_t r = 0; r < rows; r++) {
-        size_t at = r / 16 * blocks * 512 + r % 16 * 32;
+        size_t at = fast_tiled_row(r, blocks);
         t->put_row(a.tile + at, split ? a.low + at : NULL, a.scale + r * blocks,
                    x + r * blocks * 32, blocks);
     }

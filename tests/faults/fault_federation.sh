@@ -100,7 +100,8 @@ prepare_policy() { # as `enroll` writes it, but the device trains alone and its 
     cp "$work/client.yaml" "$work/cart/client.yaml"
 }
 make_server() {
-    "$@" "$bin/tacit-server" init "$work/server" --host 127.0.0.1 --port "$(free_port)" --enrol-port "$(free_port)" \
+    free_ports
+    "$@" "$bin/tacit-server" init "$work/server" --host 127.0.0.1 --port "${ports[0]}" --enrol-port "${ports[1]}" \
         --model "$work/text.gguf" --gate "$work/gate.jsonl" >>"$work/server.log" 2>&1
 }
 start_lineage() { lineage --cohort 1 --quorum 1 2>>"$work/server.log"; }

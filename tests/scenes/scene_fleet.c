@@ -364,7 +364,8 @@ static tacit_status write_description(const scene_fleet_spec *spec, const char *
     json_decref(all);
     if (!text)
         return tacit_fail(err, TACIT_NO_MEMORY, "%s: no memory to describe the fleet", dir);
-    status = publish(dir, "fleet.json", &(tacit_buffer){(uint8_t *)text, strlen(text), 0, 0}, err);
+    status = publish(dir, "fleet.json",
+                     &(tacit_buffer){.data = (uint8_t *)text, .size = strlen(text)}, err);
     free(text);
     return status;
 }

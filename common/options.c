@@ -233,13 +233,19 @@ static int answer_unknown(const char *program, const tacit_command *table, int a
 }
 
 /* A program that was started without one of these would open its own files under their numbers and
- * then print into them. A limit on the size of files is an error of the write that meets it, not
- * the end of the process. */
+ * then print into them. What is printed for nobody is an error, as on a full disk. A limit on the
+ * size of files is an error of the write that meets it, not the end of the process. */
 static bool settle(void)
 {
     int fd = open("/dev/null", O_RDWR);
-    while (fd >= 0 && fd <= STDERR_FILENO)
+    while (fd >= 0 && fd <= STDERR_FILENO) {
+        if (fd == STDOUT_FILENO) {
+            int full = open("/dev/full", O_WRONLY);
+            if (full >= 0 && (dup2(full, fd) < 0 || close(full) != 0))
+                return false;
+        }
         fd = open("/dev/null", O_RDWR);
+    }
     if (fd >= 0)
         close(fd);
     return fd >= 0 && signal(SIGXFSZ, SIG_IGN) != SIG_ERR;

@@ -170,8 +170,10 @@ static tacit_status feed_all(calibration *c, const tacit_dataset *dataset, tacit
         c->result->skipped++;
     }
     if (c->result->records == 0)
-        return tacit_fail(err, TACIT_BAD_INPUT,
-                          "%s: no record could be used, for the reasons above", dataset->path);
+        return tacit_fail(err, TACIT_BAD_INPUT, "%s: %s", dataset->path,
+                          dataset->count + dataset->bad_lines == 0
+                              ? "the file has no records"
+                              : "no record could be used, for the reasons above");
     return TACIT_OK;
 }
 
@@ -196,7 +198,7 @@ tacit_status calibrate_run(importance *out, calibrate_result *result, const taci
     tacit_error own;
     calibration c = {.model = model, .options = options, .result = result};
     tacit_status status;
-    *result = (calibrate_result){0};
+    *result = (calibrate_result){.skipped = dataset->bad_lines};
     err = err ? err : &own;
     TACIT_TRY(calibrate_sums_new(&c.sums, out, model, err), done);
     TACIT_TRY(tacit_row_cache_new(&c.cache, model, ROW_CACHE_BYTES, NULL, pool, err), done);

@@ -118,7 +118,7 @@ static tacit_status sample(cmd_answer *a, text_stream *stream, tacit_error *err)
     for (uint64_t i = 0; i < a->most; i++) {
         int32_t token = tacit_sampler_next(&a->sampler, tacit_context_logits(c));
         if (token < 0)
-            return tacit_fail(err, TACIT_FAILED, "the model's logits are not numbers");
+            return tacit_fail(err, TACIT_FAILED, TACIT_NOT_NUMBERS);
         a->finish = TACIT_FINISH_STOP;
         if (tacit_tokenizer_is_end(tokenizer, token))
             break;

@@ -47,7 +47,7 @@ static tacit_status print_line(logits_run *r, const float *logits)
 {
     size_t n = tacit_sampler_top(&r->sampler, logits, (size_t)r->top, r->best);
     if (n == 0)
-        return tacit_fail(r->err, TACIT_FAILED, "the model's logits are not numbers");
+        return tacit_fail(r->err, TACIT_FAILED, TACIT_NOT_NUMBERS);
     for (size_t i = 0; i < n; i++)
         printf("%s%d:%.6g", i ? " " : "", (int)r->best[i].id, (double)r->best[i].logit);
     printf("\n");

@@ -2,6 +2,7 @@
 
 #include "common/bytes.h"
 #include "common/file.h"
+#include "common/log.h"
 #include "common/secret.h"
 
 #include <errno.h>
@@ -68,6 +69,8 @@ tacit_status cmd_prompt_read_bytes(cmd_prompt *p, tacit_error *err)
 tacit_status cmd_prompt_read(cmd_prompt *p, tacit_error *err)
 {
     tacit_status status = cmd_prompt_read_bytes(p, err);
+    if (status == TACIT_OK && p->size == 0)
+        tacit_log_warn("%s is empty", p->path ? name_of(p) : "the prompt");
     if (status != TACIT_OK || !p->path)
         return status;
     const char *nul = memchr(p->text, '\0', p->size);

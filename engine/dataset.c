@@ -327,6 +327,14 @@ static tacit_span next_line(tacit_cursor *c)
     return line;
 }
 
+/* Where the text begins: editors of some systems put a byte order mark before it (RFC 8259, 8.1).
+ */
+static size_t skip_mark(const uint8_t *data, size_t size)
+{
+    static const uint8_t mark[] = {0xef, 0xbb, 0xbf};
+    return size >= sizeof mark && memcmp(data, mark, sizeof mark) == 0 ? sizeof mark : 0;
+}
+
 static size_t count_lines(const uint8_t *data, size_t size)
 {
     size_t lines = 1;
@@ -395,7 +403,9 @@ tacit_status tacit_dataset_load(tacit_dataset *out, const char *path, bool stric
         status = tacit_fail(err, TACIT_NO_MEMORY, "%s: out of memory for %zu lines", path, lines);
         goto done;
     }
-    status = read_lines(out, &ids, tacit_cursor_over(data, size), folder, strict, err);
+    size_t begin = skip_mark(data, size);
+    tacit_cursor text = tacit_cursor_over(data + begin, size - begin);
+    status = read_lines(out, &ids, text, folder, strict, err);
 done:
     if (status != TACIT_OK)
         tacit_dataset_free(out);

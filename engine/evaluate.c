@@ -91,7 +91,7 @@ static tacit_status feed_prompt(evaluator *e, const tacit_input *in)
 
 static tacit_status not_numbers(tacit_error *err)
 {
-    return tacit_fail(err, TACIT_FAILED, "the model's logits are not numbers");
+    return tacit_fail(err, TACIT_FAILED, TACIT_NOT_NUMBERS);
 }
 
 /* Decodes until an end token; the rows decoded are forgotten again. The last token may stand where
@@ -304,8 +304,10 @@ static tacit_status evaluate_all(evaluator *e, const tacit_dataset *dataset)
         e->out->skipped++;
     }
     if (e->out->records == 0)
-        return tacit_fail(e->err, TACIT_BAD_INPUT,
-                          "%s: no record could be evaluated, for the reasons above", dataset->path);
+        return tacit_fail(e->err, TACIT_BAD_INPUT, "%s: %s", dataset->path,
+                          dataset->count + dataset->bad_lines == 0
+                              ? "the file has no records"
+                              : "no record could be evaluated, for the reasons above");
     e->out->loss = e->record_loss / (double)e->scored_records;
     e->out->perplexity = e->all_tokens ? exp(e->all_loss / (double)e->all_tokens) : 0;
     return TACIT_OK;

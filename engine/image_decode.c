@@ -39,14 +39,23 @@ tacit_status image_blank(tacit_image *out, uint32_t width, uint32_t height, cons
     return status;
 }
 
+static tacit_status check_sides(uint32_t width, uint32_t height, const char *name, tacit_error *err)
+{
+    if (width == 0 || height == 0 || width > TACIT_IMAGE_MAX_SIDE || height > TACIT_IMAGE_MAX_SIDE)
+        return tacit_fail(err, TACIT_BAD_INPUT,
+                          "%s: picture of %u x %u pixels: each side must be 1 to %u; give a "
+                          "smaller one",
+                          name, width, height, TACIT_IMAGE_MAX_SIDE);
+    return TACIT_OK;
+}
+
 /* Judges the size, then allocates. */
 static tacit_status allocate(tacit_image *out, uint32_t width, uint32_t height, const char *name,
                              tacit_error *err)
 {
-    if (width == 0 || height == 0 || width > TACIT_IMAGE_MAX_SIDE || height > TACIT_IMAGE_MAX_SIDE)
-        return tacit_fail(err, TACIT_BAD_INPUT,
-                          "%s: picture of %u x %u pixels: each side must be 1 to %u", name, width,
-                          height, TACIT_IMAGE_MAX_SIDE);
+    tacit_status status = check_sides(width, height, name, err);
+    if (status != TACIT_OK)
+        return status;
     if ((size_t)width * height > TACIT_IMAGE_MAX_PIXELS)
         return tacit_fail(err, TACIT_BAD_INPUT, "%s: picture of %u x %u pixels: at most %zu", name,
                           width, height, TACIT_IMAGE_MAX_PIXELS);
@@ -242,8 +251,25 @@ static tacit_status png_run(png_structp png, png_infop info, decoding *d)
     return TACIT_OK;
 }
 
+/* Before libpng does, which calls a picture beyond its limits damaged. */
+static tacit_status png_check_sides(const decoding *d)
+{
+    tacit_cursor head = d->in;
+    (void)tacit_cursor_take(&head, 12); /* the signature, and the length of the first chunk */
+    tacit_span name = tacit_cursor_take(&head, 4), side[2];
+    for (size_t i = 0; i < 2; i++)
+        side[i] = tacit_cursor_take(&head, 4);
+    if (head.failed || memcmp(name.data, "IHDR", 4) != 0)
+        return TACIT_OK; /* libpng says what is wrong */
+    return check_sides(png_get_uint_32(side[0].data), png_get_uint_32(side[1].data), d->name,
+                       d->err);
+}
+
 static tacit_status decode_png(decoding *d)
 {
+    tacit_status status = png_check_sides(d);
+    if (status != TACIT_OK)
+        return status;
     png_infop info = NULL;
     png_structp png = png_create_read_struct(PNG_LIBPNG_VER_STRING, d, png_escape, png_silence);
     if (png)

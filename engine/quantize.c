@@ -364,6 +364,31 @@ static tacit_status convert(quantize_tensor *q, uint8_t *out, tacit_pool *pool, 
     return status;
 }
 
+/* What is copied is judged like what is converted: a file with values that are none is of no use.
+ */
+static tacit_status copy(const quantize_tensor *q, uint8_t *out, size_t bytes, tacit_error *err)
+{
+    const gguf_tensor *t = q->from;
+    size_t n = (size_t)t->ne[0];
+    memcpy(out, t->data, bytes);
+    if (!t->traits)
+        return TACIT_OK;
+    float *x = malloc(n * sizeof *x);
+    if (!x)
+        return tacit_memory_fail(n * sizeof *x, t->name, "nothing was written", err);
+    tacit_status status = TACIT_OK;
+    for (size_t row = 0; row < t->rows && status == TACIT_OK; row++) {
+        dequant_row(t->traits, x, t->data + row * t->row_bytes, n);
+        for (size_t i = 0; i < n && status == TACIT_OK; i++)
+            if (!isfinite(x[i]))
+                status = tacit_fail(
+                    err, TACIT_BAD_INPUT,
+                    "tensor %s, row %zu: a value is not finite; nothing was written", t->name, row);
+    }
+    free(x);
+    return status;
+}
+
 static tacit_status fill(void *ctx, uint8_t *out, size_t bytes, tacit_error *err)
 {
     const fill_job *job = ctx;
@@ -372,7 +397,7 @@ static tacit_status fill(void *ctx, uint8_t *out, size_t bytes, tacit_error *err
     if (q->to)
         status = convert(q, out, job->run->pool, err);
     else
-        memcpy(out, q->from->data, bytes);
+        status = copy(q, out, bytes, err);
     if (status == TACIT_OK && job->run->seen)
         job->run->seen(job->run->ctx, (size_t)(q - job->run->plan->tensor));
     return status;

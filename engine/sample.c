@@ -60,21 +60,23 @@ void tacit_sampler_fini(tacit_sampler *s)
 
 int32_t tacit_argmax(const float *logits, size_t vocab)
 {
-    int32_t best = -1;
-    for (size_t i = 0; i < vocab; i++)
-        if (!isnan(logits[i]) && (best < 0 || logits[i] > logits[best]))
+    int32_t best = vocab > 0 ? 0 : -1;
+    for (size_t i = 0; i < vocab; i++) {
+        if (isnan(logits[i]))
+            return -1;
+        if (logits[i] > logits[best])
             best = (int32_t)i;
+    }
     return best;
 }
 
-/* The candidates: all tokens that are not NaN, in the order of their ids. */
+/* The candidates: all tokens, in the order of their ids; none where a logit is NaN. */
 static size_t collect(tacit_sampler *s, const float *logits)
 {
     size_t n = 0;
-    for (size_t i = 0; i < s->vocab; i++)
-        if (!isnan(logits[i]))
-            s->candidate[n++] = (sample_candidate){.id = (int32_t)i, .logit = logits[i]};
-    return n;
+    for (; n < s->vocab && !isnan(logits[n]); n++)
+        s->candidate[n] = (sample_candidate){.id = (int32_t)n, .logit = logits[n]};
+    return n < s->vocab ? 0 : n;
 }
 
 /* ---- the most likely first: a heap, because few of many are asked for ---- */

@@ -37,13 +37,18 @@ tacit_status tacit_sampler_init(tacit_sampler *s, const tacit_sampler_spec *spec
                                 tacit_error *err) TACIT_MUST_CHECK;
 void tacit_sampler_fini(tacit_sampler *s);
 
-/* One of logits[vocab]; ties go to the lower id; NaN is never chosen; -1 when all are NaN. */
+#define TACIT_NOT_NUMBERS                                                                          \
+    "a score of the model is not a number: its file, or the adapter, is damaged; get it anew"
+
+/* One of logits[vocab]; ties go to the lower id. -1 when one of them is NaN: the model, or an
+ * adapter, is damaged, and what the others say is worth nothing. */
 int32_t tacit_sampler_next(tacit_sampler *s, const float *logits);
 
-/* out[k]: the k most likely, most likely first; returns how many there are (fewer with NaN). */
+/* out[k]: the k most likely, most likely first; returns how many there are, 0 when a logit is NaN.
+ */
 size_t tacit_sampler_top(tacit_sampler *s, const float *logits, size_t k, sample_candidate *out);
 
-/* The most likely token, or -1. */
+/* The most likely token, or -1 as above. */
 int32_t tacit_argmax(const float *logits, size_t vocab);
 
 /* Why an answer ends. */

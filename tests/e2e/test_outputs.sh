@@ -43,12 +43,21 @@ for command in "run -m $nano -p x -n 4" "run -m $nano -p x -n 4 --json" "inspect
     # shellcheck disable=SC2086
     "$tacit" $command >/dev/full 2>"$dir/log" || found=$?
     [ "$found" = 1 ] || fail "$command to a full disk: exit $found"
-    grep -q "standard output\|cannot print" "$dir/log" || fail "$command: $(cat "$dir/log")"
+    grep -q "cannot write to standard output" "$dir/log" || fail "$command: $(cat "$dir/log")"
+    found=0
+    # shellcheck disable=SC2086
+    "$tacit" $command >&- 2>"$dir/log" || found=$?
+    [ "$found" = 1 ] || fail "$command to a closed output: exit $found"
+    grep -q "cannot write to standard output" "$dir/log" || fail "$command: $(cat "$dir/log")"
 done
+# An empty prompt is said to be one: whoever fed it may have failed.
+expect 0 'standard input is empty' run -m "$nano" -f - -n 1 </dev/null
 
 # Without standard files none of the program's own gets their numbers.
 "$tacit" quantize "$nano" "$dir/whole.gguf" --type q4_0 >/dev/null 2>&1
-"$tacit" quantize "$nano" "$dir/closed.gguf" --type q4_0 <&- >&- 2>&-
+code=0
+"$tacit" quantize "$nano" "$dir/closed.gguf" --type q4_0 <&- >&- 2>&- || code=$?
+[ "$code" = 1 ] || fail "nobody was told what was written, and nothing failed: exit $code"
 cmp "$dir/whole.gguf" "$dir/closed.gguf" || fail "what was said went into the file"
 
 # A device, a pipe, a folder: told before the work, and left as they are.

@@ -211,6 +211,26 @@ static void test_file_skips_bad_lines_unless_strict(void **state)
     assert_int_equal(tacit_dataset_load(&d, "/nowhere/x.jsonl", false, &err), TACIT_NOT_FOUND);
 }
 
+/* Editors of some systems put a byte order mark before a text; anywhere else it is none. */
+static void test_a_byte_order_mark_is_skipped(void **state)
+{
+    (void)state;
+    static const char *const text[] = {"\xef\xbb\xbf" RECORD("a") "\n" RECORD("b"),
+                                       RECORD("a") "\n\xef\xbb\xbf" RECORD("b"), "\xef\xbb"};
+    static const size_t count[] = {2, 1, 0}, skipped[] = {0, 1, 1};
+    for (size_t i = 0; i < 3; i++) {
+        char *path = write_file(text[i]);
+        tacit_dataset d;
+        tacit_error err = {0};
+        assert_int_equal(tacit_dataset_load(&d, path, false, &err), TACIT_OK);
+        assert_int_equal(d.count, count[i]);
+        assert_int_equal(d.bad_lines, skipped[i]);
+        tacit_dataset_free(&d);
+        unlink(path);
+        free(path);
+    }
+}
+
 static void test_many_ids(void **state)
 {
     (void)state;
@@ -317,6 +337,7 @@ int main(void)
         cmocka_unit_test(test_bad_lines_are_refused_by_name),
         cmocka_unit_test(test_hostile_lines),
         cmocka_unit_test(test_file_skips_bad_lines_unless_strict),
+        cmocka_unit_test(test_a_byte_order_mark_is_skipped),
         cmocka_unit_test(test_many_ids),
         cmocka_unit_test(test_ids_that_were_made_to_collide),
     };

@@ -224,7 +224,10 @@ static void test_true_wide_png_is_refused(void **state)
     assert_true(png_image_write_get_memory_size(image, size, 0, pixels, 0, NULL));
     uint8_t *file = malloc(size);
     assert_true(png_image_write_to_memory(&image, file, &size, 0, pixels, 0, NULL));
-    assert_int_equal(decode(file, size, NULL), TACIT_BAD_INPUT);
+    tacit_image none;
+    tacit_error err = {0};
+    assert_int_equal(tacit_image_decode(&none, file, size, "wide.png", &err), TACIT_BAD_INPUT);
+    assert_non_null(strstr(err.message, "20000 x 1 pixels: each side must be 1 to 16384"));
     free(file);
     free(pixels);
 }

@@ -351,6 +351,31 @@ static void values_that_do_not_fit_are_refused(void **state)
     }
 }
 
+/* Norms are copied, and so is what has the type already: no less judged. */
+static void values_that_are_copied_are_judged(void **state)
+{
+    (void)state;
+    static const char *const copied[] = {"blk.1.attn_norm.weight", "blk.1.attn_v.weight"};
+    random_llama m = usual();
+    for (size_t i = 0; i < 2; i++) {
+        random_file f = open_text(&m);
+        const gguf_tensor *t = gguf_tensor_find(f.file, copied[i]);
+        const float none = NAN;
+        memcpy(f.data + (t->data - f.data) + 4 * 10, &none, sizeof none);
+        quantize_options options = {.type = type(i ? "f32" : "q8_0")};
+        quantize_plan plan;
+        tacit_error err = {0};
+        unlink(path);
+        assert_int_equal(quantize_plan_make(&plan, f.file, &options, &err), TACIT_OK);
+        assert_int_equal(quantize_write(&plan, path, NULL, NULL, NULL, &err), TACIT_BAD_INPUT);
+        assert_int_not_equal(access(path, F_OK), 0);
+        assert_non_null(strstr(err.message, copied[i]));
+        assert_non_null(strstr(err.message, "not finite"));
+        quantize_plan_free(&plan);
+        random_file_close(&f);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -362,6 +387,7 @@ int main(void)
         cmocka_unit_test(the_same_type_again_changes_nothing),
         cmocka_unit_test(what_cannot_be_converted_is_named),
         cmocka_unit_test(values_that_do_not_fit_are_refused),
+        cmocka_unit_test(values_that_are_copied_are_judged),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

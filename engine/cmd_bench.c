@@ -179,7 +179,9 @@ static tacit_status print(const bench *b, tacit_error *err)
 static tacit_status run_all(bench *b, tacit_error *err)
 {
     tacit_status status;
+    media_form form;
     phase start = now();
+    TACIT_TRY(media_form_choose(&form, b->options.form, err), done); /* before the model is read */
     TACIT_TRY(cmd_session_open(&b->session, &b->options, (size_t)(b->prompt + b->decode), err),
               done);
     keep_best(&b->loading, start, now());
@@ -206,7 +208,8 @@ tacit_status cmd_bench(int argc, char **argv, tacit_error *err)
     bool help;
     const tacit_option table[] = {
         CMD_SESSION_ROWS(&b.options),
-        CMD_SESSION_MEDIA_ROWS(&b.options),
+        CMD_SESSION_FILE_ROWS(&b.options),
+        CMD_FORM_ROW(&b.options.form),
         {"prompt", 'p', TACIT_OPTION_U64, &b.prompt, false, "N", "tokens of the prefill (128)", 1,
          1e6},
         {"decode", 'n', TACIT_OPTION_U64, &b.decode, false, "N", "tokens of the decode (32)", 1,

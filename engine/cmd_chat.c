@@ -10,6 +10,7 @@
 #include "engine/example.h"
 #include "engine/row_cache.h"
 
+#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -200,8 +201,12 @@ static tacit_status obey(chat *c, const char *line, bool *quits, tacit_error *er
 {
     for (size_t i = 0; i < MEDIA_WORDS; i++) {
         size_t n = strlen(media_words[i].word);
-        if (strncmp(line, media_words[i].word, n) == 0)
-            return add_content(&c->next, media_words[i].kind, line + n, strlen(line + n), err);
+        if (strncmp(line, media_words[i].word, n) != 0)
+            continue;
+        if (access(line + n, R_OK) != 0)
+            return tacit_fail(err, TACIT_BAD_INPUT, "%s: cannot open: %s", line + n,
+                              strerror(errno));
+        return add_content(&c->next, media_words[i].kind, line + n, strlen(line + n), err);
     }
     *quits = strcmp(line, "/quit") == 0;
     if (strcmp(line, "/new") == 0)

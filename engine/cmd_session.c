@@ -1,5 +1,6 @@
 #include "engine/cmd_session.h"
 
+#include "engine/chat.h"
 #include "engine/chat_forms.h"
 #include "engine/example.h"
 #include "engine/kernels.h"
@@ -22,19 +23,44 @@ static tacit_status read_kv(const cmd_session_options *o, tacit_context_spec *sp
     return TACIT_OK;
 }
 
-static tacit_status advise_chat(tacit_error *err)
+/* The templates that the model's vocabulary can spell, with commas between. */
+static void list_templates(char *out, size_t size, const tacit_model *m)
+{
+    size_t used = 0;
+    out[0] = '\0';
+    for (const char *at = chat_form_names(); *at; at += strspn(at, ", ")) {
+        char name[64];
+        tacit_chat chat;
+        tacit_error none;
+        size_t n = strcspn(at, ",");
+        snprintf(name, sizeof name, "%.*s", (int)n, at);
+        at += n;
+        if (tacit_chat_choose(&chat, name, &none) == TACIT_OK &&
+            tacit_chat_check_tokens(&chat, tacit_model_tokenizer(m), &none) == TACIT_OK &&
+            used < size)
+            used += (size_t)snprintf(out + used, size - used, "%s%s", used ? ", " : "", name);
+    }
+}
+
+static tacit_status advise_chat(const tacit_model *m, tacit_error *err)
 {
     const tacit_error why = *err;
+    char names[320] = "";
     bool listed = strstr(why.message, chat_form_names()) != NULL;
+    if (!listed)
+        list_templates(names, sizeof names, m);
+    if (!listed && !names[0])
+        return tacit_fail(err, TACIT_BAD_INPUT, "%s; it can spell none of those that are known",
+                          why.message);
     return tacit_fail(err, TACIT_BAD_INPUT, "%s; choose one with --chat-template%s%s", why.message,
-                      listed ? "" : ": ", listed ? "" : chat_form_names());
+                      listed ? "" : ": ", names);
 }
 
 tacit_status cmd_choose_chat(tacit_model *m, const char *name, tacit_error *err)
 {
     tacit_status status =
         name ? tacit_model_choose_chat(m, name, err) : tacit_model_check_chat(m, err);
-    return status == TACIT_BAD_INPUT || status == TACIT_NOT_FOUND ? advise_chat(err) : status;
+    return status == TACIT_BAD_INPUT || status == TACIT_NOT_FOUND ? advise_chat(m, err) : status;
 }
 
 tacit_status cmd_session_open(cmd_session *s, const cmd_session_options *o, size_t max_rows,

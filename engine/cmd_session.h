@@ -90,18 +90,15 @@ typedef struct cmd_session_options {
         "exact", 0, TACIT_OPTION_FLAG, &(o)->exact, false, NULL,                                   \
             "fp32 activations on dequantized weights; slower, for comparisons", 0, 0               \
     }
+#define CMD_SESSION_FILE_ROWS(o)                                                                   \
+    CMD_IMAGE_ROW(&(o)->image), CMD_AUDIO_ROW(&(o)->audio), CMD_SENSOR_ROW(&(o)->sensor)
+/* clang-format off */
 #define CMD_SESSION_MEDIA_ROWS(o)                                                                  \
-    CMD_IMAGE_ROW(&(o)->image), CMD_AUDIO_ROW(&(o)->audio), CMD_SENSOR_ROW(&(o)->sensor),          \
-        {"system",                                                                                 \
-         0,                                                                                        \
-         TACIT_OPTION_TEXT,                                                                        \
-         &(o)->system,                                                                             \
-         false,                                                                                    \
-         "TEXT",                                                                                   \
-         "a system turn before the user's",                                                        \
-         0,                                                                                        \
-         0},                                                                                       \
-        CMD_FORM_ROW(&(o)->form)
+    CMD_SESSION_FILE_ROWS(o),                                                                      \
+    {"system", 0, TACIT_OPTION_TEXT, &(o)->system, false, "TEXT",                                  \
+     "a system turn before the user's", 0, 0},                                                     \
+    CMD_FORM_ROW(&(o)->form)
+/* clang-format on */
 
 /* The template of conversations: the one called `name`, or where that is NULL the file's. A fault
  * of the model that every record would meet, so ask before data are read; the error says how to

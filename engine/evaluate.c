@@ -322,7 +322,7 @@ tacit_status tacit_evaluate(tacit_evaluation *out, const tacit_model *model,
     evaluator e = {.model = model, .out = out, .err = err ? err : &own};
     tacit_context_spec spec = {.max_rows = 0};
     tacit_status status;
-    memset(out, 0, sizeof *out);
+    *out = (tacit_evaluation){.skipped = dataset->bad_lines};
     if (options)
         e.options = *options;
     if (e.options.max_tokens == 0)

@@ -23,7 +23,7 @@ typedef struct tacit_evaluation_kind {
 
 typedef struct tacit_evaluation {
     tacit_evaluation_score score;
-    size_t records, skipped; /* skipped: unreadable media, too long */
+    size_t records, skipped; /* skipped: bad lines, unreadable media, too long */
     double loss;             /* mean over records of the mean over a record's answer tokens */
     double perplexity;       /* exp of the mean over all answer tokens */
     size_t decoded_tokens;

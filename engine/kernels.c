@@ -154,6 +154,7 @@ tacit_status kernels_check(tacit_error *err)
                               "TACIT_CPU=%s: this processor or operating system does not support "
                               "it; the best here is '%s'",
                               wish, kernels()->name);
-    return tacit_fail(err, TACIT_USAGE, "TACIT_CPU=%s is unknown: expected generic%s", wish,
+    return tacit_fail(err, TACIT_USAGE,
+                      "TACIT_CPU=%s is none of this architecture's: expected generic%s", wish,
                       KERNELS_OF_THE_MACHINE);
 }

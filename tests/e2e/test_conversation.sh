@@ -85,11 +85,13 @@ refused 3 'rows: at most 8 are taken here' 'one two three\n' --context 8
 refused 0 '^$' ''
 refused 0 '^$' '/quit\nwhat?\n'
 
-# To a person an error is told, and the conversation goes on without that turn.
-printf '%s\n' '/image /nowhere.jpg' 'what?' 'Which alarm?' /quit >"$dir/typed"
+# To a person an error is told, and the conversation goes on without that turn; a file that is not
+# there is told at once, before a question is asked about it.
+printf '%s\n' '/image /nowhere.jpg' "/image $dir/lines" 'what?' 'Which alarm?' /quit >"$dir/typed"
 script -qec "$(printf '%q ' "$tacit" chat "${model[@]}" --exact -n 12)" /dev/null <"$dir/typed" >"$dir/shown" 2>&1
 answer=$(head -1 "$dir/anew" | sed 's/^{"text":"\([^"]*\)".*/\1/')
 grep -q 'nowhere.jpg' "$dir/shown" || fail "the missing picture is not named: $(cat "$dir/shown")"
+grep -q 'lines: expected a JPEG or PNG' "$dir/shown" || fail "no picture, and nobody says so: $(cat "$dir/shown")"
 grep -qF "$answer" "$dir/shown" || fail "'$answer' not in: $(cat "$dir/shown")"
 subject=("$tacit")
 expect 0 'usage: tacit chat' chat --help

@@ -36,7 +36,7 @@ loss() { "$tacit" eval "${model[@]}" --data "$dir/good.jsonl" --json -n 4 "$@" |
 
 # A damaged picture, a path outside, a missing file: skipped and counted, or an error.
 expect 0 'bad.jsonl:4: .*half.jpg: damaged JPEG.*skipped' eval "${model[@]}" --data "$dir/bad.jsonl" -n 1
-expect 0 '"records":3,"skipped":2' eval "${model[@]}" --data "$dir/bad.jsonl" --json -n 1
+expect 0 '"records":3,"skipped":3' eval "${model[@]}" --data "$dir/bad.jsonl" --json -n 1
 expect 3 'bad.jsonl:5: .*stay inside' eval "${model[@]}" --data "$dir/bad.jsonl" --strict
 { line a half.jpg q r; } >"$dir/half.jsonl"
 expect 3 'no record could be evaluated' eval "${model[@]}" --data "$dir/half.jsonl"
@@ -55,7 +55,7 @@ model[1]=$dir/text.gguf
 [[ -n $same && $same = "$(loss)" ]] || fail "a chosen template gives another loss than the file's own"
 expect 2 "chat template 'gpt': expected one of smolvlm, " eval "${model[@]}" --data "$dir/good.jsonl" --chat-template gpt
 # Tokens that the vocabulary does not have are not spelled by letters.
-expect 3 "template .chatml. is made of the token '<.im_end.>', which the vocabulary does not have; choose one with --chat-template: smolvlm, " \
+expect 3 "template .chatml. is made of the token '<.im_end.>', which the vocabulary does not have; choose one with --chat-template: smolvlm" \
     eval "${model[@]}" --data "$dir/nowhere.jsonl" --chat-template chatml
 
 # Files that are no models, or the wrong way round.

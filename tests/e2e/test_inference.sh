@@ -117,12 +117,14 @@ expect 3 'choose one with --chat-template$' logits -m "$dir/odd.gguf" -p x --cha
 expect 0 . run -m "$dir/odd.gguf" -p x -n 1 --raw
 expect 0 . run -m "$dir/odd.gguf" -p x -n 1 --chat-template smolvlm
 expect 0 . bench -m "$dir/odd.gguf" -p 8 -n 1 -r 1
+expect 2 "form" bench -m "$text" -p 8 -n 1 -r 1 --form odd
+expect 2 "unknown option '--system'" bench -m "$text" -p 8 -n 1 -r 1 --system s
 expect 0 "^  chat template: .*is not one of those supported .smolvlm, " inspect "$dir/odd.gguf"
-expect 3 "template .llama3. is made of the token '<.start_header_id.>', which the vocabulary does not have" \
+expect 3 "template .llama3. is made of the token '<.start_header_id.>', which the vocabulary does not have; choose one with --chat-template: smolvlm, [^3]*$" \
     run -m "$TACIT_SOURCE/tests/nano/nano.gguf" -p x --chat-template llama3
 LC_ALL=C sed '0,/<end_of_utterance>/s//<end_of_utterancx>/' "$text" >"$dir/lacking.gguf"
 lacking="the chat template .smolvlm. is made of the token '<end_of_utterance>', which the vocabulary does not have"
-expect 3 "$lacking; choose one with" run -m "$dir/lacking.gguf" -p x
+expect 3 "$lacking; (choose one with --chat-template: [a-z]|it can spell none)" run -m "$dir/lacking.gguf" -p x
 expect 0 "^  chat template: $lacking" inspect "$dir/lacking.gguf"
 
 # A system turn stands where the template has it.
@@ -150,7 +152,7 @@ expect 2 '--form llava: expected hf, hf-frame' run -m "$text" --mmproj "$mmproj"
 expect 2 '--raw' run -m "$text" --mmproj "$mmproj" --raw --image "$dir/picture.png" -p x
 expect 2 'temp' run -m "$text" -p x --temp -1
 expect 2 'prompt' run -m "$text"
-TACIT_CPU=vax expect 2 'TACIT_CPU=vax is unknown: expected generic, avx2, avx512 or amx' \
+TACIT_CPU=vax expect 2 'TACIT_CPU=vax is none of this architecture.s: expected generic, avx2, avx512 or amx' \
     logits -m "$text" -p x
 expect 2 'no rows' logits -m "$text" -p ""
 echo "inference holds"

@@ -31,18 +31,19 @@ static void on_train_signal(int number)
 
 /* The command line, before it is checked. */
 typedef struct train_words {
-    const char *dir, *data, *out, *unit, *optimizer, *mechanism, *targets, *scores;
+    const char *dir, *data, *out, *unit, *optimizer, *mechanism, *trainable, *targets, *scores;
     client_config_choice choice;
     tacit_option_list mmproj;
     double epsilon, noise_multiplier, delta, q, clip, divisor, learning_rate, alpha;
     tacit_clip_request adapt;
-    uint64_t steps, separation, unit_examples, max_tokens, rank, canaries;
-    bool json;
+    uint64_t steps, separation, unit_examples, max_tokens, rank, last_layers, canaries;
+    bool rslora, json;
 } train_words;
 
 static const train_words defaults = {.unit = "",
                                      .optimizer = "adam",
                                      .mechanism = "gaussian",
+                                     .trainable = "ffa",
                                      .targets = "attn_output,ffn_down",
                                      .clip = 1,
                                      .learning_rate = 0.01,
@@ -105,12 +106,20 @@ static tacit_status parse(train_words *w, int argc, char **argv, bool *help, tac
          1e6},
         {"optimizer", 0, TACIT_OPTION_TEXT, &w->optimizer, false, "NAME", "adam or sgd (adam)", 0,
          0},
+        {"trainable", 0, TACIT_OPTION_TEXT, &w->trainable, false, "SET",
+         "ffa: the half B of LoRA pairs; core: what is between frozen halves (ffa)", 0, 0},
         {"rank", 0, TACIT_OPTION_U64, &w->rank, false, "R", "of the LoRA pair (8)", 1,
          TACIT_TRAINABLE_RANK_MAX},
         {"alpha", 0, TACIT_OPTION_REAL, &w->alpha, false, "A",
          "its scale is alpha / rank (twice the rank)", 1e-6, 1e6},
+        {"rslora", 0, TACIT_OPTION_FLAG, &w->rslora, false, NULL,
+         "its scale is alpha / sqrt(rank) instead", 0, 0},
         {"targets", 0, TACIT_OPTION_TEXT, &w->targets, false, "A,B",
-         "tensors of every layer (attn_output,ffn_down)", 0, 0},
+         "linears of every layer, or names with * and ?; each may be NAME=RANK "
+         "(attn_output,ffn_down)",
+         0, 0},
+        {"last-layers", 0, TACIT_OPTION_U64, &w->last_layers, false, "N",
+         "only the last N layers (all)", 1, UINT32_MAX},
         {"max-tokens", 0, TACIT_OPTION_U64, &w->max_tokens, false, "N",
          "a longer example counts as a zero gradient (512)", 1, 1000000},
         {"canaries", 0, TACIT_OPTION_U64, &w->canaries, false, "N",
@@ -203,6 +212,8 @@ static tacit_status fill_request(local_plan_request *r, const train_words *w,
                               .unit_examples = (uint32_t)w->unit_examples,
                               .max_tokens = (uint32_t)w->max_tokens,
                               .rank = (uint32_t)w->rank,
+                              .rslora = w->rslora,
+                              .last_layers = (uint32_t)w->last_layers,
                               .alpha = w->alpha > 0 ? w->alpha : 2 * (double)w->rank};
     if (w->epsilon > 0 && w->noise_multiplier > 0)
         return tacit_fail(err, TACIT_USAGE, "give --epsilon or --noise-multiplier, not both");
@@ -219,6 +230,8 @@ static tacit_status fill_request(local_plan_request *r, const train_words *w,
         status = mechanism_of(r, w, err);
     if (status == TACIT_OK)
         status = one_of("optimizer", w->optimizer, "adam", "sgd", &sgd, err);
+    if (status == TACIT_OK)
+        status = one_of("trainable", w->trainable, "ffa", "core", &r->core, err);
     if (status == TACIT_OK && r->non_private &&
         (w->adapt.quantile > 0 || w->adapt.count_noise > 0 || w->adapt.rate > 0 ||
          w->adapt.min > 0 || w->adapt.max > 0))

@@ -1,6 +1,7 @@
 #include "client/local_plan.h"
 
 #include "common/message.h"
+#include "engine/plan_spec.h"
 #include "privacy/budget.h"
 #include "privacy/release.h"
 
@@ -34,7 +35,10 @@ static tacit_status set_adapter(making *m, tacit_error *err)
     for (size_t i = 0; i < r->n_targets; i++)
         m->target[i] = (char *)(uintptr_t)r->targets[i];
     *a = (Tacit__AdapterSpec)TACIT__ADAPTER_SPEC__INIT;
-    a->kind = TACIT__ADAPTER_KIND__ADAPTER_LORA_FFA;
+    a->kind =
+        r->core ? TACIT__ADAPTER_KIND__ADAPTER_LORA_CORE : TACIT__ADAPTER_KIND__ADAPTER_LORA_FFA;
+    a->rslora = r->rslora;
+    a->last_layers = r->last_layers;
     a->targets = m->target;
     a->n_targets = r->n_targets;
     a->rank = r->rank;
@@ -173,14 +177,11 @@ static tacit_status pack_plan(making *m, size_t values, const tacit_policy *poli
 static tacit_status count_values(const making *m, const tacit_model *model, size_t *values,
                                  tacit_error *err)
 {
-    tacit_trainable_spec spec = {.kind = TACIT_TRAIN_LORA_FFA,
-                                 .n_targets = m->adapter.n_targets,
-                                 .rank = m->adapter.rank,
-                                 .alpha = m->adapter.alpha};
+    tacit_trainable_spec spec;
     tacit_layout layout;
-    for (size_t i = 0; i < spec.n_targets; i++)
-        spec.target[i] = m->target[i];
-    tacit_status status = tacit_layout_make(&layout, model, &spec, err);
+    tacit_status status = tacit_trainable_spec_from_message(&spec, &m->adapter, err);
+    if (status == TACIT_OK)
+        status = tacit_layout_make(&layout, model, &spec, err);
     if (status != TACIT_OK)
         return status;
     *values = layout.values;

@@ -22,6 +22,8 @@ typedef struct local_plan_request {
     size_t n_targets;
     uint32_t rank;
     double alpha;
+    bool core, rslora;
+    uint32_t last_layers; /* 0: all */
 } local_plan_request;
 
 /* Packs schedule (one round) and plan for `model`; both malloc'ed in the buffers' manner. Cohort

@@ -1,9 +1,12 @@
 #include "engine/adapter.h"
 
 #include "common/log.h"
+#include "common/memory_limit.h"
 #include "common/text.h"
 #include "engine/adapter_parts.h"
+#include "engine/ffa.h"
 #include "engine/layout.h"
+#include "engine/lora_sites.h"
 #include "engine/model_parts.h"
 
 #include <math.h>
@@ -15,6 +18,9 @@
 
 struct tacit_adapter {
     tacit_adapter_info info;
+    bool core; /* of ADAPTER_TYPE_CORE, with `seed` */
+    uint8_t seed[32];
+    tacit_memory_tally drawn;
     uint8_t digest[TACIT_DIGEST_BYTES];
     adapter_pair *pair;
     size_t count;
@@ -93,15 +99,38 @@ static tacit_status check_base(const gguf_file *file, const tacit_model *model,
         gguf_name(file), found, expected);
 }
 
-static tacit_status read_info(const gguf_file *file, const tacit_model *model,
-                              tacit_adapter_info *info, tacit_error *err)
+static bool is_string(const gguf_file *file, const char *key, const char *expected)
 {
+    gguf_string found;
+    tacit_error none;
+    return gguf_get_string(file, key, &found, &none) == TACIT_OK &&
+           found.size == strlen(expected) && memcmp(found.data, expected, found.size) == 0;
+}
+
+static tacit_status read_kind(tacit_adapter *a, const gguf_file *file, tacit_error *err)
+{
+    bool found;
+    a->core = is_string(file, "adapter.type", ADAPTER_TYPE_CORE);
+    if (!a->core)
+        return expect_string(file, "adapter.type", ADAPTER_TYPE_LORA,
+                             "of other adapters only " ADAPTER_TYPE_CORE " is known", err);
+    tacit_status status = read_hex(file, "tacit.seed", a->seed, sizeof a->seed, &found, err);
+    if (status == TACIT_OK && !found)
+        status = tacit_fail(err, TACIT_BAD_INPUT,
+                            "%s: no tacit.seed, from which the halves of its pairs are drawn",
+                            gguf_name(file));
+    return status;
+}
+
+static tacit_status read_info(tacit_adapter *a, const gguf_file *file, const tacit_model *model,
+                              tacit_error *err)
+{
+    tacit_adapter_info *info = &a->info;
     tacit_status status = TACIT_OK;
     bool found;
     uint64_t format = ADAPTER_FORMAT;
     TACIT_TRY(expect_string(file, "general.type", "adapter", "this is no adapter", err), out);
-    TACIT_TRY(expect_string(file, "adapter.type", "lora", "other adapters are not known", err),
-              out);
+    TACIT_TRY(read_kind(a, file, err), out);
     TACIT_TRY(expect_string(file, "general.architecture", model->text.architecture,
                             "it was made for another kind of model", err),
               out);
@@ -137,34 +166,30 @@ static tacit_status refuse_not_finite(const gguf_file *file, const gguf_tensor *
     return TACIT_OK;
 }
 
-/* The linear that a tensor of the file adapts. */
-static tacit_status find_linear(const gguf_file *file, const tacit_model *model,
-                                const gguf_tensor *t, char *base, size_t base_size,
-                                const tacit_linear **linear, char *half, tacit_error *err)
+/* The linear that a tensor of the file adapts, and what of the pair it is. */
+static tacit_status find_site(const tacit_adapter *a, const gguf_file *file,
+                              const tacit_model *model, const gguf_tensor *t, lora_site *site,
+                              char *part, tacit_error *err)
 {
-    char names[160];
-    size_t layer;
-    text_linear which;
-    *linear = NULL;
-    *half = layout_base_name(t->name, base, base_size);
-    if (!*half || !layout_parse_linear(base, &layer, &which) || layer >= model->text.n_layers ||
-        !text_has_linear(&model->text.layer[layer], which))
-        return tacit_fail(err, TACIT_BAD_INPUT,
-                          "%s: tensor %s adapts nothing of this model; expected blk.N.NAME.weight, "
-                          "then .lora_a or .lora_b, with N below %zu and NAME of a linear that the "
-                          "layer has, of %s",
-                          gguf_name(file), t->name, model->text.n_layers,
-                          text_linear_names(names, sizeof names));
-    *linear = &model->text.layer[layer].linear[which];
-    return TACIT_OK;
+    char base[GGUF_MAX_NAME + 1], names[160];
+    *part = layout_base_name(t->name, base, sizeof base);
+    if (*part && (*part == 'c') == a->core && lora_site_find(site, model, base))
+        return TACIT_OK;
+    return tacit_fail(err, TACIT_BAD_INPUT,
+                      "%s: tensor %s adapts nothing of this model; expected blk.N.NAME.weight%s "
+                      "with N below %zu and NAME of a linear that the layer has, of %s%s",
+                      gguf_name(file), t->name,
+                      a->core ? ".lora_core" : ", then .lora_a or .lora_b,", model->text.n_layers,
+                      text_linear_names(names, sizeof names),
+                      model->text.tied ? "" : "; or the same of output.weight");
 }
 
-static tacit_status check_shape(const gguf_file *file, const gguf_tensor *t, char half,
-                                const tacit_linear *l, tacit_error *err)
+static tacit_status check_shape(const gguf_file *file, const gguf_tensor *t, char part,
+                                const lora_site *s, tacit_error *err)
 {
-    uint64_t expected = half == 'a' ? l->n_in : l->n_out;
-    uint64_t found = half == 'a' ? t->ne[0] : t->ne[1];
-    uint64_t rank = half == 'a' ? t->ne[1] : t->ne[0];
+    uint64_t rank = part == 'a' ? t->ne[1] : t->ne[0];
+    uint64_t expected = part == 'a' ? s->n_in : part == 'b' ? s->n_out : rank;
+    uint64_t found = part == 'a' ? t->ne[0] : t->ne[1];
     if (!t->traits)
         return tacit_type_refuse(gguf_name(file), t->name, t->type, err);
     if (t->n_dims != 2 || found != expected || rank < 1 || rank > TACIT_TRAINABLE_RANK_MAX)
@@ -173,50 +198,74 @@ static tacit_status check_shape(const gguf_file *file, const gguf_tensor *t, cha
                           "%llu values",
                           gguf_name(file), t->name, (unsigned long long)t->ne[0],
                           (unsigned long long)t->ne[1],
-                          half == 'a' ? "[n_in, rank]" : "[rank, n_out]", TACIT_TRAINABLE_RANK_MAX,
-                          (unsigned long long)expected);
+                          part == 'a'   ? "[n_in, rank]"
+                          : part == 'b' ? "[rank, n_out]"
+                                        : "[rank, rank]",
+                          TACIT_TRAINABLE_RANK_MAX, (unsigned long long)expected);
     return TACIT_OK;
 }
 
-static adapter_pair *pair_for(tacit_adapter *a, const char *base, const tacit_linear *l)
+static adapter_pair *pair_for(tacit_adapter *a, const lora_site *s)
 {
     for (size_t i = 0; i < a->count; i++)
-        if (strcmp(a->pair[i].tensor, base) == 0)
+        if (strcmp(a->pair[i].tensor, s->tensor) == 0)
             return &a->pair[i];
-    char *name = strdup(base);
+    char *name = strdup(s->tensor);
     if (!name)
         return NULL;
     adapter_pair *p = &a->pair[a->count++];
-    *p = (adapter_pair){.tensor = name, .n_in = l->n_in, .n_out = l->n_out};
+    *p = (adapter_pair){.tensor = name, .n_in = s->n_in, .n_out = s->n_out};
     return p;
 }
 
-static tacit_status read_half(tacit_adapter *a, const gguf_file *file, const tacit_model *model,
+/* The halves around a core; `ordinal`: of its tensor in the file, which lists them as the layout
+ * does. */
+static tacit_status draw_halves(tacit_adapter *a, const gguf_file *file, adapter_pair *p,
+                                size_t ordinal, tacit_error *err)
+{
+    size_t bytes = p->rank * (p->n_in + p->n_out) * sizeof *p->a;
+    tacit_status status = tacit_memory_tally_add(&a->drawn, bytes, "the drawn halves of an adapter",
+                                                 "use one of a smaller rank", err);
+    if (status != TACIT_OK)
+        return tacit_fail_context(err, "%s", gguf_name(file));
+    p->a = malloc(p->rank * p->n_in * sizeof *p->a);
+    p->b = malloc(p->n_out * p->rank * sizeof *p->b);
+    if (!p->a || !p->b)
+        return tacit_memory_fail(bytes, "the drawn halves of an adapter",
+                                 "use one of a smaller rank", err);
+    ffa_fill(p->a, p->rank, p->n_in, a->seed, ordinal);
+    ffa_fill(p->b, p->n_out, p->rank, a->seed, FFA_B | ordinal);
+    return TACIT_OK;
+}
+
+static tacit_status read_part(tacit_adapter *a, const gguf_file *file, const tacit_model *model,
                               const gguf_tensor *t, tacit_error *err)
 {
-    char base[GGUF_MAX_NAME + 1], half;
-    const tacit_linear *linear = NULL;
-    tacit_status status = find_linear(file, model, t, base, sizeof base, &linear, &half, err);
+    lora_site site;
+    char part;
+    float *values;
+    tacit_status status = find_site(a, file, model, t, &site, &part, err);
     if (status == TACIT_OK)
-        status = check_shape(file, t, half, linear, err);
+        status = check_shape(file, t, part, &site, err);
     if (status != TACIT_OK)
         return status;
-    size_t rank = (size_t)(half == 'a' ? t->ne[1] : t->ne[0]);
-    adapter_pair *p = pair_for(a, base, linear);
+    size_t rank = (size_t)(part == 'a' ? t->ne[1] : t->ne[0]);
+    adapter_pair *p = pair_for(a, &site);
     if (!p)
         return tacit_fail(err, TACIT_NO_MEMORY, "%s: no memory for tensor %s", gguf_name(file),
                           t->name);
-    float *values;
     status = gguf_tensor_values(file, t, &values, err);
     if (status != TACIT_OK)
         return status;
-    *(half == 'a' ? &p->a : &p->b) = values;
+    *(part == 'a' ? &p->a : part == 'b' ? &p->b : &p->core) = values;
     if (p->rank && p->rank != rank)
         return tacit_fail(err, TACIT_BAD_INPUT,
                           "%s: tensor %s has rank %zu, its other half rank %zu", gguf_name(file),
                           t->name, rank, p->rank);
     p->rank = rank;
-    return refuse_not_finite(file, t, values, err);
+    if (a->core)
+        status = draw_halves(a, file, p, a->count - 1, err);
+    return status == TACIT_OK ? refuse_not_finite(file, t, values, err) : status;
 }
 
 static tacit_status read_alpha(const gguf_file *file, double *alpha, tacit_error *err)
@@ -246,7 +295,7 @@ static tacit_status read_pairs(tacit_adapter *a, const gguf_file *file, const ta
         return tacit_fail(err, TACIT_NO_MEMORY, "%s: no memory for %zu tensors", gguf_name(file),
                           n);
     for (size_t i = 0; i < n; i++) {
-        status = read_half(a, file, model, gguf_tensor_at(file, i), err);
+        status = read_part(a, file, model, gguf_tensor_at(file, i), err);
         if (status != TACIT_OK)
             return status;
     }
@@ -269,7 +318,7 @@ tacit_status adapter_from_file(tacit_adapter **out, const tacit_model *model, co
     tacit_adapter *a = calloc(1, sizeof *a);
     if (!a)
         return tacit_fail(err, TACIT_NO_MEMORY, "%s: no memory", gguf_name(file));
-    TACIT_TRY(read_info(file, model, &a->info, err), fail);
+    TACIT_TRY(read_info(a, file, model, err), fail);
     TACIT_TRY(read_pairs(a, file, model, err), fail);
     *out = a;
     return TACIT_OK;
@@ -304,6 +353,7 @@ void tacit_adapter_free(tacit_adapter *a)
         free((void *)(uintptr_t)a->pair[i].tensor);
         free(a->pair[i].a);
         free(a->pair[i].b);
+        free(a->pair[i].core);
     }
     free(a->pair);
     free(a);
@@ -320,6 +370,17 @@ const adapter_pair *adapter_find(const tacit_adapter *a, const char *tensor)
         if (strcmp(a->pair[i].tensor, tensor) == 0)
             return &a->pair[i];
     return NULL;
+}
+
+tacit_low_rank adapter_low_rank(const tacit_adapter *a, const char *tensor)
+{
+    const adapter_pair *p = a ? adapter_find(a, tensor) : NULL;
+    return p ? (tacit_low_rank){.a = p->a,
+                                .b = p->b,
+                                .rank = p->rank,
+                                .scale = p->scale,
+                                .core = p->core}
+             : (tacit_low_rank){0};
 }
 
 size_t adapter_pair_count(const tacit_adapter *a)

@@ -3,15 +3,22 @@
 #define TACIT_ENGINE_ADAPTER_PARTS_H
 
 #include "engine/adapter.h"
+#include "engine/linear.h"
 
-/* y += scale * b (a x), with a[rank, n_in] and b[n_out, rank], fp32, row-major. Owned by the
- * adapter. */
+/* y += scale * b (core (a x)), with a[rank, n_in], b[n_out, rank] and core[rank, rank], fp32,
+ * row-major. Owned by the adapter. */
 typedef struct adapter_pair {
     const char *tensor; /* name of the base tensor, "blk.3.attn_output.weight" */
     size_t rank, n_in, n_out;
     float scale; /* alpha / rank; 1 where the file has no alpha or alpha 0 */
     float *a, *b;
+    float *core; /* NULL: the identity */
 } adapter_pair;
+
+/* What general.type "adapter" is further said to be in adapter.type. */
+#define ADAPTER_TYPE_LORA "lora"
+/* Cores alone, between halves that are drawn from tacit.seed: not of the ecosystem. */
+#define ADAPTER_TYPE_CORE "tacit.core"
 
 /* The adapter in an open file, which may be closed afterwards; its digest stays zero. */
 tacit_status adapter_from_file(tacit_adapter **out, const tacit_model *model, const gguf_file *file,
@@ -19,6 +26,8 @@ tacit_status adapter_from_file(tacit_adapter **out, const tacit_model *model, co
 
 /* The pair of a base tensor, or NULL when the adapter leaves it alone. */
 const adapter_pair *adapter_find(const tacit_adapter *a, const char *tensor);
+/* The same as what linears compute with; of rank 0 where there is none. `a` may be NULL. */
+tacit_low_rank adapter_low_rank(const tacit_adapter *a, const char *tensor);
 size_t adapter_pair_count(const tacit_adapter *a);
 const adapter_pair *adapter_pair_at(const tacit_adapter *a, size_t i);
 /* SHA-256 of the file: with the base digest the key of anything computed under this adapter. */

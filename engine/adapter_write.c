@@ -4,6 +4,7 @@
 #include "common/text.h"
 #include "engine/adapter_parts.h"
 #include "engine/layout.h"
+#include "engine/lora_sites.h"
 #include "engine/model_parts.h"
 #include "engine/train_values.h"
 
@@ -13,6 +14,7 @@
 #include <string.h>
 
 #define ADAPTER_FORMAT 1
+#define WRITE_ELSEWHERE "nothing was written; write it where that much is"
 
 static tacit_status refuse_other_kinds(const tacit_trainable_spec *spec, tacit_error *err)
 {
@@ -35,8 +37,11 @@ static void put_keys(gguf_writer *w, const tacit_model *model, const tacit_train
     const char *architecture = model->text.architecture;
     gguf_put_string(w, "general.architecture", architecture, strlen(architecture));
     gguf_put_string(w, "general.type", "adapter", 7);
-    gguf_put_string(w, "adapter.type", "lora", 4);
-    gguf_put_f32(w, "adapter.lora.alpha", (float)spec->alpha);
+    const char *type = spec->kind == TACIT_TRAIN_LORA_CORE ? ADAPTER_TYPE_CORE : ADAPTER_TYPE_LORA;
+    gguf_put_string(w, "adapter.type", type, strlen(type));
+    gguf_put_f32(w, "adapter.lora.alpha", lora_file_alpha(spec));
+    if (spec->kind == TACIT_TRAIN_LORA_CORE)
+        put_hex(w, "tacit.seed", spec->seed, sizeof spec->seed);
     gguf_put_u32(w, "tacit.format", ADAPTER_FORMAT);
     put_hex(w, "tacit.base_digest", tacit_model_base_digest(model), TACIT_DIGEST_BYTES);
     gguf_put_u64(w, "tacit.version", info->version);
@@ -47,41 +52,91 @@ static void put_keys(gguf_writer *w, const tacit_model *model, const tacit_train
         gguf_put_u64(w, "tacit.canaries", info->canaries);
 }
 
+/* `factor` times a matrix that must be finite. */
 static tacit_status put_matrix(gguf_writer *w, const char *name, size_t rows, size_t cols,
-                               const float *values, tacit_error *err)
+                               const float *values, float factor, tacit_error *err)
 {
     const uint64_t ne[2] = {cols, rows};
     for (size_t i = 0; i < rows * cols; i++)
-        if (!isfinite(values[i]))
+        if (!isfinite(values[i]) || !isfinite(factor * values[i]))
             return tacit_fail(err, TACIT_BAD_INPUT,
                               "adapter: %s: value %zu is not finite; nothing was written", name, i);
-    gguf_put_tensor(w, name, 2, ne, TACIT_TYPE_F32, values);
+    if (factor == 1.0f) {
+        gguf_put_tensor(w, name, 2, ne, TACIT_TYPE_F32, values);
+        return TACIT_OK;
+    }
+    void *scaled;
+    tacit_status status = tacit_memory_alloc(&scaled, rows * cols, sizeof *values,
+                                             "writing an adapter", WRITE_ELSEWHERE, err);
+    if (status != TACIT_OK)
+        return status;
+    for (size_t i = 0; i < rows * cols; i++)
+        ((float *)scaled)[i] = factor * values[i];
+    gguf_put_tensor(w, name, 2, ne, TACIT_TYPE_F32, scaled);
+    free(scaled);
     return TACIT_OK;
 }
 
-/* FFA's layout names the B halves alone: each A goes before its B. */
-static tacit_status put_pairs(gguf_writer *w, const tacit_model *model,
-                              const tacit_trainable_spec *spec, const tacit_layout *layout,
-                              const float *values, const float *frozen_a, tacit_error *err)
+static tacit_status put_part(gguf_writer *w, const lora_site *s, const char *suffix, size_t rows,
+                             size_t cols, const float *values, float factor, tacit_error *err)
+{
+    char name[sizeof s->tensor + 16];
+    snprintf(name, sizeof name, "%s%s", s->tensor, suffix);
+    return put_matrix(w, name, rows, cols, values, factor, err);
+}
+
+static tacit_status put_pairs(gguf_writer *w, const lora_sites *sites, const tacit_low_rank *pair,
+                              const tacit_trainable_spec *spec, tacit_error *err)
 {
     tacit_status status = TACIT_OK;
-    for (size_t i = 0; i < layout->count && status == TACIT_OK; i++) {
-        const tacit_trainable_entry *e = &layout->entry[i];
-        char base[sizeof e->name], name[sizeof e->name + 8];
-        size_t layer = 0;
-        text_linear which = TEXT_Q;
-        if (!layout_base_name(e->name, base, sizeof base) ||
-            !layout_parse_linear(base, &layer, &which))
-            return tacit_fail(err, TACIT_FAILED, "adapter: unexpected entry %s", e->name);
-        if (frozen_a) {
-            size_t n_in = model->text.layer[layer].linear[which].n_in;
-            snprintf(name, sizeof name, "%s.lora_a", base);
-            status = put_matrix(w, name, spec->rank, n_in, frozen_a, err);
-            frozen_a += spec->rank * n_in;
+    for (size_t i = 0; i < sites->count; i++) {
+        const lora_site *s = &sites->site[i];
+        const tacit_low_rank *p = &pair[i];
+        float factor = lora_file_factor(spec, s->rank);
+        if (p->core) {
+            TACIT_TRY(put_part(w, s, ".lora_core", s->rank, s->rank, p->core, factor, err), out);
+            continue;
         }
-        if (status == TACIT_OK)
-            status = put_matrix(w, e->name, e->rows, e->cols, values + e->offset, err);
+        TACIT_TRY(put_part(w, s, ".lora_a", s->rank, s->n_in, p->a, 1, err), out);
+        TACIT_TRY(put_part(w, s, ".lora_b", s->n_out, s->rank, p->b, factor, err), out);
     }
+out:
+    return status;
+}
+
+/* The pairs of a spec over the flat `values`. */
+typedef struct spec_pairs {
+    tacit_layout layout;
+    lora_sites sites;
+    float *frozen;
+    tacit_low_rank *pair; /* [sites.count] */
+} spec_pairs;
+
+static void pairs_close(spec_pairs *p)
+{
+    free(p->pair);
+    free(p->frozen);
+    lora_sites_free(&p->sites);
+    tacit_layout_free(&p->layout);
+}
+
+/* Closed by the caller, also on failure. */
+static tacit_status pairs_open(spec_pairs *p, const tacit_model *model,
+                               const tacit_trainable_spec *spec, const float *values,
+                               tacit_error *err)
+{
+    tacit_status status = refuse_other_kinds(spec, err);
+    *p = (spec_pairs){0};
+    if (status != TACIT_OK)
+        return status;
+    TACIT_TRY(tacit_layout_make(&p->layout, model, spec, err), out);
+    TACIT_TRY(lora_sites_of(&p->sites, model, spec, err), out);
+    TACIT_TRY(train_values_lora(NULL, &p->frozen, &p->sites, &p->layout, spec, err), out);
+    p->pair = calloc(p->sites.count, sizeof *p->pair);
+    if (!p->pair)
+        return tacit_fail(err, TACIT_NO_MEMORY, "adapter: no memory for %zu pairs", p->sites.count);
+    train_values_pairs(p->pair, &p->sites, &p->layout, spec->kind, values, p->frozen);
+out:
     return status;
 }
 
@@ -89,84 +144,98 @@ tacit_status tacit_adapter_save(const char *path, const tacit_model *model,
                                 const tacit_trainable_spec *spec, const float *values,
                                 const tacit_adapter_info *info, tacit_error *err)
 {
-    tacit_layout layout = {0};
-    void *first = NULL;
-    float *frozen_a = NULL;
+    spec_pairs pairs;
     gguf_writer *w = NULL;
-    tacit_status status = refuse_other_kinds(spec, err);
-    if (status != TACIT_OK)
-        return status;
-    if (info->has_base_digest &&
+    tacit_status status = pairs_open(&pairs, model, spec, values, err);
+    if (status == TACIT_OK && info->has_base_digest &&
         memcmp(info->base_digest, tacit_model_base_digest(model), TACIT_DIGEST_BYTES) != 0)
-        return tacit_fail(err, TACIT_INTEGRITY, "%s: the adapter belongs to another base", path);
-    TACIT_TRY(tacit_layout_make(&layout, model, spec, err), out);
-    TACIT_TRY(tacit_memory_alloc(&first, layout.values, sizeof *values, "writing an adapter",
-                                 "nothing was written; write it where that much is", err),
-              out);
+        status = tacit_fail(err, TACIT_INTEGRITY, "%s: the adapter belongs to another base", path);
+    if (status != TACIT_OK)
+        goto out;
     w = gguf_writer_new();
-    TACIT_TRY(train_values_lora(first, &frozen_a, model, &layout, spec, err), out);
-    put_keys(w, model, spec, info, &layout);
-    TACIT_TRY(put_pairs(w, model, spec, &layout, values, frozen_a, err), out);
+    put_keys(w, model, spec, info, &pairs.layout);
+    TACIT_TRY(put_pairs(w, &pairs.sites, pairs.pair, spec, err), out);
     TACIT_TRY(gguf_write(w, path, err), out);
 out:
     gguf_writer_free(w);
-    free(first);
-    free(frozen_a);
-    tacit_layout_free(&layout);
+    pairs_close(&pairs);
     return status;
 }
 
 /* ---- the flat vector from a file ---- */
 
-static tacit_status copy_half(const char *path, const adapter_pair *p, char half, size_t rows,
-                              size_t cols, float *to, tacit_error *err)
+static tacit_status check_pair(const char *path, const adapter_pair *p, const lora_site *s,
+                               const tacit_trainable_spec *spec, tacit_error *err)
 {
-    size_t expected_rows = half == 'a' ? p->rank : p->n_out;
-    size_t expected_cols = half == 'a' ? p->n_in : p->rank;
-    if (rows != expected_rows || cols != expected_cols)
+    float expected = (float)((double)lora_file_alpha(spec) / s->rank);
+    if (p->rank != s->rank)
         return tacit_fail(err, TACIT_BAD_INPUT,
-                          "%s: %s.lora_%c has rank %zu, the trainable set another", path, p->tensor,
-                          half, p->rank);
-    memcpy(to, half == 'a' ? p->a : p->b, rows * cols * sizeof *to);
+                          "%s: the pair of %s has rank %zu, the trainable set says %u", path,
+                          p->tensor, p->rank, s->rank);
+    if (p->scale != expected)
+        return tacit_fail(err, TACIT_BAD_INPUT, "%s: %s is scaled by %g, the trainable set says %g",
+                          path, p->tensor, (double)p->scale, (double)expected);
+    if ((p->core != NULL) != (spec->kind == TACIT_TRAIN_LORA_CORE))
+        return tacit_fail(err, TACIT_BAD_INPUT, "%s: %s has %s core, the trainable set says %s",
+                          path, p->tensor, p->core ? "a" : "no", p->core ? "none" : "one");
     return TACIT_OK;
 }
 
-static tacit_status check_scale(const char *path, const adapter_pair *p,
-                                const tacit_trainable_spec *spec, tacit_error *err)
+static void take_trained(float *to, const float *found, size_t n, float factor)
 {
-    float expected = (float)((double)(float)spec->alpha / spec->rank);
-    if (p->scale == expected)
-        return TACIT_OK;
-    return tacit_fail(err, TACIT_BAD_INPUT, "%s: %s is scaled by %g, the trainable set says %g",
-                      path, p->tensor, (double)p->scale, (double)expected);
+    for (size_t i = 0; i < n; i++)
+        to[i] = found[i] / factor;
 }
 
-static tacit_status copy_pairs(const char *path, const tacit_adapter *a,
-                               const tacit_trainable_spec *spec, const tacit_layout *layout,
-                               const float *frozen_a, float *values, tacit_error *err)
+static tacit_status check_drawn(const lora_site *s, char half, const float *drawn,
+                                const float *found, size_t n, tacit_error *err)
+{
+    if (memcmp(drawn, found, n * sizeof *found) == 0)
+        return TACIT_OK;
+    return tacit_fail(err, TACIT_INTEGRITY,
+                      "%s.lora_%c is not the one that the lineage's seed draws", s->tensor, half);
+}
+
+static tacit_status take_pair(const spec_pairs *pairs, size_t i, const adapter_pair *found,
+                              const tacit_trainable_spec *spec, float *values, tacit_error *err)
+{
+    const lora_site *s = &pairs->sites.site[i];
+    const tacit_low_rank *drawn = &pairs->pair[i];
+    bool both = spec->kind == TACIT_TRAIN_LORA;
+    const tacit_trainable_entry *e = &pairs->layout.entry[both ? 2 * i : i];
+    size_t a = s->rank * s->n_in, b = s->n_out * s->rank;
+    float factor = lora_file_factor(spec, s->rank);
+    tacit_status status = TACIT_OK;
+    if (both)
+        take_trained(values + e++->offset, found->a, a, 1);
+    else
+        TACIT_TRY(check_drawn(s, 'a', drawn->a, found->a, a, err), out);
+    if (drawn->core)
+        TACIT_TRY(check_drawn(s, 'b', drawn->b, found->b, b, err), out);
+    if (drawn->core)
+        take_trained(values + e->offset, found->core, (size_t)s->rank * s->rank, factor);
+    else
+        take_trained(values + e->offset, found->b, b, factor);
+out:
+    return status;
+}
+
+static tacit_status take_pairs(const char *path, const tacit_adapter *a, const spec_pairs *pairs,
+                               const tacit_trainable_spec *spec, float *values, tacit_error *err)
 {
     tacit_status status = TACIT_OK;
-    size_t expected = layout->count / (spec->kind == TACIT_TRAIN_LORA ? 2 : 1);
-    if (adapter_pair_count(a) != expected)
+    if (adapter_pair_count(a) != pairs->sites.count)
         return tacit_fail(err, TACIT_BAD_INPUT, "%s: %zu pairs; the trainable set has %zu", path,
-                          adapter_pair_count(a), expected);
-    for (size_t i = 0; i < layout->count; i++) {
-        const tacit_trainable_entry *e = &layout->entry[i];
-        char base[sizeof e->name];
-        char half = layout_base_name(e->name, base, sizeof base);
-        const adapter_pair *p = adapter_find(a, base);
+                          adapter_pair_count(a), pairs->sites.count);
+    for (size_t i = 0; i < pairs->sites.count; i++) {
+        const lora_site *s = &pairs->sites.site[i];
+        const adapter_pair *p = adapter_find(a, s->tensor);
         if (!p)
-            return tacit_fail(err, TACIT_BAD_INPUT, "%s: no pair for %s", path, base);
-        TACIT_TRY(check_scale(path, p, spec, err), out);
-        TACIT_TRY(copy_half(path, p, half, e->rows, e->cols, values + e->offset, err), out);
-        if (!frozen_a)
-            continue;
-        size_t size = spec->rank * p->n_in;
-        if (memcmp(frozen_a, p->a, size * sizeof *frozen_a) != 0)
-            return tacit_fail(err, TACIT_INTEGRITY,
-                              "%s: %s.lora_a is not the one that the lineage's seed draws", path,
-                              base);
-        frozen_a += size;
+            return tacit_fail(err, TACIT_BAD_INPUT, "%s: no pair for %s", path, s->tensor);
+        TACIT_TRY(check_pair(path, p, s, spec, err), out);
+        status = take_pair(pairs, i, p, spec, values, err);
+        if (status != TACIT_OK)
+            return tacit_fail_context(err, "%s", path);
     }
 out:
     return status;
@@ -187,20 +256,16 @@ tacit_status tacit_adapter_read_values(const char *path, const tacit_model *mode
                                        const tacit_trainable_spec *spec, float *values,
                                        tacit_error *err)
 {
-    tacit_layout layout = {0};
+    spec_pairs pairs;
     tacit_adapter *a = NULL;
-    float *frozen_a = NULL;
-    tacit_status status = refuse_other_kinds(spec, err);
+    tacit_status status = pairs_open(&pairs, model, spec, values, err);
     if (status != TACIT_OK)
-        return status;
-    TACIT_TRY(tacit_layout_make(&layout, model, spec, err), out);
+        goto out;
     TACIT_TRY(tacit_adapter_load(&a, model, path, err), out);
     TACIT_TRY(refuse_canaries(path, tacit_adapter_get_info(a), err), out);
-    TACIT_TRY(train_values_lora(values, &frozen_a, model, &layout, spec, err), out);
-    TACIT_TRY(copy_pairs(path, a, spec, &layout, frozen_a, values, err), out);
+    TACIT_TRY(take_pairs(path, a, &pairs, spec, values, err), out);
 out:
     tacit_adapter_free(a);
-    free(frozen_a);
-    tacit_layout_free(&layout);
+    pairs_close(&pairs);
     return status;
 }

@@ -10,6 +10,7 @@
 #include "engine/commands.h"
 #include "engine/dataset.h"
 #include "engine/example.h"
+#include "engine/layout.h"
 #include "engine/model_write.h"
 #include "engine/optimizer.h"
 #include "engine/row_cache.h"
@@ -30,9 +31,9 @@ typedef struct train_args {
     const char *text, *data, *eval, *trainable, *out, *targets, *optimizer, *types;
     const char *form, *chat_template;
     tacit_option_list mmproj, out_mmproj;
-    uint64_t epochs, batch, rank, seed, threads, max_rows;
+    uint64_t epochs, batch, rank, last_layers, seed, threads, max_rows;
     double alpha, learning_rate, momentum, weight_decay;
-    bool json, strict;
+    bool rslora, json, strict;
 } train_args;
 
 /* A dataset as examples; those that cannot be built are left out. */
@@ -44,7 +45,7 @@ typedef struct example_set {
 
 typedef struct training {
     train_args args;
-    char targets[128]; /* args.targets, cut at its commas */
+    char targets[1024]; /* args.targets, cut at its commas */
     tacit_trainable_spec spec;
     tacit_pool *pool;
     tacit_model *model;
@@ -65,9 +66,8 @@ static const struct {
     tacit_trainable_kind kind;
     double learning_rate;
 } kinds[] = {
-    {"lora", TACIT_TRAIN_LORA, 1e-3},
-    {"ffa", TACIT_TRAIN_LORA_FFA, 1e-3},
-    {"projector", TACIT_TRAIN_PROJECTOR, 1e-3},
+    {"lora", TACIT_TRAIN_LORA, 1e-3},      {"ffa", TACIT_TRAIN_LORA_FFA, 1e-3},
+    {"core", TACIT_TRAIN_LORA_CORE, 1e-3}, {"projector", TACIT_TRAIN_PROJECTOR, 1e-3},
     {"all", TACIT_TRAIN_ALL, 1e-4},
 };
 
@@ -95,9 +95,12 @@ static tacit_status parse(train_args *a, int argc, char **argv, bool *help, taci
         {"data", 0, TACIT_OPTION_TEXT, &a->data, true, "D.jsonl", "conversations", 0, 0},
         {"eval", 0, TACIT_OPTION_TEXT, &a->eval, false, "D.jsonl", "held-out conversations", 0, 0},
         {"trainable", 0, TACIT_OPTION_TEXT, &a->trainable, true, "SET",
-         "lora, ffa (LoRA with A frozen), projector or all", 0, 0},
+         "lora, ffa (LoRA with A frozen), core (a small matrix between frozen halves), projector "
+         "or "
+         "all",
+         0, 0},
         {"out", 'o', TACIT_OPTION_TEXT, &a->out, true, "FILE",
-         "adapter (lora, ffa), mmproj (projector) or text model (all)", 0, 0},
+         "adapter (lora, ffa, core), mmproj (projector) or text model (all)", 0, 0},
         {"out-mmproj", 0, TACIT_OPTION_LIST, &a->out_mmproj, false, "FILE",
          "with all: the trained encoder of each --mmproj; with projector: of all but the first", 0,
          0},
@@ -110,8 +113,14 @@ static tacit_status parse(train_args *a, int argc, char **argv, bool *help, taci
          TACIT_TRAINABLE_RANK_MAX},
         {"alpha", 0, TACIT_OPTION_REAL, &a->alpha, false, "A",
          "of the adapter, scaled by A / R (twice the rank)", 0, 1e6},
+        {"rslora", 0, TACIT_OPTION_FLAG, &a->rslora, false, NULL,
+         "the adapter is scaled by A / sqrt(R) instead", 0, 0},
         {"targets", 0, TACIT_OPTION_TEXT, &a->targets, false, "A,B",
-         "adapted linears (attn_q,attn_v,attn_output,ffn_down)", 0, 0},
+         "linears of every layer, or names with * and ?; each may be NAME=RANK "
+         "(attn_q,attn_v,attn_output,ffn_down)",
+         0, 0},
+        {"last-layers", 0, TACIT_OPTION_U64, &a->last_layers, false, "N",
+         "adapt only the last N layers (all)", 1, UINT32_MAX},
         {"optimizer", 0, TACIT_OPTION_TEXT, &a->optimizer, false, "NAME",
          "adamw, adam or sgd (adamw)", 0, 0},
         {"momentum", 0, TACIT_OPTION_REAL, &a->momentum, false, "X", "of sgd (0.9)", 0, 1},
@@ -156,12 +165,20 @@ static tacit_status set_targets(training *t, tacit_error *err)
  * that are not given get their defaults. */
 static tacit_status check_given(train_args *a, size_t kind, tacit_error *err)
 {
-    bool adapter = kinds[kind].kind == TACIT_TRAIN_LORA || kinds[kind].kind == TACIT_TRAIN_LORA_FFA;
-    const char *unused = a->targets ? "targets" : a->rank > 0 ? "rank" : "alpha";
-    if (!adapter && (a->targets || a->rank > 0 || a->alpha > 0))
-        return tacit_fail(err, TACIT_USAGE,
-                          "--%s is of an adapter: --trainable lora or ffa, not %s", unused,
-                          a->trainable);
+    bool adapter = layout_is_lora(kinds[kind].kind);
+    const struct {
+        const char *name;
+        bool given;
+    } of_adapters[] = {{"targets", a->targets != NULL},
+                       {"rank", a->rank > 0},
+                       {"alpha", a->alpha > 0},
+                       {"rslora", a->rslora},
+                       {"last-layers", a->last_layers > 0}};
+    for (size_t i = 0; !adapter && i < COUNT(of_adapters); i++)
+        if (of_adapters[i].given)
+            return tacit_fail(err, TACIT_USAGE,
+                              "--%s is of an adapter: --trainable lora, ffa or core, not %s",
+                              of_adapters[i].name, a->trainable);
     if (adapter && a->types)
         return tacit_fail(err, TACIT_USAGE,
                           "--types is of a saved model: --trainable projector or all, not %s",
@@ -187,11 +204,14 @@ static tacit_status set_spec(training *t, tacit_error *err)
     while (i < COUNT(kinds) && strcmp(kinds[i].name, a->trainable) != 0)
         i++;
     if (i == COUNT(kinds))
-        return tacit_fail(err, TACIT_USAGE, "--trainable %s: expected lora, ffa, projector or all",
+        return tacit_fail(err, TACIT_USAGE,
+                          "--trainable %s: expected lora, ffa, core, projector or all",
                           a->trainable);
     t->spec.kind = kinds[i].kind;
     TACIT_TRY(check_given(a, i, err), out);
     t->spec.rank = (uint32_t)a->rank;
+    t->spec.rslora = a->rslora;
+    t->spec.last_layers = (uint32_t)a->last_layers;
     t->spec.alpha = a->alpha > 0 ? a->alpha : 2.0 * (double)a->rank;
     tacit_digest_parts(t->spec.seed, "tacit-train-seed", &part, 1);
     if (a->learning_rate <= 0)
@@ -203,7 +223,7 @@ out:
 
 static bool is_adapter(const training *t)
 {
-    return t->spec.kind == TACIT_TRAIN_LORA || t->spec.kind == TACIT_TRAIN_LORA_FFA;
+    return layout_is_lora(t->spec.kind);
 }
 
 static tacit_status find_policy(const training *t, const tacit_type_rule **rules, tacit_error *err)

@@ -106,12 +106,12 @@ void tacit_context_free(tacit_context *c)
 static void set_pairs(tacit_context *c, const tacit_adapter *adapter)
 {
     char name[64];
-    c->pairs = (text_pairs){.pair = c->pair};
+    c->pairs = (text_pairs){.pair = c->pair, .output = adapter_low_rank(adapter, "output.weight")};
+    c->pairs.max_rank = c->pairs.output.rank;
     for (size_t i = 0; i < c->model->text.n_layers * TEXT_LINEARS; i++) {
         snprintf(name, sizeof name, "blk.%zu.%s.weight", i / TEXT_LINEARS,
                  text_linear_name((text_linear)(i % TEXT_LINEARS)));
-        const adapter_pair *p = adapter ? adapter_find(adapter, name) : NULL;
-        c->pair[i] = p ? (tacit_low_rank){p->a, p->b, p->rank, p->scale} : (tacit_low_rank){0};
+        c->pair[i] = adapter_low_rank(adapter, name);
         if (c->pair[i].rank > c->pairs.max_rank)
             c->pairs.max_rank = c->pair[i].rank;
     }

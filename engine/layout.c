@@ -1,52 +1,32 @@
 #include "engine/layout.h"
 
 #include "engine/encoder.h"
+#include "engine/lora_sites.h"
 #include "engine/model_parts.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 bool layout_is_lora(tacit_trainable_kind kind)
 {
-    return kind == TACIT_TRAIN_LORA || kind == TACIT_TRAIN_LORA_FFA;
-}
-
-bool layout_parse_linear(const char *tensor, size_t *layer, text_linear *which)
-{
-    if (strncmp(tensor, "blk.", 4) != 0)
-        return false;
-    const char *at = tensor + 4;
-    size_t number = 0, digits = 0;
-    for (; at[digits] >= '0' && at[digits] <= '9' && digits < 6; digits++)
-        number = 10 * number + (size_t)(at[digits] - '0');
-    const char *name = at + digits + 1, *end = strstr(name - 1, ".weight");
-    if (digits == 0 || (digits > 1 && at[0] == '0') || at[digits] != '.' || !end || end[7] != '\0')
-        return false;
-    for (int i = 0; i < TEXT_LINEARS; i++) {
-        const char *known = text_linear_name((text_linear)i);
-        if (end > name && strlen(known) == (size_t)(end - name) &&
-            memcmp(known, name, (size_t)(end - name)) == 0) {
-            *layer = number;
-            *which = (text_linear)i;
-            return true;
-        }
-    }
-    return false;
+    return kind == TACIT_TRAIN_LORA || kind == TACIT_TRAIN_LORA_FFA ||
+           kind == TACIT_TRAIN_LORA_CORE;
 }
 
 char layout_base_name(const char *name, char *base, size_t base_size)
 {
+    static const char *const suffix[] = {".lora_a", ".lora_b", ".lora_core"};
     size_t size = strlen(name);
-    if (size < 8 || size - 7 >= base_size || memcmp(name + size - 7, ".lora_", 6) != 0)
-        return 0;
-    char half = name[size - 1];
-    if (half != 'a' && half != 'b')
-        return 0;
-    memcpy(base, name, size - 7);
-    base[size - 7] = '\0';
-    return half;
+    for (size_t i = 0; i < sizeof suffix / sizeof suffix[0]; i++) {
+        size_t tail = strlen(suffix[i]);
+        if (size <= tail || size - tail >= base_size || strcmp(name + size - tail, suffix[i]) != 0)
+            continue;
+        memcpy(base, name, size - tail);
+        base[size - tail] = '\0';
+        return suffix[i][strlen(".lora_")];
+    }
+    return 0;
 }
 
 size_t layout_find(const tacit_layout *layout, const char *name)
@@ -55,49 +35,6 @@ size_t layout_find(const tacit_layout *layout, const char *name)
         if (strcmp(layout->entry[i].name, name) == 0)
             return i;
     return layout->count;
-}
-
-tacit_status layout_check_lora(const tacit_trainable_spec *spec, tacit_error *err)
-{
-    char names[160];
-    if (spec->rank < 1 || spec->rank > TACIT_TRAINABLE_RANK_MAX)
-        return tacit_fail(err, TACIT_USAGE, "adapter: rank %u; expected 1 to %d", spec->rank,
-                          TACIT_TRAINABLE_RANK_MAX);
-    if (!(spec->alpha > 0.0) || !isfinite((float)spec->alpha))
-        return tacit_fail(err, TACIT_USAGE, "adapter: alpha %g; expected a finite number above 0",
-                          spec->alpha);
-    if (spec->n_targets < 1 || spec->n_targets > TEXT_LINEARS)
-        return tacit_fail(err, TACIT_USAGE, "adapter: %zu targets; expected 1 to %d",
-                          spec->n_targets, TEXT_LINEARS);
-    for (size_t i = 0; i < spec->n_targets; i++) {
-        if (text_linear_find(spec->target[i]) == TEXT_LINEARS)
-            return tacit_fail(err, TACIT_USAGE, "adapter: unknown target '%s'; known are %s",
-                              spec->target[i], text_linear_names(names, sizeof names));
-        for (size_t j = 0; j < i; j++)
-            if (strcmp(spec->target[i], spec->target[j]) == 0)
-                return tacit_fail(err, TACIT_USAGE, "adapter: target '%s' is named twice",
-                                  spec->target[i]);
-    }
-    return TACIT_OK;
-}
-
-/* A target that no layer of the model has would be left out without a word. */
-static tacit_status check_targets(const tacit_text_model *m, const tacit_trainable_spec *spec,
-                                  tacit_error *err)
-{
-    for (size_t i = 0; i < spec->n_targets; i++) {
-        text_linear which = text_linear_find(spec->target[i]);
-        bool any = false;
-        for (size_t layer = 0; layer < m->n_layers; layer++)
-            any = any || text_has_linear(&m->layer[layer], which);
-        if (!any)
-            return tacit_fail(
-                err, TACIT_USAGE,
-                "adapter: no layer of the model, which is of architecture %s, has the "
-                "target '%s'; leave it out",
-                m->architecture, spec->target[i]);
-    }
-    return TACIT_OK;
 }
 
 /* Entries are counted first and written in a second pass: `entry` is NULL while counting. */
@@ -118,21 +55,17 @@ static void put_entry(layout_cursor *c, size_t rows, size_t cols, const char *ba
     c->count++;
 }
 
-static void put_lora(layout_cursor *c, const tacit_text_model *text,
-                     const tacit_trainable_spec *spec)
+static void put_lora(layout_cursor *c, const lora_sites *sites, tacit_trainable_kind kind)
 {
-    char base[64];
-    for (size_t layer = 0; layer < text->n_layers; layer++)
-        for (size_t i = 0; i < spec->n_targets; i++) {
-            text_linear which = text_linear_find(spec->target[i]);
-            const tacit_linear *l = &text->layer[layer].linear[which];
-            if (!text_has_linear(&text->layer[layer], which))
-                continue;
-            snprintf(base, sizeof base, "blk.%zu.%s.weight", layer, spec->target[i]);
-            if (spec->kind == TACIT_TRAIN_LORA)
-                put_entry(c, spec->rank, l->n_in, base, ".lora_a");
-            put_entry(c, l->n_out, spec->rank, base, ".lora_b");
-        }
+    for (size_t i = 0; i < sites->count; i++) {
+        const lora_site *s = &sites->site[i];
+        if (kind == TACIT_TRAIN_LORA)
+            put_entry(c, s->rank, s->n_in, s->tensor, ".lora_a");
+        if (kind == TACIT_TRAIN_LORA_CORE)
+            put_entry(c, s->rank, s->rank, s->tensor, ".lora_core");
+        else
+            put_entry(c, s->n_out, s->rank, s->tensor, ".lora_b");
+    }
 }
 
 static void put_layer(layout_cursor *c, const tacit_text_model *text, size_t layer)
@@ -166,10 +99,11 @@ static void put_text(layout_cursor *c, const tacit_text_model *text)
         put_entry(c, text->vocab, text->embedding, "output", ".weight");
 }
 
-static void put_all(layout_cursor *c, const tacit_model *model, const tacit_trainable_spec *spec)
+static void put_all(layout_cursor *c, const tacit_model *model, const tacit_trainable_spec *spec,
+                    const lora_sites *sites)
 {
     if (layout_is_lora(spec->kind)) {
-        put_lora(c, &model->text, spec);
+        put_lora(c, sites, spec->kind);
         return;
     }
     bool everything = spec->kind == TACIT_TRAIN_ALL;
@@ -219,13 +153,12 @@ tacit_status tacit_layout_make(tacit_layout *out, const tacit_model *model,
                                const tacit_trainable_spec *spec, tacit_error *err)
 {
     layout_cursor c = {0};
+    lora_sites sites = {0};
     tacit_status status = TACIT_OK;
     *out = (tacit_layout){0};
     if (layout_is_lora(spec->kind))
-        TACIT_TRY(layout_check_lora(spec, err), fail);
-    if (layout_is_lora(spec->kind))
-        TACIT_TRY(check_targets(&model->text, spec, err), fail);
-    put_all(&c, model, spec);
+        TACIT_TRY(lora_sites_of(&sites, model, spec, err), fail);
+    put_all(&c, model, spec, &sites);
     if (c.count == 0) {
         status =
             tacit_fail(err, TACIT_USAGE,
@@ -241,11 +174,13 @@ tacit_status tacit_layout_make(tacit_layout *out, const tacit_model *model,
     out->entry = c.entry;
     out->count = c.count;
     c.count = 0;
-    put_all(&c, model, spec);
+    put_all(&c, model, spec, &sites);
     TACIT_TRY(place_entries(out, err), fail);
     TACIT_TRY(hash_entries(out, err), fail);
+    lora_sites_free(&sites);
     return TACIT_OK;
 fail:
+    lora_sites_free(&sites);
     tacit_layout_free(out);
     return status;
 }

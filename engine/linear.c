@@ -344,15 +344,49 @@ static void scale_all(float *x, float factor, size_t n)
         x[i] *= factor;
 }
 
+/* low[rows, rank] = scale x A^T, or scale dy B: what both halves of a pair meet. */
+static void meet_a(tacit_pool *pool, const tacit_low_rank *pair, float *low, const float *x,
+                   size_t rows, size_t n_in)
+{
+    matrix_mul_nt(pool, low, x, pair->a, rows, pair->rank, n_in, false);
+    scale_all(low, pair->scale, rows * pair->rank);
+}
+
+static void meet_b(tacit_pool *pool, const tacit_low_rank *pair, float *low, const float *dy,
+                   size_t rows, size_t n_out)
+{
+    matrix_mul_nn(pool, low, dy, pair->b, rows, pair->rank, n_out, false);
+    scale_all(low, pair->scale, rows * pair->rank);
+}
+
 void linear_add_pair(tacit_pool *pool, const tacit_linear *l, const tacit_low_rank *pair, float *y,
                      const float *x, size_t rows, float *scratch)
 {
     if (!has_pair(pair))
         return;
     float *low = scratch; /* [rows, rank] */
-    matrix_mul_nt(pool, low, x, pair->a, rows, pair->rank, l->n_in, false);
-    scale_all(low, pair->scale, rows * pair->rank);
+    meet_a(pool, pair, low, x, rows, l->n_in);
+    if (pair->core) {
+        float *before = low;
+        low += rows * pair->rank;
+        matrix_mul_nt(pool, low, before, pair->core, rows, pair->rank, pair->rank, false);
+    }
     matrix_mul_nt(pool, y, low, pair->b, rows, l->n_out, pair->rank, true);
+}
+
+void linear_add_pair_input(tacit_pool *pool, const tacit_linear *l, const tacit_low_rank *pair,
+                           float *dx, const float *dy, size_t rows, float *scratch)
+{
+    if (!has_pair(pair))
+        return;
+    float *low = scratch;
+    meet_b(pool, pair, low, dy, rows, l->n_out);
+    if (pair->core) {
+        float *before = low;
+        low += rows * pair->rank;
+        matrix_mul_nn(pool, low, before, pair->core, rows, pair->rank, pair->rank, false);
+    }
+    matrix_mul_nn(pool, dx, low, pair->a, rows, l->n_in, pair->rank, true);
 }
 
 void linear_forward(tacit_pool *pool, const tacit_linear *l, const tacit_low_rank *pair, float *y,
@@ -378,12 +412,7 @@ void linear_backward_input(tacit_pool *pool, const tacit_linear *l, const tacit_
             .l = l, .y = dx, .x = dy, .rows = rows, .accumulate = accumulate, .tiles = scratch};
         tacit_pool_run(pool, (l->n_in + TILE_COLS - 1) / TILE_COLS, backward_tile, &job);
     }
-    if (!has_pair(pair))
-        return;
-    float *low = scratch;
-    matrix_mul_nn(pool, low, dy, pair->b, rows, pair->rank, l->n_out, false);
-    scale_all(low, pair->scale, rows * pair->rank);
-    matrix_mul_nn(pool, dx, low, pair->a, rows, l->n_in, pair->rank, true);
+    linear_add_pair_input(pool, l, pair, dx, dy, rows, scratch);
 }
 
 void linear_backward_weight(tacit_pool *pool, const tacit_linear *l, float *dw, const float *dy,
@@ -400,16 +429,20 @@ void linear_backward_bias(const tacit_linear *l, float *dbias, const float *dy, 
 }
 
 void linear_backward_pair(tacit_pool *pool, const tacit_linear *l, const tacit_low_rank *pair,
-                          float *da, float *db, const float *dy, const float *x, size_t rows,
-                          float *scratch)
+                          const linear_pair_gradient *d, const float *dy, const float *x,
+                          size_t rows, float *scratch)
 {
-    float *low = scratch;
-    matrix_mul_nt(pool, low, x, pair->a, rows, pair->rank, l->n_in, false);
-    scale_all(low, pair->scale, rows * pair->rank);
-    matrix_mul_tn(pool, db, dy, low, l->n_out, pair->rank, rows, true);
-    if (!da)
+    float *low = scratch, *back = scratch + rows * pair->rank;
+    if (d->b || d->core)
+        meet_a(pool, pair, low, x, rows, l->n_in);
+    if (d->b)
+        matrix_mul_tn(pool, d->b, dy, low, l->n_out, pair->rank, rows, true);
+    if (d->core) {
+        matrix_mul_nn(pool, back, dy, pair->b, rows, pair->rank, l->n_out, false);
+        matrix_mul_tn(pool, d->core, back, low, pair->rank, pair->rank, rows, true);
+    }
+    if (!d->a)
         return;
-    matrix_mul_nn(pool, low, dy, pair->b, rows, pair->rank, l->n_out, false);
-    scale_all(low, pair->scale, rows * pair->rank);
-    matrix_mul_tn(pool, da, low, x, pair->rank, l->n_in, rows, true);
+    meet_b(pool, pair, low, dy, rows, l->n_out);
+    matrix_mul_tn(pool, d->a, low, x, pair->rank, l->n_in, rows, true);
 }

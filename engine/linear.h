@@ -1,4 +1,4 @@
-/* The one linear operator of every model: y = x W^T + bias + scale (x A^T) B^T.
+/* The one linear operator of every model: y = x W^T + bias + scale (x A^T) R^T B^T.
  *
  * W [n_out, n_in] stays in the file's type and is dequantized tile by tile while it is used; a
  * tiny model may hold an fp32 copy of it (and of its transpose), and a trainable weight is a linear
@@ -14,12 +14,14 @@
 
 #include <stdbool.h>
 
-/* A low-rank pair (Hu et al. 2021, arXiv 2106.09685): scale = alpha / rank. Owns nothing. */
+/* A low-rank pair (Hu et al. 2021, arXiv 2106.09685), with or without a core between its halves.
+ * Owns nothing. */
 typedef struct tacit_low_rank {
     const float *a; /* [rank, n_in] */
     const float *b; /* [n_out, rank] */
     size_t rank;    /* 0: no pair */
     float scale;
+    const float *core; /* R [rank, rank], or NULL: the identity */
 } tacit_low_rank;
 
 /* Columns of a panel: the widest register tile. The last panel is filled with zeros. */
@@ -67,28 +69,38 @@ void linear_row(const tacit_linear *l, size_t i, float *out);
  * most `rank` and `threads` threads. Grows with each argument. */
 size_t linear_scratch(const tacit_linear *l, size_t rows, size_t rank, size_t threads);
 
-/* y[rows, n_out] = x[rows, n_in] W^T + bias + scale (x A^T) B^T. `pair` may be NULL. */
+/* y[rows, n_out] = x[rows, n_in] W^T + bias + scale (x A^T) R^T B^T. `pair` may be NULL. */
 void linear_forward(tacit_pool *pool, const tacit_linear *l, const tacit_low_rank *pair, float *y,
                     const float *x, size_t rows, float *scratch);
 
-/* y += scale (x A^T) B^T alone. `pair` may be NULL. */
+/* y += scale (x A^T) R^T B^T alone. `pair` may be NULL. */
 void linear_add_pair(tacit_pool *pool, const tacit_linear *l, const tacit_low_rank *pair, float *y,
                      const float *x, size_t rows, float *scratch);
 
-/* dx[rows, n_in] (+)= dy[rows, n_out] W + scale (dy B) A. With `accumulate` it is added to dx. */
+/* dx[rows, n_in] (+)= dy[rows, n_out] W + scale (dy B) R A. With `accumulate` it is added to dx. */
 void linear_backward_input(tacit_pool *pool, const tacit_linear *l, const tacit_low_rank *pair,
                            float *dx, const float *dy, size_t rows, bool accumulate,
                            float *scratch);
+
+/* dx += scale (dy B) R A alone. `pair` may be NULL. */
+void linear_add_pair_input(tacit_pool *pool, const tacit_linear *l, const tacit_low_rank *pair,
+                           float *dx, const float *dy, size_t rows, float *scratch);
 
 /* dw[n_out, n_in] += dy^T x. */
 void linear_backward_weight(tacit_pool *pool, const tacit_linear *l, float *dw, const float *dy,
                             const float *x, size_t rows);
 /* dbias[n_out] += the sum of dy over the rows, in row order. */
 void linear_backward_bias(const tacit_linear *l, float *dbias, const float *dy, size_t rows);
-/* da[rank, n_in] += scale (dy B)^T x, skipped when `da` is NULL (A frozen);
- * db[n_out, rank] += scale dy^T (x A^T). */
+/* Where the gradients of a pair are added; NULL: that part is frozen. A pair with a core has
+ * nothing else trained. */
+typedef struct linear_pair_gradient {
+    float *a, *b, *core;
+} linear_pair_gradient;
+
+/* da[rank, n_in] += scale (dy B)^T x; db[n_out, rank] += scale dy^T (x A^T);
+ * dcore[rank, rank] += scale (dy B)^T (x A^T). */
 void linear_backward_pair(tacit_pool *pool, const tacit_linear *l, const tacit_low_rank *pair,
-                          float *da, float *db, const float *dy, const float *x, size_t rows,
-                          float *scratch);
+                          const linear_pair_gradient *d, const float *dy, const float *x,
+                          size_t rows, float *scratch);
 
 #endif

@@ -7,8 +7,10 @@
 tacit_status tacit_trainable_spec_from_message(tacit_trainable_spec *out,
                                                const Tacit__AdapterSpec *adapter, tacit_error *err)
 {
-    if (!adapter || adapter->kind != TACIT__ADAPTER_KIND__ADAPTER_LORA_FFA)
-        return tacit_fail(err, TACIT_BAD_INPUT, "plan: expected an adapter of kind lora-ffa");
+    bool core = adapter && adapter->kind == TACIT__ADAPTER_KIND__ADAPTER_LORA_CORE;
+    if (!adapter || (!core && adapter->kind != TACIT__ADAPTER_KIND__ADAPTER_LORA_FFA))
+        return tacit_fail(err, TACIT_BAD_INPUT,
+                          "plan: expected an adapter of kind lora-ffa or lora-core");
     if (adapter->n_targets < 1 || adapter->n_targets > TACIT_TRAINABLE_TARGETS_MAX)
         return tacit_fail(err, TACIT_BAD_INPUT, "plan: expected 1 to %d targets, found %zu",
                           TACIT_TRAINABLE_TARGETS_MAX, adapter->n_targets);
@@ -22,10 +24,12 @@ tacit_status tacit_trainable_spec_from_message(tacit_trainable_spec *out,
     if (adapter->lineage_seed.len != sizeof out->seed)
         return tacit_fail(err, TACIT_BAD_INPUT, "plan: expected a seed of 32 bytes, found %zu",
                           adapter->lineage_seed.len);
-    *out = (tacit_trainable_spec){.kind = TACIT_TRAIN_LORA_FFA,
+    *out = (tacit_trainable_spec){.kind = core ? TACIT_TRAIN_LORA_CORE : TACIT_TRAIN_LORA_FFA,
                                   .n_targets = adapter->n_targets,
                                   .rank = adapter->rank,
-                                  .alpha = adapter->alpha};
+                                  .alpha = adapter->alpha,
+                                  .rslora = adapter->rslora,
+                                  .last_layers = adapter->last_layers};
     for (size_t i = 0; i < adapter->n_targets; i++)
         out->target[i] = adapter->targets[i];
     memcpy(out->seed, adapter->lineage_seed.data, sizeof out->seed);

@@ -19,7 +19,7 @@ static size_t scratch_floats(const text_forward *f, size_t max_rank)
 {
     const tacit_text_model *m = f->m;
     size_t threads = tacit_pool_threads(f->pool);
-    size_t n = linear_scratch(&m->output, 1, 0, threads);
+    size_t n = linear_scratch(&m->output, f->max_rows, max_rank, threads);
     for (size_t i = 0; i < m->n_layers; i++)
         n = most(n, m->layer[i].mixer->scratch_floats(m, i, threads));
     for (size_t i = 0; i < m->n_layers; i++)
@@ -299,7 +299,8 @@ void text_forward_logits(text_forward *f, float *logits, const float *x, size_t 
         .width = f->m->embedding,
         .input = f->packed ? f->h : NULL,
     };
-    fast_product product = {.l = &f->m->output, .y = logits, .refined = true};
+    const tacit_low_rank *pair = text_output_pair(f->pairs);
+    fast_product product = {.l = &f->m->output, .pair = pair, .y = logits, .refined = true};
     if (f->packed) {
         product.w = &f->packed->output;
         const fast_reader to = {product.w, true};
@@ -311,5 +312,5 @@ void text_forward_logits(text_forward *f, float *logits, const float *x, size_t 
     if (f->packed)
         fast_forward(f->pool, &product, 1, &f->fast, f->h, f->scratch);
     else
-        linear_forward(f->pool, &f->m->output, NULL, logits, f->h, rows, f->scratch);
+        linear_forward(f->pool, &f->m->output, pair, logits, f->h, rows, f->scratch);
 }

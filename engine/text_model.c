@@ -455,6 +455,11 @@ const tacit_low_rank *text_pair(const text_pairs *pairs, size_t layer, text_line
     return pair && pair->rank > 0 ? pair : NULL;
 }
 
+const tacit_low_rank *text_output_pair(const text_pairs *pairs)
+{
+    return pairs && pairs->output.rank > 0 ? &pairs->output : NULL;
+}
+
 void text_embed(const tacit_text_model *m, float *x, const int32_t *token, size_t rows)
 {
     for (size_t r = 0; r < rows; r++)

@@ -33,7 +33,7 @@ typedef enum text_linear {
 
 /* "attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down",
  * "shortconv.in_proj", "shortconv.out_proj": the middle part of GGUF tensor names blk.N.NAME.weight
- * and the words of tacit_trainable_spec.target. */
+ * and words of tacit_trainable_spec.target. */
 const char *text_linear_name(text_linear which);
 /* TEXT_LINEARS when there is none of that name. */
 text_linear text_linear_find(const char *name);
@@ -125,12 +125,14 @@ bool text_has_norm(const tacit_text_model *m, text_norm which);
  * has none. What a context binds and the trainer builds over its flat vector. */
 typedef struct text_pairs {
     const tacit_low_rank *pair; /* [n_layers * TEXT_LINEARS] */
+    tacit_low_rank output;
     size_t max_rank;
     uint8_t digest[32]; /* of the adapter's content: part of the key of cached keys and values */
 } text_pairs;
 
 /* The pair of one linear, or NULL; `pairs` may be NULL. */
 const tacit_low_rank *text_pair(const text_pairs *pairs, size_t layer, text_linear which);
+const tacit_low_rank *text_output_pair(const text_pairs *pairs);
 
 /* x[rows, embedding] = the scaled embeddings of `token` (each in [0, vocab)). */
 void text_embed(const tacit_text_model *m, float *x, const int32_t *token, size_t rows);

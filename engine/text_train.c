@@ -283,9 +283,14 @@ static void for_each(text_train *t, const layer_visit *v, text_train_rows *examp
 
 /* ---- forward ---- */
 
+static const text_pairs *pairs_of(const text_train *t)
+{
+    return t->plan->pairs.pair ? &t->plan->pairs : NULL;
+}
+
 static const tacit_low_rank *pair_of(const text_train *t, const layer_visit *v, text_linear which)
 {
-    return t->plan->pairs.pair ? text_pair(&t->plan->pairs, v->index, which) : NULL;
+    return text_pair(pairs_of(t), v->index, which);
 }
 
 void train_apply(text_train *t, const layer_visit *v, text_linear which, float *y, const float *x,
@@ -371,6 +376,11 @@ static void forward_layer(text_train *t, const layer_visit *v, example_view *e)
 }
 
 /* ---- loss ---- */
+
+float *train_slot(float *grad, size_t offset)
+{
+    return offset == TRAIN_FROZEN ? NULL : grad + offset;
+}
 
 /* Negative log-likelihood of `target`; turns the logits into their probabilities times `scale`,
  * which are their gradient but for the target's, `scale` less. The sum over a large vocabulary is
@@ -459,6 +469,28 @@ static void output_input_gradient(text_train *t, float *dx, const int32_t *targe
     subtract_targets(t, target, scale, count);
 }
 
+static linear_pair_gradient pair_gradient(const train_pair *p, float *grad)
+{
+    return (linear_pair_gradient){train_slot(grad, p->a), train_slot(grad, p->b),
+                                  train_slot(grad, p->core)};
+}
+
+/* Gradients of the output layer's values for `count` rows x, whose logits' gradient is there; those
+ * of its pair reach dx, too. */
+static void output_gradients(text_train *t, float *grad, float *dx, const float *x, size_t count)
+{
+    const train_plan *p = t->plan;
+    const tacit_linear *l = &t->model->output;
+    const tacit_low_rank *pair = text_output_pair(pairs_of(t));
+    if (p->output != TRAIN_FROZEN)
+        linear_backward_weight(t->pool, l, grad + p->output, t->logits, x, count);
+    if (!pair)
+        return;
+    const linear_pair_gradient d = pair_gradient(&p->output_pair, grad);
+    linear_backward_pair(t->pool, l, pair, &d, t->logits, x, count, t->scratch);
+    linear_add_pair_input(t->pool, l, pair, dx, t->logits, count, t->scratch);
+}
+
 /* Sum of the losses. With a `grad` t->d_h receives the gradient of the normed rows. */
 static double chunk_losses(text_train *t, const example_view *e)
 {
@@ -468,23 +500,17 @@ static double chunk_losses(text_train *t, const example_view *e)
     double sum = 0;
     for (size_t first = 0; first < rows->n_predicted; first += t->chunk) {
         size_t left = rows->n_predicted - first, count = left < t->chunk ? left : t->chunk;
-        float *x = e->normed + first * m->embedding;
-        linear_forward(t->pool, &m->output, NULL, t->logits, x, count, t->scratch);
+        float *x = e->normed + first * m->embedding, *dx = t->d_h + first * m->embedding;
+        linear_forward(t->pool, &m->output, text_output_pair(pairs_of(t)), t->logits, x, count,
+                       t->scratch);
         for (size_t i = 0; i < count; i++)
             sum += row_loss(t->logits + i * m->vocab, m->vocab, rows->target[first + i], scale);
         if (!rows->grad)
             continue;
-        output_input_gradient(t, t->d_h + first * m->embedding, rows->target + first, scale, count);
-        if (t->plan->output != TRAIN_FROZEN)
-            linear_backward_weight(t->pool, &m->output, rows->grad + t->plan->output, t->logits, x,
-                                   count);
+        output_input_gradient(t, dx, rows->target + first, scale, count);
+        output_gradients(t, rows->grad, dx, x, count);
     }
     return sum;
-}
-
-float *train_slot(float *grad, size_t offset)
-{
-    return offset == TRAIN_FROZEN ? NULL : grad + offset;
 }
 
 /* The example's loss and, with a `grad`, the gradient of the top layer's output. */
@@ -509,9 +535,11 @@ void train_weight_gradients(text_train *t, const layer_visit *v, text_linear whi
 {
     const train_layer *p = v->plan;
     const tacit_linear *l = &v->linear[which];
-    if (p->b[which] != TRAIN_FROZEN)
-        linear_backward_pair(t->pool, l, pair_of(t, v, which), train_slot(grad, p->a[which]),
-                             grad + p->b[which], dy, x, rows, t->scratch);
+    const tacit_low_rank *pair = pair_of(t, v, which);
+    if (pair) {
+        const linear_pair_gradient d = pair_gradient(&p->pair[which], grad);
+        linear_backward_pair(t->pool, l, pair, &d, dy, x, rows, t->scratch);
+    }
     if (p->weight[which] != TRAIN_FROZEN)
         linear_backward_weight(t->pool, l, grad + p->weight[which], dy, x, rows);
     if (p->bias[which] != TRAIN_FROZEN)

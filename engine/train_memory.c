@@ -61,7 +61,7 @@ typedef struct sizing {
     tacit_layout layout;
     tacit_text_model shape; /* of TACIT_TRAIN_ALL: every weight fp32 */
     train_plan plan;
-    size_t frozen; /* values of A */
+    size_t frozen; /* values that are drawn */
 } sizing;
 
 static void close_sizing(sizing *s)
@@ -69,6 +69,18 @@ static void close_sizing(sizing *s)
     train_plan_free(&s->plan);
     train_model_unbind(&s->shape);
     tacit_layout_free(&s->layout);
+}
+
+static tacit_status size_pairs(sizing *s, tacit_error *err)
+{
+    lora_sites sites;
+    tacit_status status = lora_sites_of(&sites, s->model, s->training.spec, err);
+    if (status != TACIT_OK)
+        return status;
+    s->plan.pairs.max_rank = sites.max_rank;
+    s->frozen = train_values_frozen(&sites, s->training.spec->kind);
+    lora_sites_free(&sites);
+    return TACIT_OK;
 }
 
 static tacit_status open_sizing(sizing *s, const tacit_model *model, const tacit_training *training,
@@ -85,9 +97,7 @@ static tacit_status open_sizing(sizing *s, const tacit_model *model, const tacit
     }
     TACIT_TRY(train_plan_new(&s->plan, text, err), fail);
     if (layout_is_lora(spec->kind))
-        s->plan.pairs.max_rank = spec->rank;
-    if (spec->kind == TACIT_TRAIN_LORA_FFA)
-        s->frozen = train_values_frozen(model, &s->layout, spec);
+        TACIT_TRY(size_pairs(s, err), fail);
     return TACIT_OK;
 fail:
     close_sizing(s);
@@ -143,10 +153,10 @@ static size_t moments_of(const tacit_optimizer_spec *o)
     return !o ? 0 : o->kind == TACIT_SGD ? 1 : 2;
 }
 
-/* Of an adapter's file all tensors are held at once, and where A starts from is drawn anew. */
+/* Of an adapter's file all tensors are held at once, and what is drawn is drawn anew. */
 static uint64_t saving_bytes(const sizing *s)
 {
-    uint64_t adapter = 2 * (s->layout.values + (uint64_t)s->frozen) * sizeof(float);
+    uint64_t adapter = (s->layout.values + 2 * (uint64_t)s->frozen) * sizeof(float);
     if (!s->training.saves)
         return 0;
     return WRITER_BYTES +
@@ -231,6 +241,7 @@ static const struct {
     {TACIT_TRAIN_PROJECTOR, "the projector alone"},
     {TACIT_TRAIN_LORA, "a LoRA adapter"},
     {TACIT_TRAIN_LORA_FFA, "an adapter with its half A frozen (ffa)"},
+    {TACIT_TRAIN_LORA_CORE, "an adapter of cores between frozen halves (core)"},
 };
 
 #define KINDS (sizeof kinds / sizeof kinds[0])

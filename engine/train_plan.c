@@ -5,10 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const train_pair frozen_pair = {TRAIN_FROZEN, TRAIN_FROZEN, TRAIN_FROZEN};
+
 tacit_status train_plan_new(train_plan *p, const tacit_text_model *model, tacit_error *err)
 {
     *p = (train_plan){.model = model, .first_layer = model->n_layers};
     p->embedding = p->output = p->output_norm = TRAIN_FROZEN;
+    p->output_pair = frozen_pair;
     p->layer = calloc(model->n_layers ? model->n_layers : 1, sizeof *p->layer);
     if (!p->layer)
         return tacit_fail(err, TACIT_NO_MEMORY, "trainer: no memory for %zu layers",
@@ -18,7 +21,7 @@ tacit_status train_plan_new(train_plan *p, const tacit_text_model *model, tacit_
         for (int k = 0; k < TEXT_NORMS; k++)
             l->norm[k] = TRAIN_FROZEN;
         for (int k = 0; k < TEXT_LINEARS; k++)
-            l->weight[k] = l->bias[k] = l->a[k] = l->b[k] = TRAIN_FROZEN;
+            l->weight[k] = l->bias[k] = TRAIN_FROZEN, l->pair[k] = frozen_pair;
     }
     return TACIT_OK;
 }
@@ -48,18 +51,32 @@ static bool is_part(const char *rest, const char *name, const char *suffix)
     return strncmp(rest, name, size) == 0 && strcmp(rest + size, suffix) == 0;
 }
 
-static void bind_linear_entry(train_layer *l, const char *rest, int which, size_t offset)
+/* What "REST" of "NAME.weightREST" is of a linear; NULL: nothing that is trained. */
+static size_t *place_of(const char *rest, size_t *weight, size_t *bias, train_pair *pair)
 {
     const struct {
         const char *suffix;
         size_t *to;
-    } parts[] = {{".weight", &l->weight[which]},
-                 {".bias", &l->bias[which]},
-                 {".weight.lora_a", &l->a[which]},
-                 {".weight.lora_b", &l->b[which]}};
+    } parts[] = {{".weight", weight},
+                 {".bias", bias},
+                 {".weight.lora_a", &pair->a},
+                 {".weight.lora_b", &pair->b},
+                 {".weight.lora_core", &pair->core}};
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
-        if (is_part(rest, text_linear_name((text_linear)which), parts[i].suffix))
-            *parts[i].to = offset;
+        if (strcmp(rest, parts[i].suffix) == 0)
+            return parts[i].to;
+    return NULL;
+}
+
+static void bind_linear_entry(train_layer *l, const char *rest, int which, size_t offset)
+{
+    const char *name = text_linear_name((text_linear)which);
+    size_t size = strlen(name);
+    size_t *to = strncmp(rest, name, size) == 0
+                     ? place_of(rest + size, &l->weight[which], &l->bias[which], &l->pair[which])
+                     : NULL;
+    if (to)
+        *to = offset;
 }
 
 static void bind_layer_entry(train_layer *l, const char *rest, size_t offset)
@@ -71,63 +88,58 @@ static void bind_layer_entry(train_layer *l, const char *rest, size_t offset)
         bind_linear_entry(l, rest, i, offset);
 }
 
+static void bind_output_entry(train_plan *p, const char *rest, size_t offset)
+{
+    size_t none;
+    size_t *to = place_of(rest, &p->output, &none, &p->output_pair);
+    if (to)
+        *to = offset;
+}
+
 static void bind_entry(train_plan *p, const tacit_trainable_entry *e)
 {
     size_t layer;
     const char *rest;
     if (strcmp(e->name, "token_embd.weight") == 0)
         p->embedding = e->offset;
-    else if (strcmp(e->name, "output.weight") == 0)
-        p->output = e->offset;
+    else if (strncmp(e->name, "output.", 7) == 0)
+        bind_output_entry(p, e->name + 6, e->offset);
     else if (strcmp(e->name, p->model->output_norm_name) == 0)
         p->output_norm = e->offset;
     else if (split_layer(e->name, &layer, &rest) && layer < p->model->n_layers)
         bind_layer_entry(&p->layer[layer], rest, e->offset);
 }
 
-/* Pairs over the flat vector, in layout order: by layer, then by target of the spec. */
-static void bind_pairs(train_plan *p, const tacit_trainable_spec *spec, const float *values,
-                       const float *frozen_a, tacit_low_rank *pairs)
-{
-    for (size_t layer = 0; layer < p->model->n_layers; layer++)
-        for (size_t i = 0; i < spec->n_targets; i++) {
-            text_linear which = text_linear_find(spec->target[i]);
-            const train_layer *l = &p->layer[layer];
-            if (!text_has_linear(&p->model->layer[layer], which))
-                continue;
-            tacit_low_rank *pair = &pairs[layer * TEXT_LINEARS + which];
-            pair->rank = spec->rank;
-            pair->scale = (float)((double)(float)spec->alpha / spec->rank);
-            pair->b = values + l->b[which];
-            pair->a = frozen_a ? frozen_a : values + l->a[which];
-            if (frozen_a)
-                frozen_a += spec->rank * p->model->layer[layer].linear[which].n_in;
-        }
-}
-
-tacit_status train_plan_bind(train_plan *p, const tacit_layout *layout,
-                             const tacit_trainable_spec *spec, const float *values,
-                             const float *frozen_a, tacit_error *err)
+void train_plan_bind(train_plan *p, const tacit_layout *layout)
 {
     for (size_t i = 0; i < layout->count; i++)
         bind_entry(p, &layout->entry[i]);
     if (p->model->tied)
         p->output = p->embedding;
-    if (!layout_is_lora(spec->kind))
-        return TACIT_OK;
-    tacit_low_rank *pairs = calloc(p->model->n_layers * TEXT_LINEARS, sizeof *pairs);
+}
+
+tacit_status train_plan_bind_pairs(train_plan *p, const lora_sites *sites,
+                                   const tacit_low_rank *pair, tacit_error *err)
+{
+    tacit_low_rank *pairs = calloc(p->model->n_layers * TEXT_LINEARS + 1, sizeof *pairs);
     if (!pairs)
         return tacit_fail(err, TACIT_NO_MEMORY, "trainer: no memory for the adapter's pairs");
-    bind_pairs(p, spec, values, frozen_a, pairs);
+    for (size_t i = 0; i < sites->count; i++) {
+        const lora_site *s = &sites->site[i];
+        if (s->place == LORA_LAYER)
+            pairs[s->layer * TEXT_LINEARS + s->which] = pair[i];
+        else
+            p->pairs.output = pair[i];
+    }
     p->pairs.pair = pairs;
-    p->pairs.max_rank = spec->rank;
+    p->pairs.max_rank = sites->max_rank;
     return TACIT_OK;
 }
 
 static bool is_trained(const train_layer *l, text_linear which)
 {
     return l->weight[which] != TRAIN_FROZEN || l->bias[which] != TRAIN_FROZEN ||
-           l->b[which] != TRAIN_FROZEN;
+           l->pair[which].b != TRAIN_FROZEN || l->pair[which].core != TRAIN_FROZEN;
 }
 
 static bool any_trained(const train_layer *l)

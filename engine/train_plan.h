@@ -3,15 +3,21 @@
 #ifndef TACIT_ENGINE_TRAIN_PLAN_H
 #define TACIT_ENGINE_TRAIN_PLAN_H
 
+#include "engine/lora_sites.h"
 #include "engine/text_model.h"
 #include "engine/trainable.h"
 
 #define TRAIN_FROZEN SIZE_MAX /* an offset: this tensor has no gradient */
 
+/* Of a low-rank pair. */
+typedef struct train_pair {
+    size_t a, b, core;
+} train_pair;
+
 typedef struct train_layer {
     size_t norm[TEXT_NORMS]; /* offsets in the flat vector, or TRAIN_FROZEN */
     size_t weight[TEXT_LINEARS], bias[TEXT_LINEARS];
-    size_t a[TEXT_LINEARS], b[TEXT_LINEARS];
+    train_pair pair[TEXT_LINEARS];
     /* Which gradients of activations the layer's backward computes. */
     bool need_act;   /* of down's input */
     bool need_mid;   /* of the residual stream between attention and feed-forward */
@@ -24,6 +30,7 @@ typedef struct train_plan {
     const tacit_text_model *model; /* whose weights are computed with; not owned */
     text_pairs pairs;              /* pair: owned by the plan, [n_layers * TEXT_LINEARS] or NULL */
     size_t embedding, output, output_norm;
+    train_pair output_pair;
     bool input_gradient; /* of the rows that enter the first layer */
     size_t first_layer;  /* the backward ends with it; n_layers when no layer is visited */
     train_layer *layer;  /* [n_layers] */
@@ -32,12 +39,11 @@ typedef struct train_plan {
 /* Everything frozen. */
 tacit_status train_plan_new(train_plan *p, const tacit_text_model *model,
                             tacit_error *err) TACIT_MUST_CHECK;
-/* Notes where the gradients of the layout's tensors go; names of encoders are left alone. The pairs
- * of a LoRA layout are bound over `values`, with the frozen A of FFA in `frozen_a` (rank * n_in
- * floats a pair in layout order; NULL for other kinds). */
-tacit_status train_plan_bind(train_plan *p, const tacit_layout *layout,
-                             const tacit_trainable_spec *spec, const float *values,
-                             const float *frozen_a, tacit_error *err) TACIT_MUST_CHECK;
+/* Notes where the gradients of the layout's tensors go; names of encoders are left alone. */
+void train_plan_bind(train_plan *p, const tacit_layout *layout);
+/* The pairs of a LoRA layout, pair[i] that of site i. */
+tacit_status train_plan_bind_pairs(train_plan *p, const lora_sites *sites,
+                                   const tacit_low_rank *pair, tacit_error *err) TACIT_MUST_CHECK;
 /* Derives what the backward needs. */
 void train_plan_close(train_plan *p);
 void train_plan_free(train_plan *p);

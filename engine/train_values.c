@@ -28,52 +28,68 @@ tacit_status train_values_text(float *values, const tacit_model *model, const ta
     return TACIT_OK;
 }
 
-static size_t inputs_of(const tacit_model *model, const tacit_trainable_entry *e, char half)
+/* What of a pair is drawn and not trained. */
+static size_t frozen_floats(tacit_trainable_kind kind, const lora_site *s)
 {
-    char base[sizeof e->name];
-    size_t layer;
-    text_linear which;
-    if (layout_base_name(e->name, base, sizeof base) != half ||
-        !layout_parse_linear(base, &layer, &which) || layer >= model->text.n_layers)
-        return 0;
-    return model->text.layer[layer].linear[which].n_in;
+    size_t a = s->rank * s->n_in, b = s->n_out * s->rank;
+    return kind == TACIT_TRAIN_LORA ? 0 : kind == TACIT_TRAIN_LORA_FFA ? a : a + b;
 }
 
-size_t train_values_frozen(const tacit_model *model, const tacit_layout *layout,
-                           const tacit_trainable_spec *spec)
+size_t train_values_frozen(const lora_sites *sites, tacit_trainable_kind kind)
 {
     size_t values = 0;
-    for (size_t i = 0; i < layout->count; i++)
-        values += spec->rank * inputs_of(model, &layout->entry[i], 'b');
+    for (size_t i = 0; i < sites->count; i++)
+        values += frozen_floats(kind, &sites->site[i]);
     return values;
 }
 
-tacit_status train_values_lora(float *values, float **frozen_a, const tacit_model *model,
+tacit_status train_values_lora(float *values, float **frozen, const lora_sites *sites,
                                const tacit_layout *layout, const tacit_trainable_spec *spec,
                                tacit_error *err)
 {
-    bool frozen = spec->kind == TACIT_TRAIN_LORA_FFA;
-    size_t ordinal = 0, at = 0;
-    if (frozen) {
+    size_t count = train_values_frozen(sites, spec->kind);
+    if (count > 0) {
         void *memory;
-        tacit_status status = tacit_memory_alloc(&memory, train_values_frozen(model, layout, spec),
-                                                 sizeof **frozen_a, "the frozen half of an adapter",
-                                                 "take a smaller rank or fewer targets", err);
-        *frozen_a = memory;
+        tacit_status status =
+            tacit_memory_alloc(&memory, count, sizeof **frozen, "the frozen part of an adapter",
+                               "take a smaller rank or fewer targets", err);
+        *frozen = memory;
         if (status != TACIT_OK)
             return status;
     }
-    memset(values, 0, layout->values * sizeof *values);
-    for (size_t i = 0; i < layout->count; i++) {
-        const tacit_trainable_entry *e = &layout->entry[i];
-        size_t n_in = inputs_of(model, e, frozen ? 'b' : 'a');
-        if (n_in == 0)
-            continue;
-        ffa_fill(frozen ? *frozen_a + at : values + e->offset, spec->rank, n_in, spec->seed,
-                 ordinal++);
-        at += spec->rank * n_in;
+    float *drawn = *frozen;
+    if (values)
+        memset(values, 0, layout->values * sizeof *values);
+    for (size_t i = 0; i < sites->count; i++) {
+        const lora_site *s = &sites->site[i];
+        bool trained = spec->kind == TACIT_TRAIN_LORA; /* A, the first of two entries a site */
+        float *a = !trained ? drawn : values ? values + layout->entry[2 * i].offset : NULL;
+        if (a)
+            ffa_fill(a, s->rank, s->n_in, spec->seed, i);
+        if (spec->kind == TACIT_TRAIN_LORA_CORE)
+            ffa_fill(drawn + s->rank * s->n_in, s->n_out, s->rank, spec->seed, FFA_B | i);
+        drawn += frozen_floats(spec->kind, s);
     }
     return TACIT_OK;
+}
+
+void train_values_pairs(tacit_low_rank *pair, const lora_sites *sites, const tacit_layout *layout,
+                        tacit_trainable_kind kind, const float *values, const float *frozen)
+{
+    const tacit_trainable_entry *e = layout->entry;
+    for (size_t i = 0; i < sites->count; i++) {
+        const lora_site *s = &sites->site[i];
+        tacit_low_rank p = {.rank = s->rank, .scale = s->scale};
+        p.a = kind == TACIT_TRAIN_LORA ? values + e++->offset : frozen;
+        if (kind == TACIT_TRAIN_LORA_CORE) {
+            p.b = frozen + s->rank * s->n_in;
+            p.core = values + e++->offset;
+        } else {
+            p.b = values + e++->offset;
+        }
+        frozen += frozen_floats(kind, s);
+        pair[i] = p;
+    }
 }
 
 static const float *value_of(const tacit_layout *layout, const float *values, const char *name)

@@ -2,6 +2,7 @@
 #ifndef TACIT_ENGINE_TRAIN_VALUES_H
 #define TACIT_ENGINE_TRAIN_VALUES_H
 
+#include "engine/lora_sites.h"
 #include "engine/model.h"
 #include "engine/text_model.h"
 #include "engine/trainable.h"
@@ -10,15 +11,20 @@
 tacit_status train_values_text(float *values, const tacit_model *model, const tacit_layout *layout,
                                tacit_error *err) TACIT_MUST_CHECK;
 
-/* Values of all frozen halves A of an FFA layout. */
-size_t train_values_frozen(const tacit_model *model, const tacit_layout *layout,
-                           const tacit_trainable_spec *spec);
+/* Floats of a LoRA layout that are drawn and not trained: of FFA every A, of the core form A and B.
+ */
+size_t train_values_frozen(const lora_sites *sites, tacit_trainable_kind kind);
 
-/* LoRA: every A from the seed and B = 0. A goes into `values`, or for FFA into *frozen_a, malloc'ed
- * and in layout order. */
-tacit_status train_values_lora(float *values, float **frozen_a, const tacit_model *model,
+/* LoRA: what is drawn from the seed, zeros for the rest. `layout` is that of the sites. What is not
+ * trained goes into *frozen, malloc'ed, site after site; with nothing of the kind *frozen stays as
+ * it is. With `values` NULL that is all. */
+tacit_status train_values_lora(float *values, float **frozen, const lora_sites *sites,
                                const tacit_layout *layout, const tacit_trainable_spec *spec,
                                tacit_error *err) TACIT_MUST_CHECK;
+
+/* The pair of every site, over both vectors, which outlive them: pair[sites->count]. */
+void train_values_pairs(tacit_low_rank *pair, const lora_sites *sites, const tacit_layout *layout,
+                        tacit_trainable_kind kind, const float *values, const float *frozen);
 
 /* `out` computes as the text model does, with every weight in `values` (layout of
  * TACIT_TRAIN_ALL), which outlives it. It shares the rest with the model; release it with

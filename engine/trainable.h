@@ -5,7 +5,12 @@
  * A[i, j] = sqrt(3 / n_in) (2u - 1), u = (w >> 8) / 2^24 with w = 32-bit word number i * n_in + j
  * (little-endian) of ChaCha20 under the seed, in its original form with a nonce of 8 bytes
  * (libsodium's crypto_stream_chacha20): the ordinal of the tensor, u64 little-endian, which counts
- * adapted tensors in layout order. */
+ * adapted tensors in layout order.
+ *
+ * The core form (LoRA-XS, Balazy et al. 2024, arXiv 2405.17604; federated, Fed-SB, Singhal et al.
+ * 2025, arXiv 2502.15436): y = W x + scale B (R (A x)), R [rank, rank] trained, zero at first, A as
+ * above and B [n_out, rank] drawn likewise: B[i, j] = sqrt(3 / rank) (2u - 1) from word number
+ * i * rank + j, the nonce's highest bit set. */
 #ifndef TACIT_ENGINE_TRAINABLE_H
 #define TACIT_ENGINE_TRAINABLE_H
 
@@ -19,6 +24,7 @@
 typedef enum tacit_trainable_kind {
     TACIT_TRAIN_LORA,      /* A and B */
     TACIT_TRAIN_LORA_FFA,  /* B only */
+    TACIT_TRAIN_LORA_CORE, /* R between A and B only */
     TACIT_TRAIN_PROJECTOR, /* mm.* */
     TACIT_TRAIN_ALL        /* every tensor of text model, tower and projector */
 } tacit_trainable_kind;
@@ -28,22 +34,23 @@ typedef enum tacit_trainable_kind {
 
 typedef struct tacit_trainable_spec {
     tacit_trainable_kind kind;
-    /* "attn_output", "ffn_down", ... (text_linear_name): in all layers that have them */
-    const char *target[TACIT_TRAINABLE_TARGETS_MAX];
+    const char *target[TACIT_TRAINABLE_TARGETS_MAX]; /* which linears, as in lora_sites.h */
     size_t n_targets;
-    uint32_t rank;
-    double alpha;
-    uint8_t seed[32]; /* of A */
+    uint32_t rank;        /* where a target names none */
+    double alpha;         /* a pair is scaled by alpha / rank */
+    uint8_t seed[32];     /* of what is drawn: A, the core form's B */
+    bool rslora;          /* by alpha / sqrt(rank) (Kalajdzievski 2023, arXiv 2312.03732) */
+    uint32_t last_layers; /* of the text model's layers, the last so many alone; 0: all */
 } tacit_trainable_spec;
 
 /* One tensor in the flat vector: [rows, cols] row-major at `offset`. */
 typedef struct tacit_trainable_entry {
-    char name[144]; /* GGUF name, for LoRA with ".lora_a" / ".lora_b" */
+    char name[144]; /* GGUF name, for LoRA with ".lora_a", ".lora_b" or ".lora_core" */
     size_t rows, cols;
     size_t offset;
 } tacit_trainable_entry;
 
-/* Order: for LoRA by layer, then by the order of targets in the spec, A before B; for ALL the
+/* Order: for LoRA that of its sites (lora_sites.h), A before B; for ALL the
  * embedding, of each layer norms and linears (text_model.h), output norm and output. Then, for ALL
  * and PROJECTOR, the encoders' (encoder.h). */
 typedef struct tacit_layout {

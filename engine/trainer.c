@@ -35,7 +35,8 @@ struct tacit_trainer {
     tacit_trainable_spec spec;
     tacit_layout layout;
     tacit_pool *pool;
-    float *values, *frozen_a;
+    lora_sites sites; /* of a LoRA layout */
+    float *values, *frozen;
     tacit_text_model bound; /* over the values, when the text model is trained */
     train_plan plan;
     train_setup setup;
@@ -62,10 +63,21 @@ static tacit_status make_values(tacit_trainer *t, const tacit_model *model, taci
     t->setup.n_encoder = n_encoder;
     t->setup.encoder = n_encoder ? encoder : NULL;
     if (layout_is_lora(t->spec.kind))
-        return train_values_lora(t->values, &t->frozen_a, model, &t->layout, &t->spec, err);
+        return train_values_lora(t->values, &t->frozen, &t->sites, &t->layout, &t->spec, err);
     tacit_status status = encoder_initial_values(model, encoder, n_encoder, t->values, err);
     if (status == TACIT_OK && t->spec.kind == TACIT_TRAIN_ALL)
         status = train_values_text(t->values, model, &t->layout, err);
+    return status;
+}
+
+static tacit_status bind_pairs(tacit_trainer *t, tacit_error *err)
+{
+    tacit_low_rank *pair = calloc(t->sites.count, sizeof *pair);
+    if (!pair)
+        return tacit_fail(err, TACIT_NO_MEMORY, "trainer: no memory for the adapter's pairs");
+    train_values_pairs(pair, &t->sites, &t->layout, t->spec.kind, t->values, t->frozen);
+    tacit_status status = train_plan_bind_pairs(&t->plan, &t->sites, pair, err);
+    free(pair);
     return status;
 }
 
@@ -78,7 +90,9 @@ static tacit_status make_plan(tacit_trainer *t, const tacit_model *model, tacit_
         text = &t->bound;
     }
     TACIT_TRY(train_plan_new(&t->plan, text, err), out);
-    TACIT_TRY(train_plan_bind(&t->plan, &t->layout, &t->spec, t->values, t->frozen_a, err), out);
+    train_plan_bind(&t->plan, &t->layout);
+    if (layout_is_lora(t->spec.kind))
+        TACIT_TRY(bind_pairs(t, err), out);
     t->plan.input_gradient = !layout_is_lora(t->spec.kind);
     train_plan_close(&t->plan);
 out:
@@ -129,6 +143,8 @@ tacit_status tacit_trainer_new(tacit_trainer **out, const tacit_model *model,
     t->spec = *spec;
     t->pool = pool;
     TACIT_TRY(tacit_layout_make(&t->layout, model, spec, err), fail);
+    if (layout_is_lora(spec->kind))
+        TACIT_TRY(lora_sites_of(&t->sites, model, spec, err), fail);
     TACIT_TRY(make_values(t, model, err), fail);
     TACIT_TRY(make_plan(t, model, err), fail);
     t->setup.model = model;
@@ -158,7 +174,8 @@ void tacit_trainer_free(tacit_trainer *t)
     train_plan_free(&t->plan);
     train_model_unbind(&t->bound);
     tacit_wipe_free(t->values);
-    free(t->frozen_a);
+    free(t->frozen);
+    lora_sites_free(&t->sites);
     tacit_layout_free(&t->layout);
     free(t);
 }

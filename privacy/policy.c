@@ -429,7 +429,8 @@ static bool field_is(ProtobufCBinaryData a, const uint8_t *bytes, size_t size)
 static bool adapters_equal(const Tacit__AdapterSpec *a, const Tacit__AdapterSpec *b)
 {
     bool equal = a->kind == b->kind && a->n_targets == b->n_targets && a->rank == b->rank &&
-                 a->alpha == b->alpha && fields_equal(a->lineage_seed, b->lineage_seed);
+                 a->alpha == b->alpha && fields_equal(a->lineage_seed, b->lineage_seed) &&
+                 a->rslora == b->rslora && a->last_layers == b->last_layers;
     for (size_t i = 0; equal && i < a->n_targets; i++)
         equal = strcmp(a->targets[i], b->targets[i]) == 0;
     return equal;

@@ -42,9 +42,12 @@ enum {
     AT_UNIT_EXAMPLES,
     AT_RATE,
     AT_OPTIMIZER,
+    AT_TRAINABLE,
     AT_RANK,
     AT_ALPHA,
+    AT_RSLORA,
     AT_TARGETS,
+    AT_LAST_LAYERS,
     AT_DELTA,
     AT_COHORT,
     AT_QUORUM,
@@ -90,9 +93,15 @@ const control_option lineage_start_options[] = {
     [AT_UNIT_EXAMPLES] = {"unit-examples", "N", "most examples of one unit in a step (8)"},
     [AT_RATE] = {"learning-rate", "R", "of the device's optimizer (0.01)"},
     [AT_OPTIMIZER] = {"optimizer", "NAME", "adam or sgd (adam)"},
+    [AT_TRAINABLE] = {"trainable", "SET",
+                      "ffa: the half B of LoRA pairs; core: what is between frozen halves (ffa)"},
     [AT_RANK] = {"rank", "R", "of the LoRA pair (8)"},
     [AT_ALPHA] = {"alpha", "A", "its scale is alpha / rank (twice the rank)"},
-    [AT_TARGETS] = {"targets", "A,B", "tensors of every layer (attn_output,ffn_down)"},
+    [AT_RSLORA] = {"rslora", "yes|no", "its scale is alpha / sqrt(rank) instead (no)"},
+    [AT_TARGETS] = {"targets", "A,B",
+                    "linears of every layer, or names with * and ?; each may be NAME=RANK "
+                    "(attn_output,ffn_down)"},
+    [AT_LAST_LAYERS] = {"last-layers", "N", "only the last N layers (all)"},
     [AT_DELTA] = {"delta", "D", "of the guarantee (1e-5)"},
     [AT_COHORT] = {"cohort", "N", "devices of a round (2)"},
     [AT_QUORUM] = {"quorum", "N", "least accepted updates (60 % of the cohort)"},
@@ -259,9 +268,14 @@ static tacit_status split_targets(starting *s, tacit_error *err)
 
 static tacit_status fill_adapter(starting *s, tacit_error *err)
 {
+    static const char *const sets[] = {"ffa", "core", NULL}, *const words[] = {"no", "yes", NULL};
     const char *seed = s->call->value[AT_SEED];
-    uint64_t rank;
+    uint64_t rank, layers;
+    size_t set = 0, rslora = 0;
     tacit_status status;
+    TACIT_TRY(choose(s, AT_TRAINABLE, sets, &set, err), done);
+    TACIT_TRY(choose(s, AT_RSLORA, words, &rslora, err), done);
+    TACIT_TRY(U64(AT_LAST_LAYERS, 0, 1, UINT32_MAX, &layers), done);
     TACIT_TRY(split_targets(s, err), done);
     TACIT_TRY(U64(AT_RANK, 8, 1, TACIT_TRAINABLE_RANK_MAX, &rank), done);
     TACIT_TRY(F64(AT_ALPHA, 2 * (double)rank, 1e-6, 1e6, &s->adapter.alpha), done);
@@ -270,7 +284,10 @@ static tacit_status fill_adapter(starting *s, tacit_error *err)
         status = tacit_fail(err, TACIT_USAGE, "lineage-seed: expected 64 hex digits");
         goto done;
     }
-    s->adapter.kind = TACIT__ADAPTER_KIND__ADAPTER_LORA_FFA;
+    s->adapter.kind =
+        set == 1 ? TACIT__ADAPTER_KIND__ADAPTER_LORA_CORE : TACIT__ADAPTER_KIND__ADAPTER_LORA_FFA;
+    s->adapter.rslora = rslora == 1;
+    s->adapter.last_layers = (uint32_t)layers;
     s->adapter.rank = (uint32_t)rank;
     s->adapter.lineage_seed = tacit_field_of(s->seed, sizeof s->seed);
 done:

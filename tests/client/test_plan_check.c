@@ -476,6 +476,14 @@ static void other_rank(Tacit__Plan *p)
 {
     p->adapter->rank = 4;
 }
+static void other_scale(Tacit__Plan *p)
+{
+    p->adapter->rslora = true;
+}
+static void other_layers(Tacit__Plan *p)
+{
+    p->adapter->last_layers = 1;
+}
 static void no_such_round(Tacit__Plan *p)
 {
     p->round_index = WORLD_ROUNDS;
@@ -566,8 +574,8 @@ static void a_count_is_noise_that_the_policy_sees(void **state)
 static void a_plan_must_be_its_schedules_round(void **state)
 {
     static void (*const edits[])(Tacit__Plan *) = {
-        more_noise, less_noise,    more_steps,    other_clip,
-        other_rank, no_such_round, other_lineage, other_schedule,
+        more_noise,  less_noise,   more_steps,    other_clip,    other_rank,
+        other_scale, other_layers, no_such_round, other_lineage, other_schedule,
     };
     (void)state;
     for (size_t i = 0; i < sizeof edits / sizeof edits[0]; i++) {

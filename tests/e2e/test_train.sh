@@ -53,6 +53,21 @@ losses "${lora[@]}" --trainable lora --out "$dir/a2.gguf" -t 2 >/dev/null
 cmp -s "$dir/a1.gguf" "$dir/a2.gguf" || fail "threads change the adapter"
 losses "${lora[@]}" --trainable ffa --targets attn_output,ffn_down --out "$dir/f.gguf" | falls 0.8 ||
     fail "ffa does not learn"
+losses "${lora[@]}" --trainable core --rank 16 --learning-rate 0.1 --out "$dir/core.gguf" | falls 0.9 ||
+    fail "core does not learn"
+[ "$(wc -c <"$dir/core.gguf")" -lt "$(($(wc -c <"$dir/f.gguf") * 2))" ] || fail "cores are as large as pairs"
+"$tacit" eval "${model[@]}" --adapter "$dir/core.gguf" --data "$dir/text.jsonl" >/dev/null || fail "eval refuses cores"
+# Ranks of their own, under rsLoRA, in the last layer alone; of names with stars as well.
+losses "${lora[@]}" --trainable lora --targets 'attn_?=2,ffn_*=4' --rslora --last-layers 1 --out "$dir/own.gguf" |
+    falls 0.9 || fail "ranks of their own do not learn"
+subject=("$tacit")
+expect 0 'blk.1.attn_q.weight.lora_b +f32 +\[2,' inspect "$dir/own.gguf"
+expect 0 'blk.1.ffn_up.weight.lora_b +f32 +\[4,' inspect "$dir/own.gguf"
+expect 0 'adapter.lora.alpha' inspect "$dir/own.gguf"
+"$tacit" inspect "$dir/own.gguf" | grep -q 'blk.0' && fail "the first layer is adapted, too"
+subject=("$tacit" train)
+expect 2 "nothing of the model, .*, fits the target 'attn_x'" "${lora[@]}" --trainable lora --targets attn_x --out "$dir/x"
+expect 2 "rslora is of an adapter" "${lora[@]}" --trainable all --rslora --out "$dir/x"
 losses "${lora[@]}" --trainable lora --out "$dir/a3.gguf" --seed 8 >/dev/null
 cmp -s "$dir/a1.gguf" "$dir/a3.gguf" && fail "the seed changes nothing"
 
@@ -94,8 +109,8 @@ expect 1 'the loss of step 1 is -?nan: nothing was written; lower --learning-rat
 
 expect 0 'usage: tacit train' --help
 expect 2 'trainable' "${model[@]}" --data "$dir/text.jsonl" --out "$dir/x"
-expect 2 'expected lora, ffa, projector or all' "${lora[@]}" --trainable prompt --out "$dir/x"
-expect 2 'unknown target' "${lora[@]}" --trainable lora --targets attn_z --out "$dir/x"
+expect 2 'expected lora, ffa, core, projector or all' "${lora[@]}" --trainable prompt --out "$dir/x"
+expect 2 'fits the target' "${lora[@]}" --trainable lora --targets attn_z --out "$dir/x"
 # What a set has no use for is not taken silently.
 for given in "targets attn_q" "rank 4" "alpha 2"; do
     # shellcheck disable=SC2086

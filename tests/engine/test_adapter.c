@@ -10,6 +10,7 @@
 #include "common/file.h"
 #include "common/text.h"
 #include "engine/adapter_parts.h"
+#include "engine/context.h"
 #include "engine/layout.h"
 #include "tiny_model.h"
 #include "train_fixture.h"
@@ -40,9 +41,10 @@ static void save(const tacit_model *m, const tacit_trainable_spec *spec, const f
 static void values_survive_the_file(void **state)
 {
     (void)state;
-    static const tacit_trainable_kind kinds[2] = {TACIT_TRAIN_LORA, TACIT_TRAIN_LORA_FFA};
+    static const tacit_trainable_kind kinds[3] = {TACIT_TRAIN_LORA, TACIT_TRAIN_LORA_FFA,
+                                                  TACIT_TRAIN_LORA_CORE};
     tacit_model *m = fixture_model("untied", true);
-    for (int k = 0; k < 2; k++) {
+    for (int k = 0; k < 3; k++) {
         tacit_trainable_spec spec = fixture_spec(kinds[k]);
         tacit_layout l;
         tacit_adapter *a;
@@ -59,14 +61,126 @@ static void values_survive_the_file(void **state)
         assert_true(info->has_base_digest);
         assert_int_equal(adapter_pair_count(a), 8);
         const adapter_pair *p = adapter_find(a, "blk.1.ffn_down.weight");
-        size_t at = layout_find(&l, "blk.1.ffn_down.weight.lora_b");
-        assert_memory_equal(p->b, values + l.entry[at].offset, 32 * 4 * sizeof(float));
+        size_t at = layout_find(&l, k < 2 ? "blk.1.ffn_down.weight.lora_b"
+                                          : "blk.1.ffn_down.weight.lora_core");
+        assert_memory_equal(k < 2 ? p->b : p->core, values + l.entry[at].offset,
+                            (k < 2 ? 32 * 4 : 16) * sizeof(float));
         assert_true(p->rank == 4 && p->n_in == 64 && p->n_out == 32 && p->scale == 1.5f);
         assert_null(adapter_find(a, "blk.1.ffn_up.weight"));
         tacit_adapter_free(a);
         free(values), free(back);
         tacit_layout_free(&l);
     }
+    fixture_model_free(m);
+}
+
+static void save_golden(const tacit_model *m, const tacit_trainable_spec *spec,
+                        const gguf_file *golden, const char *kind)
+{
+    tacit_trainer *t = fixture_trainer(m, spec, 32, NULL);
+    fixture_values(t, golden, kind);
+    save(m, spec, tacit_trainer_values(t), path);
+    tacit_trainer_free(t);
+}
+
+typedef struct loss_sum {
+    const tacit_input *in;
+    size_t vocab, trained;
+    double sum;
+} loss_sum;
+
+static tacit_status add_loss(void *ctx, size_t row, const float *logits)
+{
+    loss_sum *s = ctx;
+    double sum = 0;
+    if (row + 1 == s->in->count || !s->in->row[row + 1].trained)
+        return TACIT_OK;
+    for (size_t i = 0; i < s->vocab; i++)
+        sum += exp((double)logits[i]);
+    s->sum += log(sum) - (double)logits[s->in->row[row + 1].token];
+    s->trained++;
+    return TACIT_OK;
+}
+
+/* A file of every form computes what training computed: PyTorch's loss, in both precisions as near
+ * as the precision allows; the base alone is far from it. */
+static void adapters_infer_as_they_train(void **state)
+{
+    (void)state;
+    static const char *const kinds[] = {"lora", "ffa", "core", "mixed", "base"};
+    for (int w = 0; w < FIXTURE_LLAMA; w++)
+        for (size_t k = 0; k < 5; k++) {
+            tacit_model *m = fixture_model(fixture_words[w], true);
+            gguf_file *golden = fixture_file("gradients", fixture_words[w]);
+            tacit_trainable_spec spec = k == 3 ? fixture_mixed(m) : fixture_spec(TACIT_TRAIN_LORA);
+            if (k < 3)
+                spec.kind = k == 0   ? TACIT_TRAIN_LORA
+                            : k == 1 ? TACIT_TRAIN_LORA_FFA
+                                     : TACIT_TRAIN_LORA_CORE;
+            tacit_adapter *a = NULL;
+            tacit_error err;
+            if (k < 4) {
+                save_golden(m, &spec, golden, kinds[k]);
+                assert_int_equal(tacit_adapter_load(&a, m, path, &err), TACIT_OK);
+            }
+            for (int precision = TACIT_EXACT; precision <= TACIT_FAST; precision++)
+                for (size_t e = 0; e < 2; e++) {
+                    char key[32];
+                    tacit_input in = fixture_example(golden, e);
+                    loss_sum s = {.in = &in, .vocab = m->text.vocab};
+                    tacit_context_spec c_spec = {.precision = (tacit_precision)precision};
+                    tacit_context *c;
+                    snprintf(key, sizeof key, "%s.loss", k < 4 ? kinds[k] : "all");
+                    double expected = gguf_array_number(golden, key, e);
+                    assert_int_equal(tacit_context_new(&c, m, &c_spec, NULL, &err), TACIT_OK);
+                    assert_int_equal(tacit_context_bind(c, a, &err), TACIT_OK);
+                    if (tacit_context_feed_all(c, in.row, in.count, in.media, in.n_media, add_loss,
+                                               &s, &err) != TACIT_OK)
+                        fail_msg("%s", err.message);
+                    double off = fabs(s.sum / (double)s.trained - expected);
+                    if (!(off < (precision == TACIT_EXACT ? 1e-5 : 0.01 * expected)))
+                        fail_msg("%s, %s, example %zu: off by %g of %g", fixture_words[w], kinds[k],
+                                 e, off, expected);
+                    tacit_context_free(c);
+                    fixture_example_free(&in);
+                }
+            tacit_adapter_free(a);
+            gguf_close(golden);
+            fixture_model_free(m);
+        }
+}
+
+/* Where a file's one alpha does not say what a pair is scaled by, B does, and comes back. */
+static void ranks_of_their_own_survive_the_file(void **state)
+{
+    (void)state;
+    tacit_model *m = fixture_model("untied", true);
+    gguf_file *golden = fixture_file("gradients", "untied"), *f;
+    tacit_trainable_spec spec = fixture_mixed(m);
+    tacit_trainer *t = fixture_trainer(m, &spec, 32, NULL);
+    const tacit_layout *l = tacit_trainer_layout(t);
+    double alpha;
+    fixture_values(t, golden, "mixed");
+    const float *values = tacit_trainer_values(t);
+    float *back = calloc(l->values, sizeof *back);
+    save(m, &spec, values, path);
+    assert_int_equal(gguf_open(&f, path, NULL), TACIT_OK);
+    assert_int_equal(gguf_get_f64(f, "adapter.lora.alpha", &alpha, NULL), TACIT_OK);
+    assert_true(fabs(alpha - 12) < 1e-6); /* 6 sqrt(4) */
+    gguf_close(f);
+    assert_int_equal(tacit_adapter_read_values(path, m, &spec, back, NULL), TACIT_OK);
+    for (size_t i = 0; i < l->values; i++)
+        assert_true(fabsf(back[i] - values[i]) <= 2e-7f * fabsf(values[i]));
+    size_t q = layout_find(l, "blk.0.ffn_up.weight.lora_b"); /* of the spec's rank: to the bit */
+    assert_memory_equal(back + l->entry[q].offset, values + l->entry[q].offset,
+                        l->entry[q].rows * l->entry[q].cols * sizeof *back);
+    spec.rslora = false;
+    tacit_error err;
+    assert_int_equal(tacit_adapter_read_values(path, m, &spec, back, &err), TACIT_BAD_INPUT);
+    assert_non_null(strstr(err.message, "scaled"));
+    free(back);
+    tacit_trainer_free(t);
+    gguf_close(golden);
     fixture_model_free(m);
 }
 
@@ -266,6 +380,33 @@ static void every_pair_has_its_own_rank(void **state)
         assert_true(adapter_pair_at(a, i)->scale == 4.0f / (float)ranks[i]);
     }
     tacit_adapter_free(a);
+    fixture_model_free(m);
+}
+
+/* Cores without a seed, or among pairs of the ecosystem, mean nothing. */
+static void cores_are_files_of_their_own(void **state)
+{
+    (void)state;
+    static const char *const said[] = {"tacit.seed", "lora_core", "lora_a", "[rank, rank]"};
+    tacit_model *m = fixture_model("tied", true);
+    for (int fault = 0; fault < 4; fault++) {
+        gguf_writer *w = gguf_writer_new();
+        tacit_adapter *a;
+        tacit_error err = {0};
+        put_word(w, "general.architecture", NULL, "llama");
+        put_word(w, "general.type", NULL, "adapter");
+        put_word(w, "adapter.type", NULL, fault == 1 ? "lora" : "tacit.core");
+        gguf_put_f32(w, "adapter.lora.alpha", 4);
+        if (fault != 0)
+            put_word(w, "tacit.seed", NULL, SEVENS);
+        put_values(w, fault == 2 ? "blk.0.attn_q.weight.lora_a" : "blk.0.attn_q.weight.lora_core",
+                   (const uint64_t[]){2, fault == 3 ? 3 : 2}, 1);
+        assert_int_equal(gguf_write(w, path, &err), TACIT_OK);
+        gguf_writer_free(w);
+        assert_int_equal(tacit_adapter_load(&a, m, path, &err), TACIT_BAD_INPUT);
+        if (!strstr(err.message, said[fault]))
+            fail_msg("fault %d: '%s'", fault, err.message);
+    }
     fixture_model_free(m);
 }
 
@@ -548,6 +689,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_survive_the_file),
+        cmocka_unit_test(adapters_infer_as_they_train),
+        cmocka_unit_test(ranks_of_their_own_survive_the_file),
+        cmocka_unit_test(cores_are_files_of_their_own),
         cmocka_unit_test(same_arguments_give_the_same_bytes),
         cmocka_unit_test(the_file_is_what_the_ecosystem_reads),
         cmocka_unit_test(layouts_differ_where_they_should),

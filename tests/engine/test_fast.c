@@ -398,7 +398,7 @@ static void check_linear(tacit_type type, size_t rows, size_t n_in, size_t n_out
     float *bias = numbers_new(n_out, 1, 33), *y = malloc(rows * n_out * sizeof *y);
     float *a = numbers_new(2 * n_in, 1, 34), *b = numbers_new(n_out * 2, 1, 35);
     float *exact = malloc(rows * n_out * sizeof *exact);
-    const tacit_low_rank pair = {a, b, 2, 0.5f};
+    const tacit_low_rank pair = {.a = a, .b = b, .rank = 2, .scale = 0.5f};
     for (size_t i = 0; i < n_out; i++)
         t->from_f32(weight + i * row_bytes, w + i * n_in, n_in);
     tacit_linear l = {.weight = weight, .type = t, .row_bytes = row_bytes, .bias = bias};

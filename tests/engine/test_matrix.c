@@ -86,7 +86,7 @@ static const tacit_type types[] = {TACIT_TYPE_F32,  TACIT_TYPE_F16,  TACIT_TYPE_
 typedef struct fixture {
     size_t rows, n_in, n_out, rank;
     uint8_t *weight;
-    float *w, *bias, *a, *b, *x, *dy;
+    float *w, *bias, *a, *b, *core, *x, *dy;
     tacit_linear l;
     tacit_low_rank pair;
 } fixture;
@@ -100,15 +100,16 @@ static void make(fixture *f, tacit_type type, size_t rows, size_t n_in, size_t n
     f->bias = numbers_new(n_out, 0.5f, 22);
     f->a = numbers_new(rank * n_in, 0.5f, 23);
     f->b = numbers_new(n_out * rank, 0.5f, 24);
+    f->core = numbers_new(rank * rank, 0.7f, 27);
     f->x = numbers_new(rows * n_in, 1, 25);
     f->dy = numbers_new(rows * n_out, 1, 26);
     f->weight = malloc(n_out * row_bytes);
-    assert_true(f->w && f->bias && f->a && f->b && f->x && f->dy && f->weight);
+    assert_true(f->w && f->bias && f->a && f->b && f->core && f->x && f->dy && f->weight);
     for (size_t i = 0; i < n_out; i++) {
         traits->from_f32(f->weight + i * row_bytes, f->w + i * n_in, n_in);
         traits->to_f32(f->w + i * n_in, f->weight + i * row_bytes, n_in);
     }
-    f->pair = (tacit_low_rank){f->a, f->b, rank, 1.75f};
+    f->pair = (tacit_low_rank){.a = f->a, .b = f->b, .rank = rank, .scale = 1.75f};
     gguf_tensor t = {.name = "t",
                      .n_dims = 2,
                      .ne = {n_in, n_out, 1, 1},
@@ -130,20 +131,30 @@ static void unmake(fixture *f)
     free(f->bias);
     free(f->a);
     free(f->b);
+    free(f->core);
     free(f->x);
     free(f->dy);
 }
 
-/* The effective matrix in double: W + scale B A. */
-static double *effective(const fixture *f, bool with_pair)
+/* B R [n_out, rank], or B without a core. */
+static double half_of(const fixture *f, const tacit_low_rank *pair, size_t o, size_t k)
+{
+    double v = pair->core ? 0 : f->b[o * f->rank + k];
+    for (size_t r = 0; pair->core && r < f->rank; r++)
+        v += (double)f->b[o * f->rank + r] * pair->core[r * f->rank + k];
+    return v;
+}
+
+/* The effective matrix in double: W + scale B R A. */
+static double *effective(const fixture *f, const tacit_low_rank *pair)
 {
     double *e = malloc(f->n_in * f->n_out * sizeof *e);
     assert_non_null(e);
     for (size_t o = 0; o < f->n_out; o++)
         for (size_t i = 0; i < f->n_in; i++) {
             double v = f->w[o * f->n_in + i];
-            for (size_t r = 0; with_pair && r < f->rank; r++)
-                v += (double)f->pair.scale * f->b[o * f->rank + r] * f->a[r * f->n_in + i];
+            for (size_t r = 0; pair && r < f->rank; r++)
+                v += (double)pair->scale * half_of(f, pair, o, r) * f->a[r * f->n_in + i];
             e[o * f->n_in + i] = v;
         }
     return e;
@@ -152,7 +163,7 @@ static double *effective(const fixture *f, bool with_pair)
 static void check_forward(const fixture *f, tacit_pool *p, const tacit_low_rank *pair,
                           float *scratch)
 {
-    double *e = effective(f, pair != NULL), *expected = malloc(f->rows * f->n_out * sizeof *e);
+    double *e = effective(f, pair), *expected = malloc(f->rows * f->n_out * sizeof *e);
     float *y = malloc(f->rows * f->n_out * sizeof *y);
     assert_true(expected && y);
     for (size_t r = 0; r < f->rows; r++)
@@ -173,7 +184,7 @@ static void check_backward(const fixture *f, tacit_pool *p, const tacit_low_rank
                            float *scratch)
 {
     size_t n = f->rows * f->n_in;
-    double *e = effective(f, pair != NULL), *expected = malloc(n * sizeof *e);
+    double *e = effective(f, pair), *expected = malloc(n * sizeof *e);
     float *dx = numbers_new(n, 1, 31);
     assert_true(expected && dx);
     for (int accumulate = 1; accumulate >= 0; accumulate--) {
@@ -203,6 +214,10 @@ static void check_all_ways(fixture *f)
         check_forward(f, p, &f->pair, scratch);
         check_backward(f, p, NULL, scratch);
         check_backward(f, p, &f->pair, scratch);
+        tacit_low_rank cored = f->pair;
+        cored.core = f->core;
+        check_forward(f, p, &cored, scratch);
+        check_backward(f, p, &cored, scratch);
         free(scratch);
         tacit_pool_free(p);
     }
@@ -290,7 +305,8 @@ static void test_weight_gradients(void **state)
             for (size_t o = 0; o < 40; o++)
                 eda[k * 64 + i] += 1.75 * f.b[o * 3 + k] * (edw[o * 64 + i] - dw[o * 64 + i]);
         }
-    linear_backward_pair(NULL, &f.l, &f.pair, da, db, f.dy, f.x, 9, scratch);
+    const linear_pair_gradient both = {.a = da, .b = db};
+    linear_backward_pair(NULL, &f.l, &f.pair, &both, f.dy, f.x, 9, scratch);
     linear_backward_weight(NULL, &f.l, dw, f.dy, f.x, 9);
     linear_backward_bias(&f.l, dbias, f.dy, 9);
     assert_true(numbers_distance_to(dw, edw, 64 * 40) < 1e-6);
@@ -300,7 +316,8 @@ static void test_weight_gradients(void **state)
     float *again = malloc(40 * 3 * sizeof *again);
     assert_non_null(again);
     memset(again, 0, 40 * 3 * sizeof *again);
-    linear_backward_pair(NULL, &f.l, &f.pair, NULL, again, f.dy, f.x, 9, scratch);
+    const linear_pair_gradient alone = {.b = again};
+    linear_backward_pair(NULL, &f.l, &f.pair, &alone, f.dy, f.x, 9, scratch);
     numbers_fill(db, 40 * 3, 1, 42);
     for (size_t i = 0; i < 40 * 3; i++)
         assert_true(fabs(again[i] + db[i] - edb[i]) < 1e-4);
@@ -309,6 +326,35 @@ static void test_weight_gradients(void **state)
     free(da);
     free(db);
     free(dw);
+    unmake(&f);
+}
+
+/* dR = scale B^T dW A^T, with dW = dy^T x. */
+static void test_core_gradient(void **state)
+{
+    (void)state;
+    fixture f;
+    make(&f, TACIT_TYPE_Q8_0, 9, 64, 40, 3);
+    float *scratch = malloc(linear_scratch(&f.l, 9, 3, 1) * sizeof *scratch);
+    float *dr = numbers_new(9, 1, 45);
+    double expected[9];
+    assert_true(scratch && dr);
+    for (size_t k = 0; k < 3; k++)
+        for (size_t j = 0; j < 3; j++) {
+            double sum = 0;
+            for (size_t o = 0; o < 40; o++)
+                for (size_t i = 0; i < 64; i++)
+                    for (size_t r = 0; r < 9; r++)
+                        sum += (double)f.b[o * 3 + k] * f.dy[r * 40 + o] * f.x[r * 64 + i] *
+                               f.a[j * 64 + i];
+            expected[3 * k + j] = dr[3 * k + j] + 1.75 * sum;
+        }
+    f.pair.core = f.core; /* on which its own gradient does not depend */
+    const linear_pair_gradient d = {.core = dr};
+    linear_backward_pair(NULL, &f.l, &f.pair, &d, f.dy, f.x, 9, scratch);
+    assert_true(numbers_distance_to(dr, expected, 9) < 1e-6);
+    free(dr);
+    free(scratch);
     unmake(&f);
 }
 
@@ -353,6 +399,7 @@ int main(void)
         cmocka_unit_test(test_linear_of_every_type),
         cmocka_unit_test(test_expand_and_rows),
         cmocka_unit_test(test_weight_gradients),
+        cmocka_unit_test(test_core_gradient),
         cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -41,6 +41,13 @@ static void test_adapter(void **state)
     assert_int_equal(spec.rank, 8);
     assert_true(spec.alpha == 16);
     assert_memory_equal(spec.seed, seed, 32);
+    assert_true(!spec.rslora && spec.last_layers == 0);
+    a.kind = TACIT__ADAPTER_KIND__ADAPTER_LORA_CORE;
+    a.rslora = true;
+    a.last_layers = 3;
+    assert_int_equal(tacit_trainable_spec_from_message(&spec, &a, &err), TACIT_OK);
+    assert_int_equal(spec.kind, TACIT_TRAIN_LORA_CORE);
+    assert_true(spec.rslora && spec.last_layers == 3);
 }
 
 static void test_limits_of_adapters(void **state)
@@ -82,7 +89,7 @@ static void test_limits_of_adapters(void **state)
     tacit_trainable_spec spec;
     tacit_error err = {0};
     Tacit__AdapterSpec other = usual_adapter();
-    other.kind = TACIT__ADAPTER_KIND__ADAPTER_LORA_FFA + 1;
+    other.kind = TACIT__ADAPTER_KIND__ADAPTER_LORA_CORE + 1;
     assert_int_equal(tacit_trainable_spec_from_message(&spec, &other, &err), TACIT_BAD_INPUT);
     assert_int_equal(tacit_trainable_spec_from_message(&spec, NULL, &err), TACIT_BAD_INPUT);
     assert_non_null(strstr(err.message, "lora-ffa"));

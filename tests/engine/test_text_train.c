@@ -60,6 +60,22 @@ static double run_example(const train_plan *plan, const text_train_options *opti
     return loss;
 }
 
+/* The plan of a LoRA training of both halves over `values`. */
+static void plan_pairs(train_plan *plan, const tacit_model *m, const tacit_trainable_spec *spec,
+                       const tacit_layout *layout, const float *values)
+{
+    lora_sites sites;
+    assert_int_equal(lora_sites_of(&sites, m, spec, NULL), TACIT_OK);
+    tacit_low_rank *pair = calloc(sites.count, sizeof *pair);
+    train_values_pairs(pair, &sites, layout, spec->kind, values, NULL);
+    assert_int_equal(train_plan_new(plan, &m->text, NULL), TACIT_OK);
+    train_plan_bind(plan, layout);
+    assert_int_equal(train_plan_bind_pairs(plan, &sites, pair, NULL), TACIT_OK);
+    train_plan_close(plan);
+    free(pair);
+    lora_sites_free(&sites);
+}
+
 static void memory_plans_agree(void **state)
 {
     (void)state;
@@ -68,7 +84,6 @@ static void memory_plans_agree(void **state)
         tacit_trainable_spec spec = fixture_spec(TACIT_TRAIN_LORA);
         tacit_layout layout;
         train_plan plan;
-        float *unused = NULL;
         assert_int_equal(tacit_layout_make(&layout, m, &spec, NULL), TACIT_OK);
         float *values = calloc(layout.values, sizeof *values);
         float *kept = calloc(layout.values, sizeof *kept),
@@ -76,9 +91,7 @@ static void memory_plans_agree(void **state)
         float input[ROWS * 32];
         fill_random(values, layout.values);
         fill_random(input, ROWS * 32);
-        assert_int_equal(train_plan_new(&plan, &m->text, NULL), TACIT_OK);
-        assert_int_equal(train_plan_bind(&plan, &layout, &spec, values, unused, NULL), TACIT_OK);
-        train_plan_close(&plan);
+        plan_pairs(&plan, m, &spec, &layout, values);
         text_train_options keep = {.max_rows = ROWS}, again = {.max_rows = 40, .recompute = true};
         text_train_options small = {.max_rows = ROWS, .logit_rows = 2};
         double loss = run_example(&plan, &keep, kept, layout.values, input);
@@ -106,9 +119,7 @@ static void the_backward_ends_where_nothing_is_trained(void **state)
     spec.n_targets = 2; /* attn_output, ffn_down */
     assert_int_equal(tacit_layout_make(&layout, m, &spec, NULL), TACIT_OK);
     float *values = calloc(layout.values, sizeof *values);
-    assert_int_equal(train_plan_new(&plan, &m->text, NULL), TACIT_OK);
-    assert_int_equal(train_plan_bind(&plan, &layout, &spec, values, NULL, NULL), TACIT_OK);
-    train_plan_close(&plan);
+    plan_pairs(&plan, m, &spec, &layout, values);
     assert_int_equal(plan.first_layer, 0);
     assert_true(plan.layer[0].need_act && plan.layer[0].need_mid);
     assert_false(plan.layer[0].need_qkv || plan.layer[0].need_h || plan.layer[0].need_input);

@@ -74,7 +74,11 @@ static uint64_t matrix_bytes(const world *w, bool as_fp32)
 }
 
 /* rank * (n_in or n_out) of the targets of both layers, in bytes. */
-enum { A_BYTES = 4 * 2 * 8 * (256 + 256 + 512), B_BYTES = 4 * 2 * 8 * (256 + 128 + 256) };
+enum {
+    A_BYTES = 4 * 2 * 8 * (256 + 256 + 512),
+    B_BYTES = 4 * 2 * 8 * (256 + 128 + 256),
+    R_BYTES = 4 * 2 * 8 * 3 * 8
+};
 
 static void test_what_is_counted(void **state)
 {
@@ -92,8 +96,8 @@ static void test_what_is_counted(void **state)
     assert_int_equal(p.total, p.weights + p.values + p.gradients + p.optimizer + p.working);
     w.training.beside = 40;
     w.training.saves = true;
-    assert_int_equal(plan_of(&w).beside, 12 * (A_BYTES + B_BYTES) + (4 << 20));
-    assert_int_equal(plan_of(&w).total, p.total + 12 * (A_BYTES + B_BYTES) + (4 << 20));
+    assert_int_equal(plan_of(&w).beside, 11 * (A_BYTES + B_BYTES) + (4 << 20));
+    assert_int_equal(plan_of(&w).total, p.total + 11 * (A_BYTES + B_BYTES) + (4 << 20));
     w.training.max_rows = 600;
     assert_true(plan_of(&w).working > p.working);
     w.training.optimizer = NULL;
@@ -102,6 +106,11 @@ static void test_what_is_counted(void **state)
     p = plan_of(&w);
     assert_int_equal(p.values, A_BYTES + B_BYTES);
     assert_int_equal(p.gradients, 64 * B_BYTES);
+    assert_int_equal(p.beside, 11 * B_BYTES + 2 * A_BYTES + (4 << 20));
+    w.spec.kind = TACIT_TRAIN_LORA_CORE;
+    p = plan_of(&w);
+    assert_int_equal(p.values, A_BYTES + B_BYTES + R_BYTES);
+    assert_int_equal(p.gradients, 64 * R_BYTES);
     w.spec.kind = TACIT_TRAIN_ALL;
     p = plan_of(&w);
     assert_int_equal(p.values, matrix_bytes(&w, true));

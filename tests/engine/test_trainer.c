@@ -64,18 +64,29 @@ static void compare_with_golden(const tacit_trainer *t, const gguf_file *golden,
     }
 }
 
-static void check_golden(const char *word, bool cached, tacit_trainable_kind kind,
-                         const char *kind_word)
+/* "lora", "ffa", "core", "mixed" or "all" */
+static tacit_trainable_spec spec_of(const char *kind_word, const tacit_model *m)
+{
+    static const char *const words[] = {"lora", "ffa", "core", "all"};
+    static const tacit_trainable_kind kinds[] = {TACIT_TRAIN_LORA, TACIT_TRAIN_LORA_FFA,
+                                                 TACIT_TRAIN_LORA_CORE, TACIT_TRAIN_ALL};
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+        if (strcmp(kind_word, words[i]) == 0)
+            return fixture_spec(kinds[i]);
+    return fixture_mixed(m);
+}
+
+static void check_golden(const char *word, bool cached, const char *kind_word)
 {
     tacit_model *m = fixture_model(word, cached);
     gguf_file *golden = fixture_file("gradients", word);
-    tacit_trainable_spec spec = fixture_spec(kind);
+    tacit_trainable_spec spec = spec_of(kind_word, m);
     tacit_trainer *t = fixture_trainer(m, &spec, 32, NULL);
     fixture_unit u;
     char key[32];
     double loss;
     make_unit(&u, golden);
-    if (kind != TACIT_TRAIN_ALL)
+    if (spec.kind != TACIT_TRAIN_ALL)
         fixture_values(t, golden, kind_word);
     fixture_sink s = fixture_gradients(t, &u.unit, 1);
     compare_with_golden(t, golden, kind_word, s.grad);
@@ -98,10 +109,13 @@ static void gradients_equal_pytorch(void **state)
     (void)state;
     for (int w = 0; w < FIXTURE_WORDS; w++)
         for (int cached = 0; cached < 2; cached++) {
-            check_golden(fixture_words[w], cached, TACIT_TRAIN_LORA, "lora");
-            if (w < FIXTURE_LLAMA)
-                check_golden(fixture_words[w], cached, TACIT_TRAIN_LORA_FFA, "ffa");
-            check_golden(fixture_words[w], cached, TACIT_TRAIN_ALL, "all");
+            check_golden(fixture_words[w], cached, "lora");
+            check_golden(fixture_words[w], cached, "all");
+            if (w >= FIXTURE_LLAMA)
+                continue;
+            check_golden(fixture_words[w], cached, "ffa");
+            check_golden(fixture_words[w], cached, "core");
+            check_golden(fixture_words[w], cached, "mixed");
         }
 }
 
@@ -343,6 +357,7 @@ static void bits_depend_on_the_unit_alone(void **state)
     for (int cached = 0; cached < 2; cached++) {
         check_bits("untied", TACIT_TRAIN_LORA_FFA, cached);
         check_bits("untied", TACIT_TRAIN_LORA, cached);
+        check_bits("untied", TACIT_TRAIN_LORA_CORE, cached);
     }
     check_bits("untied", TACIT_TRAIN_ALL, false);
     for (int w = FIXTURE_LLAMA; w < FIXTURE_WORDS; w++) {
@@ -558,6 +573,51 @@ static void every_linear_trains_alone(void **state)
     }
 }
 
+/* The last layer alone, and the output alone: what is trained has the gradient that it has among
+ * all layers, and the backward does not go below. */
+static void a_depth_limit_changes_no_gradient(void **state)
+{
+    (void)state;
+    tacit_model *m = fixture_model("untied", true);
+    gguf_file *golden = fixture_file("gradients", "untied");
+    tacit_trainable_spec whole = fixture_mixed(m), last = whole;
+    fixture_unit u;
+    make_unit(&u, golden);
+    tacit_trainer *t = fixture_trainer(m, &whole, 32, NULL);
+    fixture_values(t, golden, "mixed");
+    fixture_sink all = fixture_gradients(t, &u.unit, 1);
+    last.last_layers = 1;
+    for (int deep = 1; deep >= 0; deep--) {
+        if (!deep)
+            last.target[0] = "output=3", last.n_targets = 1;
+        tacit_trainer *top = fixture_trainer(m, &last, 32, NULL);
+        const tacit_layout *l = tacit_trainer_layout(top), *w = tacit_trainer_layout(t);
+        assert_int_equal(l->count, deep ? 10 : 2);
+        /* Layer 0 has pairs of zeros here, so it has them there. */
+        for (size_t i = 0; i < w->count; i++)
+            if (!deep ? strncmp(w->entry[i].name, "output", 6) != 0
+                      : strncmp(w->entry[i].name, "blk.0", 5) == 0)
+                memset(tacit_trainer_values(t) + w->entry[i].offset, 0,
+                       w->entry[i].rows * w->entry[i].cols * sizeof(float));
+        fixture_sink_free(&all);
+        all = fixture_gradients(t, &u.unit, 1);
+        fixture_values(top, golden, "mixed");
+        fixture_sink s = fixture_gradients(top, &u.unit, 1);
+        for (size_t i = 0; i < l->count; i++) {
+            const tacit_trainable_entry *e = &l->entry[i];
+            assert_memory_equal(s.grad + e->offset, all.grad + entry_of(w, e->name)->offset,
+                                e->rows * e->cols * sizeof(float));
+        }
+        fixture_sink_free(&s);
+        tacit_trainer_free(top);
+    }
+    fixture_sink_free(&all);
+    tacit_trainer_free(t);
+    free_unit(&u);
+    gguf_close(golden);
+    fixture_model_free(m);
+}
+
 static void impossible_examples_are_refused(void **state)
 {
     (void)state;
@@ -704,6 +764,7 @@ int main(void)
         cmocka_unit_test(not_a_number_comes_out_as_such),
         cmocka_unit_test(every_linear_trains_alone),
         cmocka_unit_test(targets_lie_where_their_linears_are),
+        cmocka_unit_test(a_depth_limit_changes_no_gradient),
         cmocka_unit_test(impossible_examples_are_refused),
         cmocka_unit_test(a_failure_leaves_no_half_gradients),
         cmocka_unit_test(impossible_specs_are_refused),

@@ -107,6 +107,19 @@ static inline tacit_trainable_spec fixture_spec(tacit_trainable_kind kind)
     return s;
 }
 
+/* Golden "mixed": ranks of their own under rsLoRA, and the output where it has a tensor. */
+static inline tacit_trainable_spec fixture_mixed(const tacit_model *m)
+{
+    tacit_trainable_spec s = {
+        .kind = TACIT_TRAIN_LORA,
+        .target = {"attn_q=2", "blk.*.ffn_up", "ffn_down", "*1.attn_k=1", "output=3"},
+        .n_targets = m->text.tied ? 4 : 5,
+        .rank = 4,
+        .alpha = 6,
+        .rslora = true};
+    return s;
+}
+
 static inline tacit_trainer *fixture_trainer(const tacit_model *m, const tacit_trainable_spec *spec,
                                              size_t max_rows, tacit_pool *pool)
 {

@@ -3,7 +3,7 @@
 
 #include "common/log.h"
 #include "engine/adapter_parts.h"
-#include "engine/layout.h"
+#include "engine/lora_sites.h"
 #include "engine/model_parts.h"
 
 #include <math.h>
@@ -23,17 +23,20 @@ static const tacit_model *tiny(void)
     return &m;
 }
 
+static void check_finite(const float *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        FUZZ_CHECK(isfinite(x[i]));
+}
+
 static void check_pair(const tacit_model *m, const adapter_pair *p)
 {
-    size_t layer;
-    text_linear which;
-    FUZZ_CHECK(layout_parse_linear(p->tensor, &layer, &which) && layer < m->text.n_layers);
-    const tacit_linear *l = &m->text.layer[layer].linear[which];
-    FUZZ_CHECK(p->n_in == l->n_in && p->n_out == l->n_out && p->rank > 0 && isfinite(p->scale));
-    for (size_t i = 0; i < p->rank * p->n_in; i++)
-        FUZZ_CHECK(isfinite(p->a[i]));
-    for (size_t i = 0; i < p->rank * p->n_out; i++)
-        FUZZ_CHECK(isfinite(p->b[i]));
+    lora_site s;
+    FUZZ_CHECK(lora_site_find(&s, m, p->tensor));
+    FUZZ_CHECK(p->n_in == s.n_in && p->n_out == s.n_out && p->rank > 0 && isfinite(p->scale));
+    check_finite(p->a, p->rank * p->n_in);
+    check_finite(p->b, p->rank * p->n_out);
+    check_finite(p->core, p->core ? p->rank * p->rank : 0);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -2,8 +2,8 @@
 """Golden gradients of tiny text models, computed by PyTorch in float64 on dequantized weights.
 
 Writes tests/golden/tiny-{untied,tied,qwen2,qwen3,gemma3,qwen2vl,lfm2}.gguf (the models, mixed types; the
-first two are llama) and gradients-*.gguf (examples, adapter values, losses and gradients as tensors; FFA-LoRA of
-llama alone). Nothing here uses Tacit: the GGUF writer, the quantizers, ChaCha20 and the models are
+first two are llama) and gradients-*.gguf (examples, adapter values, losses and gradients as tensors; FFA-LoRA,
+cores between frozen halves and mixed ranks of llama alone). Nothing here uses Tacit: the GGUF writer, the quantizers, ChaCha20 and the models are
 this script's own.
 
     apt-get install python3-torch python3-numpy
@@ -274,14 +274,18 @@ def rope(x, angle, c):
 
 
 def loss_of(c, weights, pairs, example):
+    def beside(x, name):
+        if name not in pairs:
+            return 0
+        p = pairs[name]
+        low = x @ p["a"].T
+        return p["scale"] * (low @ p["core"].T if "core" in p else low) @ p["b"].T
+
     def linear(x, name):
         y = x @ weights[name + ".weight"].T
         if name + ".bias" in weights:
             y = y + weights[name + ".bias"]
-        if name in pairs:
-            a, b = pairs[name]
-            y = y + ALPHA / RANK * (x @ a.T) @ b.T
-        return y
+        return y + beside(x, name)
 
     def heads(x, name, count):
         x = linear(x, name).view(len(x), count, c.head)
@@ -327,7 +331,8 @@ def loss_of(c, weights, pairs, example):
         x = x + behind(linear(act(linear(h, p + "ffn_gate")) * linear(h, p + "ffn_up"),
                               p + "ffn_down"), p + "post_ffw_norm")
     output = "output.weight" if "output.weight" in weights else "token_embd.weight"
-    logits = rms(x, weights[c.output_norm()]) @ weights[output].T
+    normed = rms(x, weights[c.output_norm()])
+    logits = normed @ weights[output].T + beside(normed, "output")
     trained = [i for i in range(n) if example["trained"][i]]
     rows = logits[[i - 1 for i in trained]]
     return torch.nn.functional.cross_entropy(rows, torch.tensor([example["token"][i] for i in trained]))
@@ -386,6 +391,10 @@ def main():
             for n, g in zip(wanted, torch.autograd.grad(sum(losses) / len(losses), tensors)):
                 put(f"{kind}/{n}", g)
 
+        def leaves_of(**values):
+            return {k: torch.tensor(v, dtype=torch.float64, requires_grad=True)
+                    for k, v in values.items()}
+
         seed = bytes(range(100, 132))
         for kind in ("lora", "ffa") if c.arch == "llama" else ("lora",):
             pairs, extra, ordinal = {}, {}, 0
@@ -400,16 +409,42 @@ def main():
                         a = rng.normal(0, 0.4, (RANK, n_in)).astype(np.float32)
                     ordinal += 1
                     b = rng.normal(0, 0.3, (n_out, RANK)).astype(np.float32)
-                    pairs[name] = tuple(torch.tensor(t, dtype=torch.float64, requires_grad=True)
-                                        for t in (a, b))
-                    put(f"{kind}.value/{name}.weight.lora_a", pairs[name][0])
-                    put(f"{kind}.value/{name}.weight.lora_b", pairs[name][1])
+                    pairs[name] = leaves_of(a=a, b=b) | {"scale": ALPHA / RANK}
+                    put(f"{kind}.value/{name}.weight.lora_a", pairs[name]["a"])
+                    put(f"{kind}.value/{name}.weight.lora_b", pairs[name]["b"])
                     if kind == "lora":
-                        extra[f"{name}.weight.lora_a"] = pairs[name][0]
-                    extra[f"{name}.weight.lora_b"] = pairs[name][1]
+                        extra[f"{name}.weight.lora_a"] = pairs[name]["a"]
+                    extra[f"{name}.weight.lora_b"] = pairs[name]["b"]
             gradients(kind, {}, pairs)
         extra = {}
         gradients("all", {n: w.clone().requires_grad_() for n, w in weights.items()}, {})
+        if c.arch == "llama":
+            # Ranks of their own under rsLoRA, and the output where it has a tensor of its own.
+            pairs, extra = {}, {}
+            for name, rank in [("blk.0.attn_q", 2), ("blk.0.ffn_up", 4), ("blk.0.ffn_down", 4),
+                               ("blk.1.attn_q", 2), ("blk.1.ffn_up", 4), ("blk.1.ffn_down", 4),
+                               ("blk.1.attn_k", 1), ("output", 3)]:
+                if name == "output" and c.tied:
+                    continue
+                n_out, n_in = (VOCAB, WIDTH) if name == "output" else c.shapes()[name[6:]]
+                pairs[name] = leaves_of(a=rng.normal(0, 0.4, (rank, n_in)).astype(np.float32),
+                                        b=rng.normal(0, 0.1, (n_out, rank)).astype(np.float32))
+                pairs[name]["scale"] = ALPHA / math.sqrt(rank)
+                for half in "ab":
+                    put(f"mixed.value/{name}.weight.lora_{half}", pairs[name][half])
+                    extra[f"{name}.weight.lora_{half}"] = pairs[name][half]
+            gradients("mixed", {}, pairs)
+            pairs, extra = {}, {}
+            for ordinal, (i, target) in enumerate((i, t) for i in range(c.layers) for t in TARGETS):
+                n_out, n_in = c.shapes()[target]
+                core = rng.normal(0, 0.3, (RANK, RANK)).astype(np.float32)
+                name = f"blk.{i}.{target}"
+                pairs[name] = leaves_of(core=core, a=ffa_matrix(seed, ordinal, RANK, n_in),
+                                        b=ffa_matrix(seed, ordinal | 1 << 63, n_out, RANK))
+                pairs[name]["scale"] = ALPHA / RANK
+                put(f"core.value/{name}.weight.lora_core", pairs[name]["core"])
+                extra[f"{name}.weight.lora_core"] = pairs[name]["core"]
+            gradients("core", {}, pairs)
         write_gguf(f"{HERE}/gradients-{c.word}.gguf", golden, out)
 
 

@@ -317,8 +317,11 @@ uint64_t snapshot_unit_tag(const client_snapshot *s, size_t unit, const uint8_t 
 static size_t input_bytes(const client_snapshot *s, const tacit_input *in)
 {
     size_t bytes = in->count * sizeof *in->row, width = tacit_model_embedding(s->setup.model);
-    for (size_t i = 0; i < in->n_media; i++)
-        bytes += in->media[i].n_rows * width * sizeof(float);
+    for (size_t i = 0; i < in->n_media; i++) {
+        const tacit_media *m = &in->media[i];
+        bytes += m->rows ? m->n_rows * width * sizeof(float) : 0;
+        bytes += m->values ? (size_t)m->dim[0] * m->dim[1] * m->dim[2] * sizeof(float) : 0;
+    }
     return bytes;
 }
 
@@ -345,7 +348,7 @@ static tacit_status build(client_snapshot *s, snapshot_record *r, tacit_input *o
     tacit_error why = {0};
     tacit_example_options options = {.max_rows = s->setup.max_rows};
     tacit_status status = tacit_example_build(out, s->setup.model, &r->record, &options, &why);
-    if (status == TACIT_OK) {
+    if (status == TACIT_OK && !s->setup.encodes) {
         status = tacit_row_cache_fill(s->rows, out, &why);
         if (status != TACIT_OK)
             tacit_input_free(out);

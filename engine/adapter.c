@@ -111,9 +111,13 @@ static tacit_status read_kind(tacit_adapter *a, const gguf_file *file, tacit_err
 {
     bool found;
     a->core = is_string(file, "adapter.type", ADAPTER_TYPE_CORE);
+    if (is_string(file, "adapter.type", ADAPTER_TYPE_TACIT_LORA))
+        return TACIT_OK;
     if (!a->core)
         return expect_string(file, "adapter.type", ADAPTER_TYPE_LORA,
-                             "of other adapters only " ADAPTER_TYPE_CORE " is known", err);
+                             "of other adapters " ADAPTER_TYPE_TACIT_LORA " and " ADAPTER_TYPE_CORE
+                             " are known",
+                             err);
     tacit_status status = read_hex(file, "tacit.seed", a->seed, sizeof a->seed, &found, err);
     if (status == TACIT_OK && !found)
         status = tacit_fail(err, TACIT_BAD_INPUT,
@@ -181,7 +185,7 @@ static tacit_status find_site(const tacit_adapter *a, const gguf_file *file,
                       gguf_name(file), t->name,
                       a->core ? ".lora_core" : ", then .lora_a or .lora_b,", model->text.n_layers,
                       text_linear_names(names, sizeof names),
-                      model->text.tied ? "" : "; or the same of output.weight");
+                      "; or the same of an encoder's linear, or of an output of its own");
 }
 
 static tacit_status check_shape(const gguf_file *file, const gguf_tensor *t, char part,
@@ -381,6 +385,21 @@ tacit_low_rank adapter_low_rank(const tacit_adapter *a, const char *tensor)
                                 .scale = p->scale,
                                 .core = p->core}
              : (tacit_low_rank){0};
+}
+
+tacit_status adapter_beside(encoder_adapter *out, const tacit_adapter *a, const model_encoder *e,
+                            tacit_error *err)
+{
+    size_t n = e->kind->tensor_count(e->self);
+    tacit_low_rank *pair = calloc(n, sizeof *pair);
+    *out = (encoder_adapter){.pair = pair};
+    if (!pair)
+        return tacit_fail(err, TACIT_NO_MEMORY, "adapter: no memory for %zu tensors", n);
+    for (size_t i = 0; i < n; i++) {
+        pair[i] = adapter_low_rank(a, e->kind->tensor_at(e->self, i).name);
+        out->max_rank = pair[i].rank > out->max_rank ? pair[i].rank : out->max_rank;
+    }
+    return TACIT_OK;
 }
 
 size_t adapter_pair_count(const tacit_adapter *a)

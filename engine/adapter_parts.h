@@ -3,7 +3,8 @@
 #define TACIT_ENGINE_ADAPTER_PARTS_H
 
 #include "engine/adapter.h"
-#include "engine/linear.h"
+#include "engine/encoder_adapter.h"
+#include "engine/model_parts.h"
 
 /* y += scale * b (core (a x)), with a[rank, n_in], b[n_out, rank] and core[rank, rank], fp32,
  * row-major. Owned by the adapter. */
@@ -17,6 +18,8 @@ typedef struct adapter_pair {
 
 /* What general.type "adapter" is further said to be in adapter.type. */
 #define ADAPTER_TYPE_LORA "lora"
+/* Pairs beside encoders' linears among them: other programs would not find those. */
+#define ADAPTER_TYPE_TACIT_LORA "tacit.lora"
 /* Cores alone, between halves that are drawn from tacit.seed: not of the ecosystem. */
 #define ADAPTER_TYPE_CORE "tacit.core"
 
@@ -28,6 +31,10 @@ tacit_status adapter_from_file(tacit_adapter **out, const tacit_model *model, co
 const adapter_pair *adapter_find(const tacit_adapter *a, const char *tensor);
 /* The same as what linears compute with; of rank 0 where there is none. `a` may be NULL. */
 tacit_low_rank adapter_low_rank(const tacit_adapter *a, const char *tensor);
+/* Those beside an encoder's linears: max_rank is 0 when there are none. out->pair is malloc'ed, its
+ * halves are the adapter's. */
+tacit_status adapter_beside(encoder_adapter *out, const tacit_adapter *a, const model_encoder *e,
+                            tacit_error *err) TACIT_MUST_CHECK;
 size_t adapter_pair_count(const tacit_adapter *a);
 const adapter_pair *adapter_pair_at(const tacit_adapter *a, size_t i);
 /* SHA-256 of the file: with the base digest the key of anything computed under this adapter. */

@@ -32,12 +32,15 @@ static void put_hex(gguf_writer *w, const char *key, const uint8_t *data, size_t
 }
 
 static void put_keys(gguf_writer *w, const tacit_model *model, const tacit_trainable_spec *spec,
-                     const tacit_adapter_info *info, const tacit_layout *layout)
+                     const tacit_adapter_info *info, const tacit_layout *layout,
+                     const lora_sites *sites)
 {
     const char *architecture = model->text.architecture;
     gguf_put_string(w, "general.architecture", architecture, strlen(architecture));
     gguf_put_string(w, "general.type", "adapter", 7);
-    const char *type = spec->kind == TACIT_TRAIN_LORA_CORE ? ADAPTER_TYPE_CORE : ADAPTER_TYPE_LORA;
+    const char *type = spec->kind == TACIT_TRAIN_LORA_CORE ? ADAPTER_TYPE_CORE
+                       : sites->encoders                   ? ADAPTER_TYPE_TACIT_LORA
+                                                           : ADAPTER_TYPE_LORA;
     gguf_put_string(w, "adapter.type", type, strlen(type));
     gguf_put_f32(w, "adapter.lora.alpha", lora_file_alpha(spec));
     if (spec->kind == TACIT_TRAIN_LORA_CORE)
@@ -153,7 +156,7 @@ tacit_status tacit_adapter_save(const char *path, const tacit_model *model,
     if (status != TACIT_OK)
         goto out;
     w = gguf_writer_new();
-    put_keys(w, model, spec, info, &pairs.layout);
+    put_keys(w, model, spec, info, &pairs.layout, &pairs.sites);
     TACIT_TRY(put_pairs(w, &pairs.sites, pairs.pair, spec, err), out);
     TACIT_TRY(gguf_write(w, path, err), out);
 out:

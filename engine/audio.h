@@ -16,6 +16,7 @@
 
 #include "common/pool.h"
 #include "common/status.h"
+#include "engine/encoder_adapter.h"
 #include "engine/encoder_tensor.h"
 #include "engine/precision.h"
 
@@ -87,6 +88,12 @@ tacit_status audio_pass_new(audio_pass **out, const tacit_audio *a, size_t max_c
 void audio_pass_free(audio_pass *p);
 /* What an exact one takes, for training or not. */
 uint64_t audio_pass_bytes(const tacit_audio *a, size_t max_clips, bool train, tacit_pool *pool);
+
+/* From now on the pairs of `adapter` (encoder_adapter.h) stand beside the file's weights; it
+ * outlives its use here. NULL: none. Not beside stand-ins of the same tensors. TACIT_NO_MEMORY: as
+ * before. */
+tacit_status audio_adapt(audio_pass *p, const encoder_adapter *adapter,
+                         tacit_error *err) TACIT_MUST_CHECK;
 
 /* rows[i][audio_rows(clip i), out_width] of n clips. `weights` has audio_tensor_count entries:
  * fp32 values that stand for tensor i, or NULL for the file's; the array itself may be NULL. n is

@@ -22,7 +22,9 @@ static void linear_part(backward *w, size_t i, bool bias, float *dx, const float
         linear_backward_weight(p->pool, &linear, w->grads[i], dy, x, rows);
     if (bias && w->grads[i + 1])
         linear_backward_bias(&linear, w->grads[i + 1], dy, rows);
-    linear_backward_input(p->pool, &linear, NULL, dx, dy, rows, accumulate, p->scratch);
+    encoder_pair_backward(p->pool, p->adapter, i, &linear, dy, x, rows, p->scratch);
+    linear_backward_input(p->pool, &linear, encoder_pair(p->adapter, i), dx, dy, rows, accumulate,
+                          p->scratch);
 }
 
 static void block_part(backward *w, size_t l, audio_part part, float *dx, const float *dy,
@@ -145,10 +147,11 @@ static void project_backward(backward *w, const float *d_rows)
 
 /* The lowest stage with a gradient wanted: 0 the embedding, 1 + l block l, 1 + layers the last
  * norm, 2 + layers the projector. */
-static size_t lowest_stage(const tacit_audio *a, float *const *grads)
+static size_t lowest_stage(const audio_pass *p, float *const *grads)
 {
+    const tacit_audio *a = p->a;
     size_t i = 0;
-    while (i < a->count && !grads[i])
+    while (i < a->count && !grads[i] && !encoder_pair_is_trained(p->adapter, i))
         i++;
     if (i < AUDIO_FIRST_BLOCK)
         return 0;
@@ -183,7 +186,7 @@ static void backward_chunk(backward *w, const audio_chunk *c, size_t lowest, con
 void audio_backward(audio_pass *p, const float *const *d_rows, float *const *grads)
 {
     backward w = {.p = p, .grads = grads};
-    size_t lowest = lowest_stage(p->a, grads), slot = 0;
+    size_t lowest = lowest_stage(p, grads), slot = 0;
     audio_chunk c;
     for (size_t i = 0; i < p->n; i++) {
         const float *from = d_rows[i];

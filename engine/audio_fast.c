@@ -28,7 +28,10 @@ tacit_status audio_fast_init(audio_pass *p, tacit_error *err)
 
 static tower_product product_of(const audio_pass *p, size_t i, bool bias)
 {
-    return tower_product_of(&p->fast, i, audio_linear(p, i, bias), p->weight[i] != NULL);
+    tower_product product =
+        tower_product_of(&p->fast, i, audio_linear(p, i, bias), p->weight[i] != NULL);
+    product.pair = encoder_pair(p->adapter, i);
+    return product;
 }
 
 static tower_product part_of(const audio_pass *p, size_t l, audio_part part)

@@ -53,14 +53,14 @@ static void plan_slot(audio_slot *slot, tower_planner *a, const audio_shape *s, 
     slot->mid = tower_piece(a, rows * s->middle);
 }
 
-static size_t scratch_floats(const audio_pass *p)
+static size_t scratch_floats(const audio_pass *p, size_t rank)
 {
     size_t most = 0;
     for (size_t i = 0; i < p->a->count; i++) {
         if (!p->a->linear[i].type)
             continue;
-        size_t n =
-            linear_scratch(&p->a->linear[i], p->a->shape.positions, 0, tacit_pool_threads(p->pool));
+        size_t n = linear_scratch(&p->a->linear[i], p->a->shape.positions, rank,
+                                  tacit_pool_threads(p->pool));
         most = n > most ? n : most;
     }
     return most;
@@ -105,7 +105,7 @@ static void plan(audio_pass *p, tower_planner *a)
             tower_piece(a, tower_attention_scratch(s->positions, s->width, s->heads, threads));
     else
         p->scores = tower_piece(a, threads * (p->train ? 2 : 1) * AUDIO_QUERIES * s->positions);
-    p->scratch = p->fast.scratch = tower_piece(a, scratch_floats(p));
+    p->scratch = p->fast.scratch = tower_piece(a, scratch_floats(p, 0));
     size_t blocks = p->keep_all ? s->layers : 1;
     for (size_t i = 0; i < p->slots; i++) {
         plan_slot(p->slot ? &p->slot[i] : &counted_slot, a, s, p->train);
@@ -217,11 +217,29 @@ void audio_pass_free(audio_pass *p)
         return;
     tower_fast_fini(&p->fast);
     free(p->arena);
+    free(p->wide_scratch);
     free(p->clips);
     free(p->weight);
     free(p->slot);
     free(p->block);
     free(p);
+}
+
+tacit_status audio_adapt(audio_pass *p, const encoder_adapter *adapter, tacit_error *err)
+{
+    void *scratch = NULL;
+    if (adapter && adapter->max_rank > 0) {
+        tacit_status status =
+            tacit_memory_alloc(&scratch, scratch_floats(p, adapter->max_rank), sizeof(float),
+                               "an adapter of sound", "take one of a smaller rank", err);
+        if (status != TACIT_OK)
+            return status;
+        free(p->wide_scratch);
+        p->wide_scratch = scratch;
+        p->scratch = p->fast.scratch = scratch;
+    }
+    p->adapter = adapter;
+    return TACIT_OK;
 }
 
 void audio_cut_patches(float *patch, const float *x, size_t n, size_t channels, size_t stride,
@@ -305,7 +323,7 @@ static void run_linear(audio_pass *p, size_t tensor, bool bias, float *y, const 
         return;
     }
     tacit_linear linear = audio_linear(p, tensor, bias);
-    linear_forward(p->pool, &linear, NULL, y, x, rows, p->scratch);
+    linear_forward(p->pool, &linear, encoder_pair(p->adapter, tensor), y, x, rows, p->scratch);
 }
 
 static void run_part(audio_pass *p, size_t l, audio_part part, float *y, const float *x,

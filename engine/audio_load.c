@@ -90,8 +90,11 @@ static tacit_status take(audio_loader *t, const char *name, size_t rows, size_t 
     tacit_status status = mmproj_find_tensor(t->file, name, ne, &g, t->err);
     if (status != TACIT_OK)
         return status;
-    t->a->tensor[t->a->count++] =
-        (encoder_tensor){g->name, g, rows, cols, strncmp(name, "mm.", 3) == 0};
+    t->a->tensor[t->a->count++] = (encoder_tensor){.name = g->name,
+                                                   .data = g,
+                                                   .rows = rows,
+                                                   .cols = cols,
+                                                   .projector = strncmp(name, "mm.", 3) == 0};
     return TACIT_OK;
 }
 
@@ -287,7 +290,8 @@ static tacit_status make_plain(audio_loader *t, size_t i)
 static tacit_status make_linear(audio_loader *t, size_t i, bool cache)
 {
     tacit_linear *l = &t->a->linear[i];
-    const encoder_tensor *tensor = &t->a->tensor[i];
+    encoder_tensor *tensor = &t->a->tensor[i];
+    tensor->linear = true;
     tacit_status status = linear_init(l, tensor->data, NULL, tensor->cols, tensor->rows, t->err);
     if (status != TACIT_OK || !cache)
         return status;

@@ -3,6 +3,7 @@
 #define TACIT_ENGINE_AUDIO_PARTS_H
 
 #include "engine/audio.h"
+#include "engine/encoder_adapter.h"
 #include "engine/linear.h"
 #include "engine/tower_block.h"
 #include "engine/tower_fast.h"
@@ -87,11 +88,13 @@ struct audio_pass {
     tacit_pool *pool;
     size_t max_clips, slots;
     bool train, keep_all;
-    tower_fast fast;      /* of a fast pass */
-    size_t n;             /* clips of the last forward */
-    audio_clip *clips;    /* [max_clips], of the last forward */
-    const float **weight; /* [count], of the last forward: fp32 stand-ins or NULL */
-    audio_slot *slot;     /* [slots]: one a chunk with keep_all, else one */
+    tower_fast fast;                /* of a fast pass */
+    const encoder_adapter *adapter; /* or NULL */
+    float *wide_scratch;            /* of linear.h with pairs, in the place of the arena's */
+    size_t n;                       /* clips of the last forward */
+    audio_clip *clips;              /* [max_clips], of the last forward */
+    const float **weight;           /* [count], of the last forward: fp32 stand-ins or NULL */
+    audio_slot *slot;               /* [slots]: one a chunk with keep_all, else one */
     tower_block *block;
     float *arena;
     float *patch;   /* [AUDIO_CONV_ROWS, 3 * width or n_mel] */

@@ -317,6 +317,7 @@ static tacit_status chat_all(chat *c, tacit_error *err)
                                   c->session.pool, err),
               done);
     tacit_row_cache_use(c->cache, c->session.precision);
+    TACIT_TRY(tacit_row_cache_bind(c->cache, c->session.adapter, err), done);
     TACIT_TRY(begin(c, err), done);
     c->talks = isatty(STDIN_FILENO);
     if (c->talks)

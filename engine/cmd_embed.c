@@ -4,6 +4,7 @@
 #include "common/memory_limit.h"
 #include "common/options.h"
 #include "common/secret.h"
+#include "engine/adapter_parts.h"
 #include "engine/cmd_session.h"
 #include "engine/commands.h"
 #include "engine/model_parts.h"
@@ -16,14 +17,16 @@
 #define JSON_NUMBER_BYTES 48u /* of one in memory, with its place in an array */
 
 typedef struct embed {
-    const char *text;
+    const char *text, *adapter;
     tacit_option_list mmproj, file[ENCODER_KINDS_MAX]; /* of each kind */
     uint64_t threads;
     bool json, fast;
     tacit_model *model;
     tacit_pool *pool;
     json_t *rows, *times; /* NULL without --json */
+    tacit_adapter *bound; /* NULL: the base alone */
     const model_encoder *encoder;
+    encoder_adapter beside; /* of the encoder */
     void *pass;
     tacit_error *err;
 } embed;
@@ -132,11 +135,17 @@ static tacit_status embed_kind(embed *e, const encoder_kind *kind, const tacit_o
         return model_encoder_missing(kind->modality, files->item[0], err);
     tacit_status status = kind->pass_new(&e->pass, e->encoder->self, 1,
                                          e->fast ? PASS_FAST : PASS_EXACT, e->pool, err);
+    if (status == TACIT_OK && e->bound)
+        status = adapter_beside(&e->beside, e->bound, e->encoder, err);
+    if (status == TACIT_OK && e->beside.max_rank > 0)
+        status = kind->pass_adapt(e->pass, &e->beside, err);
     for (size_t i = 0; i < files->count && status == TACIT_OK; i++)
         status = embed_file(e, files->item[i], err);
     if (e->pass)
         kind->pass_free(e->pass);
     e->pass = NULL;
+    free((void *)(uintptr_t)e->beside.pair);
+    e->beside = (encoder_adapter){0};
     return status;
 }
 
@@ -155,6 +164,10 @@ static tacit_status run(embed *e, tacit_error *err)
         tacit_status_of_input(
             tacit_model_load(&e->model, e->text, e->mmproj.item, e->mmproj.count, NULL, err), err),
         done);
+    if (e->adapter)
+        TACIT_TRY(
+            tacit_status_of_input(tacit_adapter_load(&e->bound, e->model, e->adapter, err), err),
+            done);
     TACIT_TRY(tacit_pool_new(&e->pool, (size_t)e->threads, err), done);
     if (e->json) {
         e->rows = json_array();
@@ -186,6 +199,7 @@ tacit_status cmd_embed(int argc, char **argv, tacit_error *err)
     const tacit_option table[] = {
         CMD_MODEL_ROW(&e.text),
         CMD_MMPROJ_ROW(&e.mmproj, true),
+        CMD_ADAPTER_ROW(&e.adapter),
         CMD_IMAGE_ROW(files_of(&e, TACIT_MODALITY_IMAGE)),
         CMD_AUDIO_ROW(files_of(&e, TACIT_MODALITY_AUDIO)),
         CMD_SENSOR_ROW(files_of(&e, TACIT_MODALITY_SENSOR)),
@@ -210,6 +224,7 @@ tacit_status cmd_embed(int argc, char **argv, tacit_error *err)
 done:
     json_decref(e.rows);
     json_decref(e.times);
+    tacit_adapter_free(e.bound);
     tacit_model_free(e.model);
     tacit_pool_free(e.pool);
     return status;

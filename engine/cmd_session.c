@@ -155,6 +155,7 @@ tacit_status cmd_session_chat(const cmd_session *s, const cmd_session_options *o
         return status;
     TACIT_TRY(tacit_row_cache_new(&cache, s->model, ROW_CACHE_BYTES, NULL, s->pool, err), done);
     tacit_row_cache_use(cache, s->precision);
+    TACIT_TRY(tacit_row_cache_bind(cache, s->adapter, err), done);
     TACIT_TRY(tacit_status_of_input(tacit_row_cache_fill(cache, out, err), err), done);
 done:
     tacit_row_cache_free(cache);

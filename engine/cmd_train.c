@@ -50,6 +50,7 @@ typedef struct training {
     tacit_pool *pool;
     tacit_model *model;
     tacit_row_cache *cache;
+    bool encodes; /* encoders are trained: examples keep their media's values */
     example_set data, eval;
     tacit_trainer *trainer;
     tacit_optimizer optimizer;
@@ -291,7 +292,7 @@ static tacit_status add_example(training *t, example_set *set, const tacit_datas
     if (status != TACIT_OK)
         return status;
     status = tacit_example_build(in, t->model, &d->record[i], &options, err);
-    if (status == TACIT_OK && (is_adapter(t) || in->n_media == 0))
+    if (status == TACIT_OK && !t->encodes)
         status = tacit_row_cache_fill(t->cache, in, err);
     if (status == TACIT_OK)
         status = count_memory(t, set, in, err);
@@ -448,6 +449,7 @@ static tacit_status open_model(training *t, tacit_error *err)
             tacit_model_load(&t->model, a->text, a->mmproj.item, a->mmproj.count, NULL, err), err),
         out);
     TACIT_TRY(cmd_choose_chat(t->model, a->chat_template, err), out);
+    t->encodes = tacit_training_encodes(t->model, &t->spec);
     TACIT_TRY(tacit_row_cache_new(&t->cache, t->model, ROW_CACHE_BYTES, NULL, t->pool, err), out);
     TACIT_TRY(load_examples(t, a->data, &t->data, err), out);
     if (a->eval)

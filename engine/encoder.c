@@ -16,7 +16,11 @@ typedef struct encoder_part {
     size_t *place;
     const float **weight; /* [n_tensors], of the last forward */
     float **grad;
-    void *pass; /* for at most max_media; made when one comes */
+    tacit_low_rank *pair;            /* [n_tensors], or NULL */
+    train_pair *pair_place;          /* [n_tensors]: where their gradients go */
+    linear_pair_gradient *pair_grad; /* [n_tensors], of the last backward */
+    encoder_adapter adapter;         /* over those, where there are some */
+    void *pass;                      /* for at most max_media; made when one comes */
     size_t max_media;
     const tacit_media **media; /* [max_media] each: those of the last forward */
     float **rows;
@@ -148,8 +152,44 @@ void encoder_train_free(encoder_train *e)
         free(p->place);
         free(p->weight);
         free(p->grad);
+        free(p->pair);
+        free(p->pair_place);
+        free(p->pair_grad);
     }
     free(e);
+}
+
+static tacit_status take_pair(encoder_part *p, const lora_site *site, const tacit_low_rank *pair,
+                              const train_pair *place, tacit_error *err)
+{
+    if (!p->pair) {
+        p->pair = calloc(p->n_tensors, sizeof *p->pair);
+        p->pair_place = calloc(p->n_tensors, sizeof *p->pair_place);
+        p->pair_grad = calloc(p->n_tensors, sizeof *p->pair_grad);
+    }
+    if (!p->pair || !p->pair_place || !p->pair_grad)
+        return tacit_fail(err, TACIT_NO_MEMORY, "encoder: no memory for %zu tensors", p->n_tensors);
+    p->pair[site->part] = *pair;
+    p->pair_place[site->part] = *place;
+    p->adapter = (encoder_adapter){p->pair, p->pair_grad, p->adapter.max_rank};
+    if (pair->rank > p->adapter.max_rank)
+        p->adapter.max_rank = pair->rank;
+    return TACIT_OK;
+}
+
+tacit_status encoder_train_adapt(encoder_train *e, const lora_sites *sites,
+                                 const tacit_low_rank *pair, const train_pair *place,
+                                 tacit_error *err)
+{
+    tacit_status status = TACIT_OK;
+    for (size_t i = 0; i < sites->count && status == TACIT_OK; i++) {
+        const lora_site *s = &sites->site[i];
+        if (s->place != LORA_ENCODER)
+            continue;
+        status = take_pair(&e->part[s->encoder], s, &pair[i], &place[i], err);
+        e->trains = true;
+    }
+    return status;
 }
 
 static tacit_status grow_part(encoder_part *p, size_t n, bool train, tacit_error *err)
@@ -164,6 +204,8 @@ static tacit_status grow_part(encoder_part *p, size_t n, bool train, tacit_error
         return tacit_fail(err, TACIT_NO_MEMORY, "encoder: no memory for %zu media", n);
     tacit_status status = p->encoder->kind->pass_new(&p->pass, p->encoder->self, n,
                                                      train ? PASS_TRAIN : PASS_EXACT, NULL, err);
+    if (status == TACIT_OK && p->pair)
+        status = p->encoder->kind->pass_adapt(p->pass, &p->adapter, err);
     if (status == TACIT_OK)
         p->max_media = n;
     return status;
@@ -245,6 +287,9 @@ void encoder_train_backward(encoder_train *e, float *const *d_rows, float *grad)
             p->rows[i] = d_rows[p->index[i]];
         for (size_t i = 0; i < p->n_tensors; i++)
             p->grad[i] = p->place[i] == ENCODER_FROZEN ? NULL : grad + e->entry[p->place[i]].offset;
+        for (size_t i = 0; p->pair && i < p->n_tensors; i++)
+            if (p->pair[i].rank > 0)
+                p->pair_grad[i] = train_pair_gradient(&p->pair_place[i], grad);
         p->encoder->kind->backward(p->pass, (const float *const *)p->rows, p->grad);
     }
 }

@@ -1,5 +1,6 @@
 /* What the trainer asks of a model's encoders whose values it trains (TACIT_TRAIN_PROJECTOR: every
- * projector over a frozen tower, TACIT_TRAIN_ALL: towers and projectors).
+ * projector over a frozen tower, TACIT_TRAIN_ALL: towers and projectors), or beside whose linears
+ * it trains low-rank pairs.
  *
  * `entry` rows name the tensors in the order of the encoders' part of the flat vector: encoders in
  * the order of their mmproj files, each tower before its projector, each in the order of
@@ -15,7 +16,9 @@
 #define TACIT_ENGINE_ENCODER_H
 
 #include "engine/input.h"
+#include "engine/lora_sites.h"
 #include "engine/model.h"
+#include "engine/train_plan.h"
 #include "engine/trainable.h"
 
 typedef struct encoder_train encoder_train;
@@ -34,6 +37,13 @@ tacit_status encoder_train_new(encoder_train **out, const tacit_model *model, bo
                                const tacit_trainable_entry *entry, size_t count,
                                tacit_error *err) TACIT_MUST_CHECK;
 void encoder_train_free(encoder_train *e);
+
+/* From now on the pairs of those sites that are of encoders stand beside their linears, and are
+ * trained: pair[i] is that of site i over the values, place[i] where its gradients go in the flat
+ * vector. Copies all of it. Called once, before the first forward, with a count of 0 above. */
+tacit_status encoder_train_adapt(encoder_train *e, const lora_sites *sites,
+                                 const tacit_low_rank *pair, const train_pair *place,
+                                 tacit_error *err) TACIT_MUST_CHECK;
 
 /* Refuses (TACIT_BAD_INPUT) a medium whose rows cannot be had: it has none that may be used and no
  * values, no encoder computes it, or its dimensions are not the encoder's. */

@@ -114,6 +114,13 @@ static uint64_t audio_kind_pass_bytes(const void *self, size_t max_media, pass_u
     return audio_pass_bytes(self, max_media, use == PASS_TRAIN, pool);
 }
 
+static tacit_status audio_kind_pass_adapt(void *pass, const encoder_adapter *adapter,
+                                          tacit_error *err)
+{
+    audio_kind_pass *p = pass;
+    return audio_adapt(p->pass, adapter, err);
+}
+
 static void audio_kind_forward(void *pass, const float *const *weights,
                                const tacit_media *const *media, size_t n, float *const *rows)
 {
@@ -146,6 +153,7 @@ const encoder_kind encoder_audio = {
     .pass_new = audio_kind_pass_new,
     .pass_free = audio_kind_pass_free,
     .pass_bytes = audio_kind_pass_bytes,
+    .pass_adapt = audio_kind_pass_adapt,
     .forward = audio_kind_forward,
     .backward = audio_kind_backward,
 };

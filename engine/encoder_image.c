@@ -248,6 +248,12 @@ static void forward_one_by_one(image_pass *p, float *const *rows)
     }
 }
 
+static tacit_status image_pass_adapt(void *pass, const encoder_adapter *adapter, tacit_error *err)
+{
+    image_pass *p = pass;
+    return vision_adapt(p->pass, adapter, err);
+}
+
 static void image_forward(void *pass, const float *const *weights, const tacit_media *const *media,
                           size_t n, float *const *rows)
 {
@@ -327,6 +333,7 @@ const encoder_kind encoder_image = {
     .pass_new = image_pass_new,
     .pass_free = image_pass_free,
     .pass_bytes = image_pass_bytes,
+    .pass_adapt = image_pass_adapt,
     .forward = image_forward,
     .backward = image_backward,
 };

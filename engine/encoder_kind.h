@@ -9,6 +9,7 @@
 
 #include "common/pool.h"
 #include "engine/dataset.h"
+#include "engine/encoder_adapter.h"
 #include "engine/encoder_tensor.h"
 #include "engine/input.h"
 #include "engine/media_layout.h"
@@ -61,12 +62,16 @@ typedef struct encoder_kind {
     void (*pass_free)(void *pass);
     /* What such a pass takes; `use` is not PASS_FAST. */
     uint64_t (*pass_bytes)(const void *self, size_t max_media, pass_use use, tacit_pool *pool);
+    /* From now on `adapter` stands beside the file's weights, forward and backward; it outlives its
+     * use here. NULL: none. */
+    tacit_status (*pass_adapt)(void *pass, const encoder_adapter *adapter,
+                               tacit_error *err) TACIT_MUST_CHECK;
     /* rows[i][n_rows, width] of n checked media, n at most max_media. `weights` has an entry a
      * tensor: fp32 values that stand for the file's, or NULL; it may be NULL itself. */
     void (*forward)(void *pass, const float *const *weights, const tacit_media *const *media,
                     size_t n, float *const *rows);
     /* Adds to grads[tensor], where not NULL, the gradient for d_rows[i] by the rows of the last
-     * forward, whose media and weights are as they were. */
+     * forward, whose media and weights are as they were; and what the adapter asks for. */
     void (*backward)(void *pass, const float *const *d_rows, float *const *grads);
 } encoder_kind;
 

@@ -111,6 +111,13 @@ static uint64_t sensor_kind_pass_bytes(const void *self, size_t max_media, pass_
     return sensor_pass_bytes(self, use == PASS_TRAIN, pool);
 }
 
+static tacit_status sensor_kind_pass_adapt(void *pass, const encoder_adapter *adapter,
+                                           tacit_error *err)
+{
+    sensor_kind_pass *p = pass;
+    return sensor_adapt(p->pass, adapter, err);
+}
+
 static void sensor_kind_forward(void *pass, const float *const *weights,
                                 const tacit_media *const *media, size_t n, float *const *rows)
 {
@@ -143,6 +150,7 @@ const encoder_kind encoder_sensor = {
     .pass_new = sensor_kind_pass_new,
     .pass_free = sensor_kind_pass_free,
     .pass_bytes = sensor_kind_pass_bytes,
+    .pass_adapt = sensor_kind_pass_adapt,
     .forward = sensor_kind_forward,
     .backward = sensor_kind_backward,
 };

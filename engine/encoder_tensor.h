@@ -13,6 +13,7 @@ typedef struct encoder_tensor {
     const gguf_tensor *data;
     size_t rows, cols;
     bool projector; /* trained by TACIT_TRAIN_PROJECTOR */
+    bool linear;    /* the weight of one: a low-rank pair may stand beside it (lora_sites.h) */
 } encoder_tensor;
 
 #endif

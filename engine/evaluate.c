@@ -334,6 +334,7 @@ tacit_status tacit_evaluate(tacit_evaluation *out, const tacit_model *model,
         tacit_row_cache_use(cache, e.options.precision);
         e.cache = cache;
     }
+    TACIT_TRY(tacit_row_cache_bind(e.cache, e.options.adapter, e.err), done);
     TACIT_TRY(tacit_context_new(&e.context, model, &spec, pool, e.err), done);
     if (e.options.adapter)
         TACIT_TRY(tacit_context_bind(e.context, e.options.adapter, e.err), done);

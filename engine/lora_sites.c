@@ -8,6 +8,7 @@
 #include <string.h>
 
 #define PATTERN_MAX 96
+#define WEIGHT ".weight"
 
 /* ---- names ---- */
 
@@ -41,10 +42,37 @@ static bool find_output(lora_site *s, const tacit_text_model *m, const char *ten
     return true;
 }
 
+/* Tensor `part` of an encoder, where a pair can stand beside it. */
+static bool encoder_site(lora_site *s, const tacit_model *model, size_t encoder, size_t part)
+{
+    const model_encoder *e = &model->encoder[encoder];
+    encoder_tensor t = e->kind->tensor_at(e->self, part);
+    size_t size = strlen(t.name), tail = strlen(WEIGHT);
+    if (!t.linear || size >= sizeof s->tensor || size <= tail ||
+        strcmp(t.name + size - tail, WEIGHT) != 0)
+        return false;
+    *s = (lora_site){.place = LORA_ENCODER, .encoder = encoder, .part = part};
+    s->n_in = t.cols;
+    s->n_out = t.rows;
+    memcpy(s->tensor, t.name, size + 1);
+    return true;
+}
+
+static bool find_encoder_linear(lora_site *s, const tacit_model *model, const char *tensor)
+{
+    for (size_t k = 0; k < model->n_encoders; k++) {
+        const model_encoder *e = &model->encoder[k];
+        for (size_t i = 0; i < e->kind->tensor_count(e->self); i++)
+            if (encoder_site(s, model, k, i) && strcmp(s->tensor, tensor) == 0)
+                return true;
+    }
+    return false;
+}
+
 bool lora_site_find(lora_site *out, const tacit_model *model, const char *tensor)
 {
     if (!find_layer_linear(out, &model->text, tensor) && !find_output(out, &model->text, tensor))
-        return false;
+        return find_encoder_linear(out, model, tensor);
     snprintf(out->tensor, sizeof out->tensor, "%s", tensor);
     return true;
 }
@@ -120,7 +148,9 @@ static bool fits_target(const lora_target *t, const lora_site *s)
     const char *name = t->is_short && s->place == LORA_LAYER ? text_linear_name(s->which) : NULL;
     if (name)
         return fits_pattern(t->pattern, name, strlen(name));
-    return fits_pattern(t->pattern, s->tensor, strlen(s->tensor) - strlen(".weight"));
+    if (t->is_short && s->place == LORA_ENCODER)
+        return false;
+    return fits_pattern(t->pattern, s->tensor, strlen(s->tensor) - strlen(WEIGHT));
 }
 
 /* ---- sites ---- */
@@ -163,6 +193,7 @@ static void offer(site_builder *b, size_t i, const lora_site *site)
     s->rank = b->target[i].rank;
     s->scale = scale_of(b->spec, s->rank);
     b->took[i] = true;
+    b->out->encoders |= s->place == LORA_ENCODER;
     b->out->max_rank = s->rank > b->out->max_rank ? s->rank : b->out->max_rank;
 }
 
@@ -187,6 +218,28 @@ static void offer_output(site_builder *b, const tacit_model *model)
     for (size_t i = 0; i < b->spec->n_targets; i++)
         if (lora_site_find(&site, model, "output.weight"))
             offer(b, i, &site);
+}
+
+static void offer_encoders(site_builder *b, const tacit_model *model)
+{
+    for (size_t k = 0; k < model->n_encoders; k++) {
+        const model_encoder *e = &model->encoder[k];
+        for (size_t part = 0; part < e->kind->tensor_count(e->self); part++)
+            for (size_t i = 0; i < b->spec->n_targets; i++) {
+                lora_site site;
+                if (encoder_site(&site, model, k, part))
+                    offer(b, i, &site);
+            }
+    }
+}
+
+/* At least as many as there are. */
+static size_t most_sites(const tacit_model *model)
+{
+    size_t n = model->text.n_layers * TEXT_LINEARS + 1;
+    for (size_t k = 0; k < model->n_encoders; k++)
+        n += model->encoder[k].kind->tensor_count(model->encoder[k].self);
+    return n;
 }
 
 static tacit_status refuse_unfitted(const tacit_model *model, const lora_target *t, bool fitted,
@@ -238,12 +291,13 @@ tacit_status lora_sites_of(lora_sites *out, const tacit_model *model,
         status = parse_target(&b.target[i], spec->target[i], spec->rank, err);
     if (status != TACIT_OK)
         return status;
-    out->site = calloc(model->text.n_layers * TEXT_LINEARS + 1, sizeof *out->site);
+    out->site = calloc(most_sites(model), sizeof *out->site);
     if (!out->site)
         return tacit_fail(err, TACIT_NO_MEMORY, "adapter: no memory for %zu layers",
                           model->text.n_layers);
     offer_layers(&b, model);
     offer_output(&b, model);
+    offer_encoders(&b, model);
     for (size_t i = 0; i < spec->n_targets && status == TACIT_OK; i++)
         if (!b.took[i])
             status = refuse_unfitted(model, &b.target[i], b.fitted[i], err);

@@ -10,6 +10,7 @@
 #include "common/log.h"
 #include "common/memory_limit.h"
 #include "common/secret.h"
+#include "engine/adapter_parts.h"
 #include "engine/model_parts.h"
 
 #include <errno.h>
@@ -41,6 +42,8 @@ struct tacit_row_cache {
     tacit_pool *pool;
     tacit_precision precision;
     void *pass[ENCODER_KINDS_MAX]; /* of each encoder of the model; made when a medium comes */
+    encoder_adapter beside[ENCODER_KINDS_MAX]; /* of the adapter that is bound */
+    uint8_t adapter[TACIT_DIGEST_BYTES];       /* its digest */
     size_t row_bytes;
     size_t max_bytes;
     cache_entry **bucket;
@@ -299,6 +302,30 @@ void tacit_row_cache_use(tacit_row_cache *c, tacit_precision precision)
     c->precision = precision;
 }
 
+static void drop_adapter(tacit_row_cache *c)
+{
+    for (size_t k = 0; k < c->model->n_encoders; k++) {
+        free((void *)(uintptr_t)c->beside[k].pair);
+        c->beside[k] = (encoder_adapter){0};
+    }
+}
+
+tacit_status tacit_row_cache_bind(tacit_row_cache *c, const tacit_adapter *adapter,
+                                  tacit_error *err)
+{
+    tacit_status status = TACIT_OK;
+    drop_passes(c);
+    drop_adapter(c);
+    if (!adapter)
+        return TACIT_OK;
+    memcpy(c->adapter, adapter_digest(adapter), sizeof c->adapter);
+    for (size_t k = 0; k < c->model->n_encoders && status == TACIT_OK; k++)
+        status = adapter_beside(&c->beside[k], adapter, &c->model->encoder[k], err);
+    if (status != TACIT_OK)
+        drop_adapter(c);
+    return status;
+}
+
 void tacit_row_cache_free(tacit_row_cache *c)
 {
     if (!c)
@@ -312,6 +339,7 @@ void tacit_row_cache_free(tacit_row_cache *c)
     if (c->fd >= 0)
         close(c->fd);
     drop_passes(c);
+    drop_adapter(c);
     free(c->bucket);
     free(c->path);
     free(c);
@@ -321,9 +349,12 @@ static void key_of(uint8_t key[TACIT_DIGEST_BYTES], const tacit_row_cache *c,
                    const tacit_media *media)
 {
     const tacit_span parts[] = {{media->digest, sizeof media->digest},
-                                {tacit_model_base_digest(c->model), TACIT_DIGEST_BYTES}};
+                                {tacit_model_base_digest(c->model), TACIT_DIGEST_BYTES},
+                                {c->adapter, sizeof c->adapter}};
     const char *label = c->precision == TACIT_FAST ? "tacit-row-key-fast-1" : "tacit-row-key-1";
-    tacit_digest_parts(key, label, parts, 2);
+    const model_encoder *e = model_encoder_of(c->model, media->modality);
+    bool adapted = c->beside[e - c->model->encoder].max_rank > 0;
+    tacit_digest_parts(key, label, parts, adapted ? 3 : 2);
 }
 
 static tacit_status encode(tacit_row_cache *c, const tacit_media *media, float *rows,
@@ -335,8 +366,16 @@ static tacit_status encode(tacit_row_cache *c, const tacit_media *media, float *
     tacit_status status = TACIT_OK;
     if (!media->values)
         return tacit_fail(err, TACIT_USAGE, "an %s has neither values nor rows", e->kind->word);
-    if (!*pass)
+    if (!*pass) {
+        const encoder_adapter *beside = &c->beside[e - c->model->encoder];
         status = e->kind->pass_new(pass, e->self, 1, use, c->pool, err);
+        if (status == TACIT_OK && beside->max_rank > 0)
+            status = e->kind->pass_adapt(*pass, beside, err);
+        if (status != TACIT_OK && *pass) {
+            e->kind->pass_free(*pass); /* one without the adapter must not stay */
+            *pass = NULL;
+        }
+    }
     if (status != TACIT_OK)
         return status;
     e->kind->forward(*pass, NULL, &media, 1, &rows);

@@ -7,6 +7,7 @@
 #define TACIT_ENGINE_ROW_CACHE_H
 
 #include "common/pool.h"
+#include "engine/adapter.h"
 #include "engine/input.h"
 #include "engine/model.h"
 #include "engine/precision.h"
@@ -28,6 +29,11 @@ void tacit_row_cache_free(tacit_row_cache *c);
 
 /* From now on rows are those of this precision: rows of another are neither given nor lost. */
 void tacit_row_cache_use(tacit_row_cache *c, tacit_precision precision);
+
+/* From now on the adapter's pairs stand beside the encoders' linears, where it has such (NULL: the
+ * base alone); it outlives its use here. Rows of another are neither given nor lost. */
+tacit_status tacit_row_cache_bind(tacit_row_cache *c, const tacit_adapter *adapter,
+                                  tacit_error *err) TACIT_MUST_CHECK;
 
 /* Gives every media of `input` without rows its rows (malloc'ed, the input's), from the cache or
  * its encoder, and frees its values. TACIT_BAD_INPUT: it does not fit the model's encoder. */

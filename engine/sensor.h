@@ -39,6 +39,7 @@
 #define TACIT_ENGINE_SENSOR_H
 
 #include "common/pool.h"
+#include "engine/encoder_adapter.h"
 #include "engine/encoder_tensor.h"
 
 #include <stdbool.h>
@@ -103,6 +104,12 @@ tacit_status sensor_pass_new(sensor_pass **out, const tacit_sensor *s, size_t ma
 void sensor_pass_free(sensor_pass *p);
 /* What it takes, whatever the number of windows. */
 uint64_t sensor_pass_bytes(const tacit_sensor *s, bool train, tacit_pool *pool);
+
+/* From now on the pairs of `adapter` (encoder_adapter.h) stand beside the file's weights; it
+ * outlives its use here. NULL: none. Not beside stand-ins of the same tensors. TACIT_NO_MEMORY: as
+ * before. */
+tacit_status sensor_adapt(sensor_pass *p, const encoder_adapter *adapter,
+                          tacit_error *err) TACIT_MUST_CHECK;
 
 /* rows[i][patches, out_width] of n windows, at most max_windows. `weights` has sensor_tensor_count
  * entries: fp32 values that stand for tensor i, or NULL for the file's; it may be NULL itself. */

@@ -229,8 +229,12 @@ static tacit_status take(sensor_loader *l, sensor_part part, const char *name, s
                           t->ne[3]);
     if (!t->traits)
         return tacit_type_refuse(gguf_name(l->file), name, t->type, l->err);
-    l->s->tensor[part] =
-        (encoder_tensor){t->name, t, rows, cols, part == SENSOR_FC || part == SENSOR_FC_BIAS};
+    l->s->tensor[part] = (encoder_tensor){.name = t->name,
+                                          .data = t,
+                                          .rows = rows,
+                                          .cols = cols,
+                                          .projector = part == SENSOR_FC || part == SENSOR_FC_BIAS,
+                                          .linear = part == SENSOR_PATCH || part == SENSOR_FC};
     return TACIT_OK;
 }
 

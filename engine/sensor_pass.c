@@ -22,14 +22,15 @@ struct sensor_pass {
     float *state;   /* [max_patches, width]: h */
     float *d_state; /* [max_patches, width], with `train` */
     float *d_before;
-    float *scratch; /* of linear.h */
+    float *scratch;                 /* of linear.h */
+    const encoder_adapter *adapter; /* or NULL */
 };
 
-static size_t scratch_floats(const tacit_sensor *s, tacit_pool *pool)
+static size_t scratch_floats(const tacit_sensor *s, size_t rank, tacit_pool *pool)
 {
     size_t threads = tacit_pool_threads(pool), rows = s->shape.max_patches;
-    size_t patch = linear_scratch(&s->linear[SENSOR_PATCH], rows, 0, threads);
-    size_t fc = linear_scratch(&s->linear[SENSOR_FC], rows, 0, threads);
+    size_t patch = linear_scratch(&s->linear[SENSOR_PATCH], rows, rank, threads);
+    size_t fc = linear_scratch(&s->linear[SENSOR_FC], rows, rank, threads);
     return patch > fc ? patch : fc;
 }
 
@@ -40,7 +41,7 @@ static size_t states_of(const tacit_sensor *s)
 
 uint64_t sensor_pass_bytes(const tacit_sensor *s, bool train, tacit_pool *pool)
 {
-    return (states_of(s) * (train ? 4 : 2) + scratch_floats(s, pool) + 1) * sizeof(float);
+    return (states_of(s) * (train ? 4 : 2) + scratch_floats(s, 0, pool) + 1) * sizeof(float);
 }
 
 tacit_status sensor_pass_new(sensor_pass **out, const tacit_sensor *s, size_t max_windows,
@@ -63,7 +64,7 @@ tacit_status sensor_pass_new(sensor_pass **out, const tacit_sensor *s, size_t ma
         p->state = malloc(states * sizeof *p->state);
         p->d_state = train ? malloc(states * sizeof *p->d_state) : NULL;
         p->d_before = train ? malloc(states * sizeof *p->d_before) : NULL;
-        p->scratch = malloc((scratch_floats(s, pool) + 1) * sizeof *p->scratch);
+        p->scratch = malloc((scratch_floats(s, 0, pool) + 1) * sizeof *p->scratch);
     }
     bool whole = p && p->window && p->before && p->state && p->scratch &&
                  (!train || (p->d_state && p->d_before));
@@ -88,6 +89,22 @@ void sensor_pass_free(sensor_pass *p)
     free(p);
 }
 
+tacit_status sensor_adapt(sensor_pass *p, const encoder_adapter *adapter, tacit_error *err)
+{
+    void *scratch = NULL;
+    if (adapter && adapter->max_rank > 0) {
+        tacit_status status = tacit_memory_alloc(
+            &scratch, scratch_floats(p->s, adapter->max_rank, p->pool) + 1, sizeof(float),
+            "an adapter of readings", "take one of a smaller rank", err);
+        if (status != TACIT_OK)
+            return status;
+        tacit_wipe_free(p->scratch);
+        p->scratch = scratch;
+    }
+    p->adapter = adapter;
+    return TACIT_OK;
+}
+
 static const float *vector_of(const sensor_pass *p, sensor_part part)
 {
     return p->weight[part] ? p->weight[part] : p->s->plain[part];
@@ -107,7 +124,8 @@ static void compute_states(sensor_pass *p, const sensor_window *w)
 {
     size_t n = w->patches * p->s->shape.width;
     tacit_linear patch = linear_of(p, SENSOR_PATCH);
-    linear_forward(p->pool, &patch, NULL, p->before, w->values, w->patches, p->scratch);
+    linear_forward(p->pool, &patch, encoder_pair(p->adapter, SENSOR_PATCH), p->before, w->values,
+                   w->patches, p->scratch);
     ops_gelu_forward(p->state, p->before, n);
     ops_add(p->state, vector_of(p, SENSOR_POSITION), n);
 }
@@ -122,7 +140,8 @@ void sensor_forward(sensor_pass *p, const float *const *weights, const sensor_wi
     for (size_t i = 0; i < n; i++) {
         p->window[i] = windows[i];
         compute_states(p, &windows[i]);
-        linear_forward(p->pool, &fc, NULL, rows[i], p->state, windows[i].patches, p->scratch);
+        linear_forward(p->pool, &fc, encoder_pair(p->adapter, SENSOR_FC), rows[i], p->state,
+                       windows[i].patches, p->scratch);
     }
 }
 
@@ -130,7 +149,8 @@ void sensor_forward(sensor_pass *p, const float *const *weights, const sensor_wi
 static void go_down(sensor_pass *p, const tacit_linear *fc, const float *d_rows, size_t patches)
 {
     size_t n = patches * p->s->shape.width;
-    linear_backward_input(p->pool, fc, NULL, p->d_state, d_rows, patches, false, p->scratch);
+    linear_backward_input(p->pool, fc, encoder_pair(p->adapter, SENSOR_FC), p->d_state, d_rows,
+                          patches, false, p->scratch);
     memset(p->d_before, 0, n * sizeof *p->d_before);
     ops_gelu_backward(p->d_before, p->d_state, p->before, n);
 }
@@ -144,7 +164,10 @@ static void backward_window(sensor_pass *p, const sensor_window *w, const float 
         linear_backward_weight(p->pool, &fc, grads[SENSOR_FC], d_rows, p->state, w->patches);
     if (grads[SENSOR_FC_BIAS])
         linear_backward_bias(&fc, grads[SENSOR_FC_BIAS], d_rows, w->patches);
-    if (!grads[SENSOR_PATCH] && !grads[SENSOR_PATCH_BIAS] && !grads[SENSOR_POSITION])
+    encoder_pair_backward(p->pool, p->adapter, SENSOR_FC, &fc, d_rows, p->state, w->patches,
+                          p->scratch);
+    if (!grads[SENSOR_PATCH] && !grads[SENSOR_PATCH_BIAS] && !grads[SENSOR_POSITION] &&
+        !encoder_pair_is_trained(p->adapter, SENSOR_PATCH))
         return;
     go_down(p, &fc, d_rows, w->patches);
     if (grads[SENSOR_POSITION])
@@ -152,6 +175,8 @@ static void backward_window(sensor_pass *p, const sensor_window *w, const float 
     if (grads[SENSOR_PATCH])
         linear_backward_weight(p->pool, &patch, grads[SENSOR_PATCH], p->d_before, w->values,
                                w->patches);
+    encoder_pair_backward(p->pool, p->adapter, SENSOR_PATCH, &patch, p->d_before, w->values,
+                          w->patches, p->scratch);
     if (grads[SENSOR_PATCH_BIAS])
         linear_backward_bias(&patch, grads[SENSOR_PATCH_BIAS], p->d_before, w->patches);
 }

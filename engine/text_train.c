@@ -469,12 +469,6 @@ static void output_input_gradient(text_train *t, float *dx, const int32_t *targe
     subtract_targets(t, target, scale, count);
 }
 
-static linear_pair_gradient pair_gradient(const train_pair *p, float *grad)
-{
-    return (linear_pair_gradient){train_slot(grad, p->a), train_slot(grad, p->b),
-                                  train_slot(grad, p->core)};
-}
-
 /* Gradients of the output layer's values for `count` rows x, whose logits' gradient is there; those
  * of its pair reach dx, too. */
 static void output_gradients(text_train *t, float *grad, float *dx, const float *x, size_t count)
@@ -486,7 +480,7 @@ static void output_gradients(text_train *t, float *grad, float *dx, const float 
         linear_backward_weight(t->pool, l, grad + p->output, t->logits, x, count);
     if (!pair)
         return;
-    const linear_pair_gradient d = pair_gradient(&p->output_pair, grad);
+    const linear_pair_gradient d = train_pair_gradient(&p->output_pair, grad);
     linear_backward_pair(t->pool, l, pair, &d, t->logits, x, count, t->scratch);
     linear_add_pair_input(t->pool, l, pair, dx, t->logits, count, t->scratch);
 }
@@ -537,7 +531,7 @@ void train_weight_gradients(text_train *t, const layer_visit *v, text_linear whi
     const tacit_linear *l = &v->linear[which];
     const tacit_low_rank *pair = pair_of(t, v, which);
     if (pair) {
-        const linear_pair_gradient d = pair_gradient(&p->pair[which], grad);
+        const linear_pair_gradient d = train_pair_gradient(&p->pair[which], grad);
         linear_backward_pair(t->pool, l, pair, &d, dy, x, rows, t->scratch);
     }
     if (p->weight[which] != TRAIN_FROZEN)

@@ -104,8 +104,11 @@ static void multiply(tower_fast *f, const tower_product *to, size_t count, float
 {
     fast_product product[FAST_MAX_PRODUCTS];
     for (size_t i = 0; i < count; i++)
-        product[i] = (fast_product){
-            .l = &to[i].linear, .w = to[i].packed, .y = y[i], .refined = to[i].refined};
+        product[i] = (fast_product){.l = &to[i].linear,
+                                    .w = to[i].packed,
+                                    .pair = to[i].pair,
+                                    .y = y[i],
+                                    .refined = to[i].refined};
     fast_forward(f->pool, product, count, &f->input, x, f->scratch);
 }
 

@@ -49,6 +49,7 @@ void tower_fast_fini(tower_fast *f);
  * are other values than the file's, which nothing is rounded for. */
 typedef struct tower_product {
     tacit_linear linear;
+    const tacit_low_rank *pair; /* NULL, unless the caller puts one here */
     const fast_weight *packed;
     bool refined;
 } tower_product;

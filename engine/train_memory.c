@@ -62,6 +62,7 @@ typedef struct sizing {
     tacit_text_model shape; /* of TACIT_TRAIN_ALL: every weight fp32 */
     train_plan plan;
     size_t frozen; /* values that are drawn */
+    bool encodes;  /* encoders are trained, too */
 } sizing;
 
 static void close_sizing(sizing *s)
@@ -79,6 +80,7 @@ static tacit_status size_pairs(sizing *s, tacit_error *err)
         return status;
     s->plan.pairs.max_rank = sites.max_rank;
     s->frozen = train_values_frozen(&sites, s->training.spec->kind);
+    s->encodes = sites.encoders;
     lora_sites_free(&sites);
     return TACIT_OK;
 }
@@ -90,6 +92,7 @@ static tacit_status open_sizing(sizing *s, const tacit_model *model, const tacit
     const tacit_text_model *text = &model->text;
     tacit_status status;
     *s = (sizing){.model = model, .training = *training, .pool = pool};
+    s->encodes = !layout_is_lora(spec->kind);
     TACIT_TRY(tacit_layout_make(&s->layout, model, spec, err), fail);
     if (spec->kind == TACIT_TRAIN_ALL) {
         TACIT_TRY(train_model_shape(&s->shape, model, err), fail);
@@ -126,7 +129,7 @@ static uint64_t weight_bytes(const sizing *s)
  * worker. */
 static uint64_t encoder_bytes(const sizing *s, size_t rows, size_t workers)
 {
-    bool cached = layout_is_lora(s->training.spec->kind);
+    bool cached = !s->encodes;
     uint64_t bytes = 0, passes = 0;
     for (size_t k = 0; k < s->model->n_encoders; k++) {
         const model_encoder *e = &s->model->encoder[k];

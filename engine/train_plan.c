@@ -118,6 +118,28 @@ void train_plan_bind(train_plan *p, const tacit_layout *layout)
         p->output = p->embedding;
 }
 
+static float *slot(float *grad, size_t offset)
+{
+    return offset == TRAIN_FROZEN ? NULL : grad + offset;
+}
+
+linear_pair_gradient train_pair_gradient(const train_pair *p, float *grad)
+{
+    return (linear_pair_gradient){slot(grad, p->a), slot(grad, p->b), slot(grad, p->core)};
+}
+
+void train_plan_places(train_pair *place, const lora_sites *sites, const tacit_layout *layout,
+                       tacit_trainable_kind kind)
+{
+    const tacit_trainable_entry *e = layout->entry;
+    for (size_t i = 0; i < sites->count; i++) {
+        place[i] = frozen_pair;
+        if (kind == TACIT_TRAIN_LORA)
+            place[i].a = e++->offset;
+        *(kind == TACIT_TRAIN_LORA_CORE ? &place[i].core : &place[i].b) = e++->offset;
+    }
+}
+
 tacit_status train_plan_bind_pairs(train_plan *p, const lora_sites *sites,
                                    const tacit_low_rank *pair, tacit_error *err)
 {
@@ -128,7 +150,7 @@ tacit_status train_plan_bind_pairs(train_plan *p, const lora_sites *sites,
         const lora_site *s = &sites->site[i];
         if (s->place == LORA_LAYER)
             pairs[s->layer * TEXT_LINEARS + s->which] = pair[i];
-        else
+        else if (s->place == LORA_OUTPUT)
             p->pairs.output = pair[i];
     }
     p->pairs.pair = pairs;

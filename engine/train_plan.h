@@ -14,6 +14,9 @@ typedef struct train_pair {
     size_t a, b, core;
 } train_pair;
 
+/* The gradients of a pair in the flat vector `grad`. */
+linear_pair_gradient train_pair_gradient(const train_pair *p, float *grad);
+
 typedef struct train_layer {
     size_t norm[TEXT_NORMS]; /* offsets in the flat vector, or TRAIN_FROZEN */
     size_t weight[TEXT_LINEARS], bias[TEXT_LINEARS];
@@ -41,7 +44,10 @@ tacit_status train_plan_new(train_plan *p, const tacit_text_model *model,
                             tacit_error *err) TACIT_MUST_CHECK;
 /* Notes where the gradients of the layout's tensors go; names of encoders are left alone. */
 void train_plan_bind(train_plan *p, const tacit_layout *layout);
-/* The pairs of a LoRA layout, pair[i] that of site i. */
+/* Where the gradients of every site's pair go: place[sites->count]. */
+void train_plan_places(train_pair *place, const lora_sites *sites, const tacit_layout *layout,
+                       tacit_trainable_kind kind);
+/* The pairs of the text model's sites among those of a LoRA layout, pair[i] that of site i. */
 tacit_status train_plan_bind_pairs(train_plan *p, const lora_sites *sites,
                                    const tacit_low_rank *pair, tacit_error *err) TACIT_MUST_CHECK;
 /* Derives what the backward needs. */

@@ -45,6 +45,9 @@ tacit_status train_worker_new(train_worker **out, const train_setup *setup, taci
     TACIT_TRY(encoder_train_new(&w->encoder, setup->model, setup->tower, setup->encoder,
                                 setup->n_encoder, err),
               fail);
+    if (setup->sites)
+        TACIT_TRY(encoder_train_adapt(w->encoder, setup->sites, setup->pair, setup->place, err),
+                  fail);
     TACIT_TRY(text_train_new(&w->text, setup->plan, &options, pool, err), fail);
     *out = w;
     return TACIT_OK;
@@ -231,7 +234,7 @@ static void spread_input_gradient(train_worker *w, const tacit_input *in, float 
             kernels()->axpy(grad + plan->embedding + (size_t)row->token * width,
                             plan->model->embedding_scale, dx, width);
     }
-    if (in->n_media > 0 && w->setup->n_encoder > 0)
+    if (in->n_media > 0 && (w->setup->n_encoder > 0 || w->setup->sites))
         encoder_train_backward(w->encoder, w->media_row, grad);
 }
 

@@ -13,7 +13,10 @@ typedef struct train_setup {
     const float *values;                  /* the flat vector */
     const tacit_trainable_entry *encoder; /* the encoders' entries, NULL when they are frozen */
     size_t n_encoder;
-    bool tower; /* the towers are trained, not the projectors alone */
+    bool tower;                 /* the towers are trained, not the projectors alone */
+    const lora_sites *sites;    /* of a LoRA layout, else NULL */
+    const tacit_low_rank *pair; /* of each site, over the values */
+    const train_pair *place;    /* where their gradients go */
     size_t max_rows;
 } train_setup;
 

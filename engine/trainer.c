@@ -35,7 +35,9 @@ struct tacit_trainer {
     tacit_trainable_spec spec;
     tacit_layout layout;
     tacit_pool *pool;
-    lora_sites sites; /* of a LoRA layout */
+    lora_sites sites;     /* of a LoRA layout */
+    tacit_low_rank *pair; /* of each */
+    train_pair *place;
     float *values, *frozen;
     tacit_text_model bound; /* over the values, when the text model is trained */
     train_plan plan;
@@ -47,6 +49,19 @@ struct tacit_trainer {
     size_t n_filled;
     float *grads; /* [way.n_lanes, layout.values] */
 };
+
+bool tacit_training_encodes(const tacit_model *model, const tacit_trainable_spec *spec)
+{
+    lora_sites sites;
+    tacit_error none;
+    if (!layout_is_lora(spec->kind))
+        return model->n_encoders > 0;
+    if (lora_sites_of(&sites, model, spec, &none) != TACIT_OK)
+        return false;
+    bool encodes = sites.encoders;
+    lora_sites_free(&sites);
+    return encodes;
+}
 
 /* ---- construction ---- */
 
@@ -72,13 +87,16 @@ static tacit_status make_values(tacit_trainer *t, const tacit_model *model, taci
 
 static tacit_status bind_pairs(tacit_trainer *t, tacit_error *err)
 {
-    tacit_low_rank *pair = calloc(t->sites.count, sizeof *pair);
-    if (!pair)
+    t->pair = calloc(t->sites.count, sizeof *t->pair);
+    t->place = calloc(t->sites.count, sizeof *t->place);
+    if (!t->pair || !t->place)
         return tacit_fail(err, TACIT_NO_MEMORY, "trainer: no memory for the adapter's pairs");
-    train_values_pairs(pair, &t->sites, &t->layout, t->spec.kind, t->values, t->frozen);
-    tacit_status status = train_plan_bind_pairs(&t->plan, &t->sites, pair, err);
-    free(pair);
-    return status;
+    train_values_pairs(t->pair, &t->sites, &t->layout, t->spec.kind, t->values, t->frozen);
+    train_plan_places(t->place, &t->sites, &t->layout, t->spec.kind);
+    t->setup.sites = &t->sites;
+    t->setup.pair = t->pair;
+    t->setup.place = t->place;
+    return train_plan_bind_pairs(&t->plan, &t->sites, t->pair, err);
 }
 
 static tacit_status make_plan(tacit_trainer *t, const tacit_model *model, tacit_error *err)
@@ -93,7 +111,7 @@ static tacit_status make_plan(tacit_trainer *t, const tacit_model *model, tacit_
     train_plan_bind(&t->plan, &t->layout);
     if (layout_is_lora(t->spec.kind))
         TACIT_TRY(bind_pairs(t, err), out);
-    t->plan.input_gradient = !layout_is_lora(t->spec.kind);
+    t->plan.input_gradient = !layout_is_lora(t->spec.kind) || t->sites.encoders;
     train_plan_close(&t->plan);
 out:
     return status;
@@ -175,6 +193,8 @@ void tacit_trainer_free(tacit_trainer *t)
     train_model_unbind(&t->bound);
     tacit_wipe_free(t->values);
     free(t->frozen);
+    free(t->pair);
+    free(t->place);
     lora_sites_free(&t->sites);
     tacit_layout_free(&t->layout);
     free(t);

@@ -41,6 +41,10 @@ typedef struct tacit_training_plan {
     uint64_t weights, values, gradients, optimizer, working, encoders, beside, total;
 } tacit_training_plan;
 
+/* Whether such a training computes encoders in every step: then examples come with the values of
+ * their media, else encoder rows do. */
+bool tacit_training_encodes(const tacit_model *model, const tacit_trainable_spec *spec);
+
 /* `pool` may be NULL; nothing of that size is allocated. TACIT_USAGE for a spec that the model
  * cannot follow. */
 tacit_status tacit_training_plan_of(tacit_training_plan *out, const tacit_model *model,

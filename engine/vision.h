@@ -20,6 +20,7 @@
 
 #include "common/pool.h"
 #include "common/status.h"
+#include "engine/encoder_adapter.h"
 #include "engine/encoder_tensor.h"
 #include "engine/precision.h"
 
@@ -103,6 +104,12 @@ void vision_pass_free(vision_pass *p);
 /* What an exact pass takes, or one for training. */
 uint64_t vision_pass_bytes(const tacit_vision *v, size_t max_images, bool train, tacit_pool *pool);
 
+/* From now on the pairs of `adapter` (encoder_adapter.h) stand beside the file's weights; it
+ * outlives its use here. NULL: none. Not beside stand-ins of the same tensors. TACIT_NO_MEMORY: as
+ * before. */
+tacit_status vision_adapt(vision_pass *p, const encoder_adapter *adapter,
+                          tacit_error *err) TACIT_MUST_CHECK;
+
 /* rows[n, shape.rows, shape.out_width] of n pictures, each planes [3, image_size, image_size].
  * `weights` has vision_tensor_count entries: fp32 values that stand for tensor i, or NULL for the
  * file's; the array itself may be NULL. n is at most max_images. */
@@ -111,7 +118,8 @@ void vision_forward(vision_pass *p, const float *const *weights, const float *co
 
 /* Adds to grads[i] ([rows, cols] of tensor i) the gradient for d_rows [n, shape.rows,
  * shape.out_width], for the pictures, weights and n of the last vision_forward, which outlive this
- * call. An entry that is NULL is not wanted; the computation ends at the lowest one wanted. */
+ * call, and to those of the adapter. An entry that is NULL is not wanted; the computation ends at
+ * the lowest one wanted. */
 void vision_backward(vision_pass *p, const float *d_rows, float *const *grads);
 
 #endif

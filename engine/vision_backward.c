@@ -26,7 +26,9 @@ static void linear_part(backward *w, size_t l, vision_part part, float *dx, cons
         linear_backward_weight(p->pool, &linear, w->grads[i], dy, x, rows);
     if (w->grads[i + 1])
         linear_backward_bias(&linear, w->grads[i + 1], dy, rows);
-    linear_backward_input(p->pool, &linear, NULL, dx, dy, rows, accumulate, p->scratch);
+    encoder_pair_backward(p->pool, p->adapter, i, &linear, dy, x, rows, p->scratch);
+    linear_backward_input(p->pool, &linear, encoder_pair(p->adapter, i), dx, dy, rows, accumulate,
+                          p->scratch);
 }
 
 /* dx[rows, width] += the gradient through the norm that tensors i and i + 1 scale and shift. */
@@ -105,10 +107,11 @@ static void feature_backward(backward *w, size_t image, size_t state)
 
 /* The lowest stage with a gradient wanted: 0 the embedding, 1 + l block l, 1 + layers the last
  * norm, 2 + layers the projector alone. */
-static size_t lowest_stage(const tacit_vision *v, float *const *grads)
+static size_t lowest_stage(const vision_pass *p, float *const *grads)
 {
+    const tacit_vision *v = p->v;
     size_t i = 0;
-    while (i < v->count && !grads[i])
+    while (i < v->count && !grads[i] && !encoder_pair_is_trained(p->adapter, i))
         i++;
     if (i < v->first_block)
         return 0;
@@ -145,7 +148,7 @@ static void backward_one(backward *w, size_t image, size_t lowest, const float *
 void vision_backward(vision_pass *p, const float *d_rows, float *const *grads)
 {
     backward w = {.p = p, .grads = grads};
-    size_t lowest = lowest_stage(p->v, grads);
+    size_t lowest = lowest_stage(p, grads);
     for (size_t i = 0; i < p->n; i++)
         backward_one(&w, i, lowest, d_rows + i * p->v->shape.rows * p->v->shape.out_width);
 }

@@ -25,7 +25,10 @@ tacit_status vision_fast_init(vision_pass *p, tacit_error *err)
 
 static tower_product product_of(const vision_pass *p, size_t i, bool bias)
 {
-    return tower_product_of(&p->fast, i, vision_linear(p, i, bias), p->weight[i] != NULL);
+    tower_product product =
+        tower_product_of(&p->fast, i, vision_linear(p, i, bias), p->weight[i] != NULL);
+    product.pair = encoder_pair(p->adapter, i);
+    return product;
 }
 
 void vision_fast_block(vision_pass *p, size_t l, tower_block *b, float *x)

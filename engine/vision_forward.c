@@ -49,14 +49,14 @@ tower_block *vision_block_of(const vision_pass *p, size_t image, size_t l)
     return p->keep_all ? &p->block[image * p->v->shape.layers + l] : p->block;
 }
 
-static size_t scratch_floats(const vision_pass *p)
+static size_t scratch_floats(const vision_pass *p, size_t rank)
 {
     size_t most = 0;
     for (size_t i = 0; i < p->v->count; i++) {
         if (!p->v->linear[i].type)
             continue;
         size_t n =
-            linear_scratch(&p->v->linear[i], p->v->shape.tokens, 0, tacit_pool_threads(p->pool));
+            linear_scratch(&p->v->linear[i], p->v->shape.tokens, rank, tacit_pool_threads(p->pool));
         most = n > most ? n : most;
     }
     return most;
@@ -92,7 +92,7 @@ static void plan(vision_pass *p, tower_planner *a)
             a, tower_attention_scratch(s->tokens, s->width, s->heads, tacit_pool_threads(p->pool)));
     else
         p->scores = tower_piece(a, tacit_pool_threads(p->pool) * (p->train ? 2 : 1) * scores);
-    p->scratch = p->fast.scratch = tower_piece(a, scratch_floats(p));
+    p->scratch = p->fast.scratch = tower_piece(a, scratch_floats(p, 0));
     for (size_t i = 0; i < blocks; i++)
         tower_block_plan(p->block ? &p->block[i] : &counted, a, s->tokens, s->width, s->ff,
                          p->train);
@@ -182,10 +182,28 @@ void vision_pass_free(vision_pass *p)
         return;
     tower_fast_fini(&p->fast);
     free(p->arena);
+    free(p->wide_scratch);
     free(p->pixels);
     free(p->weight);
     free(p->block);
     free(p);
+}
+
+tacit_status vision_adapt(vision_pass *p, const encoder_adapter *adapter, tacit_error *err)
+{
+    void *scratch = NULL;
+    if (adapter && adapter->max_rank > 0) {
+        tacit_status status =
+            tacit_memory_alloc(&scratch, scratch_floats(p, adapter->max_rank), sizeof(float),
+                               "an adapter of pictures", "take one of a smaller rank", err);
+        if (status != TACIT_OK)
+            return status;
+        free(p->wide_scratch);
+        p->wide_scratch = scratch;
+        p->scratch = p->fast.scratch = scratch;
+    }
+    p->adapter = adapter;
+    return TACIT_OK;
 }
 
 void vision_cut_patches(const vision_shape *s, float *patch, const float *planes)
@@ -219,7 +237,7 @@ void vision_multiply(vision_pass *p, size_t i, bool bias, float *y, const float 
         return;
     }
     tacit_linear linear = vision_linear(p, i, bias);
-    linear_forward(p->pool, &linear, NULL, y, x, rows, p->scratch);
+    linear_forward(p->pool, &linear, encoder_pair(p->adapter, i), y, x, rows, p->scratch);
 }
 
 static void run_linear(vision_pass *p, size_t l, vision_part part, float *y, const float *x)

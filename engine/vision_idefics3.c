@@ -81,9 +81,12 @@ static void backward(vision_pass *p, float *d_features, float *const *grads, con
     shuffle(s, work, features);
     if (grads[p->v->first_projector])
         linear_backward_weight(p->pool, &fc, grads[p->v->first_projector], d_rows, work, s->rows);
+    encoder_pair_backward(p->pool, p->adapter, p->v->first_projector, &fc, d_rows, work, s->rows,
+                          p->scratch);
     if (!d_features)
         return;
-    linear_backward_input(p->pool, &fc, NULL, d_shuffled, d_rows, s->rows, false, p->scratch);
+    linear_backward_input(p->pool, &fc, encoder_pair(p->adapter, p->v->first_projector), d_shuffled,
+                          d_rows, s->rows, false, p->scratch);
     unshuffle(s, d_features, d_shuffled);
 }
 

@@ -245,8 +245,14 @@ static tacit_status take(vision_loader *t, const char *name, size_t rows, size_t
     tacit_status status = mmproj_find_tensor(t->file, name, ne, &g, t->err);
     if (status != TACIT_OK)
         return status;
-    t->v->tensor[t->v->count++] =
-        (encoder_tensor){g->name, g, rows, cols, t->v->first_projector != VISION_ABSENT};
+    t->v->tensor[t->v->count] =
+        (encoder_tensor){.name = g->name,
+                         .data = g,
+                         .rows = rows,
+                         .cols = cols,
+                         .projector = t->v->first_projector != VISION_ABSENT,
+                         .linear = t->v->product[t->v->count]};
+    t->v->count++;
     return TACIT_OK;
 }
 

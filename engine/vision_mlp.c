@@ -177,8 +177,10 @@ static void backward_layer(vision_pass *p, size_t part, float *dx, float *const 
         linear_backward_weight(p->pool, &l, grads[i], dy, x, rows);
     if (grads[i + 1])
         linear_backward_bias(&l, grads[i + 1], dy, rows);
+    encoder_pair_backward(p->pool, p->adapter, i, &l, dy, x, rows, p->scratch);
     if (dx)
-        linear_backward_input(p->pool, &l, NULL, dx, dy, rows, false, p->scratch);
+        linear_backward_input(p->pool, &l, encoder_pair(p->adapter, i), dx, dy, rows, false,
+                              p->scratch);
 }
 
 static void backward(vision_pass *p, float *d_features, float *const *grads, const float *d_rows,
@@ -187,7 +189,8 @@ static void backward(vision_pass *p, float *d_features, float *const *grads, con
     size_t n = hidden_values(p->v);
     float *hidden = work, *act = work + n, *d_act = work + 2 * n, *d_hidden = work + 3 * n;
     tacit_linear first = layer(p, MM0);
-    linear_forward(p->pool, &first, NULL, hidden, features, p->v->shape.patches, p->scratch);
+    linear_forward(p->pool, &first, encoder_pair(p->adapter, p->v->first_projector + MM0), hidden,
+                   features, p->v->shape.patches, p->scratch);
     gelu()->forward(act, hidden, n);
     backward_layer(p, MM2, d_act, grads, d_rows, act);
     memset(d_hidden, 0, n * sizeof *d_hidden);

@@ -2,6 +2,7 @@
 #ifndef TACIT_ENGINE_VISION_PARTS_H
 #define TACIT_ENGINE_VISION_PARTS_H
 
+#include "engine/encoder_adapter.h"
 #include "engine/linear.h"
 #include "engine/tower_block.h"
 #include "engine/tower_fast.h"
@@ -63,19 +64,21 @@ struct vision_pass {
     tacit_pool *pool;
     size_t max_images;
     bool train, keep_all;
-    tower_fast fast;           /* of a fast pass */
-    size_t n;                  /* pictures of the last forward */
-    const float **pixels;      /* [max_images], of the last forward */
-    const float **weight;      /* [count], of the last forward: fp32 stand-ins or NULL */
-    tower_block *block;        /* keep_all: [max_images, layers], else one */
+    tower_fast fast;                /* of a fast pass */
+    const encoder_adapter *adapter; /* or NULL */
+    float *wide_scratch;            /* of linear.h with pairs, in the place of the arena's */
+    size_t n;                       /* pictures of the last forward */
+    const float **pixels;           /* [max_images], of the last forward */
+    const float **weight;           /* [count], of the last forward: fp32 stand-ins or NULL */
+    tower_block *block;             /* keep_all: [max_images, layers], else one */
     float *arena;
-    float *patch;     /* [patches, 3 * patch_size^2] */
-    float *embedded;  /* before pre_ln, train only: [max_images, tokens, width] */
-    float *x;         /* train: [max_images, layers + 1, tokens, width], else [tokens, width] */
-    float *features;  /* [max_images or 1, patches, features * width] */
-    float *scores;    /* [threads, 2 (train) or 1, VISION_QUERIES, tokens] */
-    float *work;      /* of the projector */
-    float *scratch;   /* of linear.h */
+    float *patch;    /* [patches, 3 * patch_size^2] */
+    float *embedded; /* before pre_ln, train only: [max_images, tokens, width] */
+    float *x;        /* train: [max_images, layers + 1, tokens, width], else [tokens, width] */
+    float *features; /* [max_images or 1, patches, features * width] */
+    float *scores;   /* [threads, 2 (train) or 1, VISION_QUERIES, tokens] */
+    float *work;     /* of the projector */
+    float *scratch;  /* of linear.h */
     /* Backward only. */
     float *dx, *dnorm, *dmixed, *dq, *dk, *dv; /* [tokens, width] */
     float *dact, *dup;                         /* [tokens, ff] */

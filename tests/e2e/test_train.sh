@@ -71,6 +71,21 @@ expect 2 "rslora is of an adapter" "${lora[@]}" --trainable all --rslora --out "
 losses "${lora[@]}" --trainable lora --out "$dir/a3.gguf" --seed 8 >/dev/null
 cmp -s "$dir/a1.gguf" "$dir/a3.gguf" && fail "the seed changes nothing"
 
+# Pairs beside the tower and the connector: the adapter changes what pictures become, and says what it is.
+losses "${seeing[@]}" --epochs 8 --batch 2 --learning-rate 0.02 --trainable lora --targets 'v.*,mm.*' --out "$dir/tower.gguf" |
+    falls 0.9 || fail "a tower's adapter does not learn"
+subject=("$tacit")
+expect 0 'adapter.type +.*tacit.lora' inspect "$dir/tower.gguf"
+rows=(embed "${model[@]}" --mmproj "$dir/mmproj.gguf" --image "$dir/picture.png")
+[ "$("$tacit" "${rows[@]}")" != "$("$tacit" "${rows[@]}" --adapter "$dir/tower.gguf")" ] || fail "rows are those of the base"
+"$tacit" train "${seeing[@]}" --trainable lora --targets 'v.*,mm.*' --epochs 1 --out "$dir/x" -t 2 >/dev/null 2>&1
+"$tacit" train "${seeing[@]}" --trainable lora --targets 'v.*,mm.*' --epochs 1 --out "$dir/y" -t 1 >/dev/null 2>&1
+cmp -s "$dir/x" "$dir/y" || fail "threads change a tower's adapter"
+loss_of() { "$tacit" eval "${seeing[@]}" --exact --json "$@" 2>/dev/null | sed 's/.*"loss":\([0-9.]*\).*/\1/'; }
+awk -v base="$(loss_of)" -v adapted="$(loss_of --adapter "$dir/tower.gguf")" 'BEGIN { exit !(adapted < 0.9 * base) }' ||
+    fail "eval does not see the tower's adapter"
+subject=("$tacit" train)
+
 # Everything: what was saved goes on from there, and is an ordinary model.
 all=(--data "$dir/text.jsonl" --trainable all --batch 3 --learning-rate 0.003 --types f32)
 losses "${model[@]}" "${all[@]}" --epochs 8 --out "$dir/all.gguf" >"$dir/first"
@@ -114,7 +129,7 @@ expect 2 'fits the target' "${lora[@]}" --trainable lora --targets attn_z --out 
 # What a set has no use for is not taken silently.
 for given in "targets attn_q" "rank 4" "alpha 2"; do
     # shellcheck disable=SC2086
-    expect 2 "^tacit: --${given% *} is of an adapter: --trainable lora or ffa, not all$" "${model[@]}" \
+    expect 2 "^tacit: --${given% *} is of an adapter: --trainable lora, ffa or core, not all$" "${model[@]}" \
         --data "$dir/text.jsonl" --trainable all --out "$dir/x" --$given
 done
 # A result that could not be written, or would replace what is read, is told before anything is trained.

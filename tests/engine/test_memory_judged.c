@@ -437,8 +437,8 @@ static void test_training(void **state)
     MEMORY_PROBE_EXPECT(run_command, &lora, "d.jsonl needs ", "d.jsonl: its records needs ",
                         "the next of 0 examples needs", "the next of 1 examples needs",
                         "training needs ", "optimizer ", "training needs ",
-                        "the frozen half of an adapter needs", "the activations of 256 rows needs",
-                        "the state of the optimizer needs", "writing an adapter needs",
+                        "the frozen part of an adapter needs", "the activations of 256 rows needs",
+                        "the state of the optimizer needs", "the frozen part of an adapter needs",
                         "tensor blk.0.", " of a new file needs");
     MEMORY_PROBE_EXPECT(run_command, &all, "training needs ", "optimizer ", "training needs ",
                         "the activations of 256 rows needs", "the state of the optimizer needs",

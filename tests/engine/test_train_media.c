@@ -8,6 +8,11 @@
 
 #include <cmocka.h>
 
+#include "engine/adapter_parts.h"
+#include "engine/context.h"
+#include "engine/row_cache.h"
+#include "engine/train_plan.h"
+#include "engine/train_values.h"
 #include "reference_audio.h"
 #include "reference_sensor.h"
 #include "reference_train.h"
@@ -320,6 +325,233 @@ static void gradients_reach_everything(void **state)
     check_kind(TACIT_TRAIN_ALL, 0, 4);
 }
 
+/* ---- pairs beside encoders' linears ---- */
+
+static tacit_trainable_spec encoder_pairs(tacit_trainable_kind kind)
+{
+    return (tacit_trainable_spec){.kind = kind,
+                                  .target = {"v.*", "a.*=2", "s.*", "mm.*=4", "attn_q"},
+                                  .n_targets = 5,
+                                  .rank = 3,
+                                  .alpha = 6};
+}
+
+static void fill_pairs(tacit_trainer *t)
+{
+    for (size_t i = 0; i < tacit_trainer_layout(t)->values; i++)
+        tacit_trainer_values(t)[i] = 0.4f * reference_uniform(71, (uint32_t)i);
+}
+
+/* One part of a pair as doubles [rows, cols]: trained, drawn, or the identity. */
+typedef struct part_of_pair {
+    double *value;
+    size_t rows, cols;
+} part_of_pair;
+
+static part_of_pair part(const float *from, size_t rows, size_t cols)
+{
+    part_of_pair p = {calloc(rows * cols, sizeof(double)), rows, cols};
+    for (size_t i = 0; i < rows * cols; i++)
+        p.value[i] = from ? (double)from[i] : (double)(i / cols == i % cols);
+    return p;
+}
+
+/* x y, x^T y or x y^T; the operands are freed with `last`. */
+static part_of_pair product(const part_of_pair *x, bool x_turned, const part_of_pair *y,
+                            bool y_turned)
+{
+    size_t rows = x_turned ? x->cols : x->rows, inner = x_turned ? x->rows : x->cols;
+    part_of_pair p = {NULL, rows, y_turned ? y->rows : y->cols};
+    p.value = calloc(p.rows * p.cols, sizeof(double));
+    for (size_t i = 0; i < p.rows; i++)
+        for (size_t j = 0; j < p.cols; j++)
+            for (size_t k = 0; k < inner; k++)
+                p.value[i * p.cols + j] += x->value[x_turned ? k * x->cols + i : i * x->cols + k] *
+                                           y->value[y_turned ? j * y->cols + k : k * y->cols + j];
+    return p;
+}
+
+static void expect_part(const char *tensor, const char *name, const float *found,
+                        const part_of_pair *expected, double scale)
+{
+    double off = 0, norm = 0;
+    for (size_t i = 0; i < expected->rows * expected->cols; i++) {
+        double e = scale * expected->value[i], d = (double)found[i] - e;
+        off += d * d;
+        norm += e * e;
+    }
+    if (!(norm > 0) || !(sqrt(off) <= 2e-5 * sqrt(norm)))
+        fail_msg("%s, %s: differs by %.3g of %.3g", tensor, name, sqrt(off), sqrt(norm));
+}
+
+/* The gradients of a pair follow from that of the weight that it comes to, W + scale B R A: by B
+ * scale dW A^T, by A scale B^T dW, by R scale B^T dW A^T. `merged` trains every tensor. */
+static void check_pair_of(const lora_site *s, const tacit_low_rank *p, const train_pair *at,
+                          const float *grad, const float *d_weight)
+{
+    part_of_pair a = part(p->a, p->rank, s->n_in), b = part(p->b, s->n_out, p->rank);
+    part_of_pair dw = part(d_weight, s->n_out, s->n_in);
+    part_of_pair db = product(&dw, false, &a, true), da = product(&b, true, &dw, false);
+    part_of_pair dr = product(&da, false, &a, true);
+    double scale = (double)p->scale;
+    if (at->a != TRAIN_FROZEN)
+        expect_part(s->tensor, "A", grad + at->a, &da, scale);
+    if (at->b != TRAIN_FROZEN)
+        expect_part(s->tensor, "B", grad + at->b, &db, scale);
+    if (at->core != TRAIN_FROZEN)
+        expect_part(s->tensor, "core", grad + at->core, &dr, scale);
+    free(a.value), free(b.value), free(dw.value), free(db.value), free(da.value), free(dr.value);
+}
+
+static size_t entry_named(const tacit_layout *l, const char *name)
+{
+    size_t i = 0;
+    while (i < l->count && strcmp(l->entry[i].name, name) != 0)
+        i++;
+    assert_true(i < l->count);
+    return i;
+}
+
+static void add_pair_to(float *weight, const lora_site *s, const tacit_low_rank *p)
+{
+    part_of_pair a = part(p->a, p->rank, s->n_in), b = part(p->b, s->n_out, p->rank);
+    part_of_pair r = part(p->core, p->rank, p->rank), br = product(&b, false, &r, false);
+    part_of_pair sum = product(&br, false, &a, false);
+    for (size_t i = 0; i < s->n_out * s->n_in; i++)
+        weight[i] += (float)((double)p->scale * sum.value[i]);
+    free(a.value), free(b.value), free(r.value), free(br.value), free(sum.value);
+}
+
+/* Linears of the text model have the gradients of test_trainer.c: here encoders' are held to the
+ * merged model's. */
+static void pairs_beside_encoders_train(void **state)
+{
+    (void)state;
+    static const tacit_trainable_kind kinds[] = {TACIT_TRAIN_LORA, TACIT_TRAIN_LORA_FFA,
+                                                 TACIT_TRAIN_LORA_CORE};
+    for (size_t k = 0; k < 3; k++) {
+        scene s = make_scene();
+        tacit_trainable_spec spec = encoder_pairs(kinds[k]), whole = {.kind = TACIT_TRAIN_ALL};
+        tacit_trainer *t = fixture_trainer(s.model, &spec, 40, NULL);
+        tacit_trainer *merged = fixture_trainer(s.model, &whole, 40, NULL);
+        const tacit_layout *l = tacit_trainer_layout(t), *all = tacit_trainer_layout(merged);
+        lora_sites sites;
+        float *unused = calloc(l->values, sizeof *unused), *frozen = NULL;
+        assert_int_equal(lora_sites_of(&sites, s.model, &spec, NULL), TACIT_OK);
+        assert_true(sites.encoders);
+        assert_true(tacit_training_encodes(s.model, &spec));
+        assert_int_equal(train_values_lora(unused, &frozen, &sites, l, &spec, NULL), TACIT_OK);
+        tacit_low_rank *pair = calloc(sites.count, sizeof *pair);
+        train_pair *place = calloc(sites.count, sizeof *place);
+        fill_pairs(t);
+        train_values_pairs(pair, &sites, l, spec.kind, tacit_trainer_values(t), frozen);
+        train_plan_places(place, &sites, l, spec.kind);
+        for (size_t i = 0; i < sites.count; i++)
+            add_pair_to(tacit_trainer_values(merged) +
+                            all->entry[entry_named(all, sites.site[i].tensor)].offset,
+                        &sites.site[i], &pair[i]);
+        link_examples(&s);
+        tacit_unit unit = {s.example, EXAMPLES};
+        fixture_sink g = fixture_gradients(t, &unit, 1), m = fixture_gradients(merged, &unit, 1);
+        assert_float_equal(g.loss[0], m.loss[0], 1e-5);
+        size_t beside[ENCODERS] = {0};
+        for (size_t i = 0; i < sites.count; i++) {
+            const lora_site *site = &sites.site[i];
+            size_t at = all->entry[entry_named(all, site->tensor)].offset;
+            check_pair_of(site, &pair[i], &place[i], g.grad, m.grad + at);
+            if (site->place == LORA_ENCODER)
+                beside[site->encoder]++;
+        }
+        /* Two blocks of six and the connector; patches and the connector; a block and two. */
+        assert_int_equal(beside[VISION], 13);
+        assert_int_equal(beside[SENSOR], 2);
+        assert_int_equal(beside[AUDIO], 8);
+        fixture_sink_free(&g);
+        fixture_sink_free(&m);
+        free(unused), free(frozen), free(pair), free(place);
+        lora_sites_free(&sites);
+        tacit_trainer_free(merged);
+        tacit_trainer_free(t);
+        free_scene(&s);
+    }
+}
+
+/* Their file is of Tacit's own kind, gives the values back, and by the row cache the same rows that
+ * training computed; the base's rows stay the base's. */
+static void pairs_beside_encoders_infer_as_they_train(void **state)
+{
+    (void)state;
+    static const char path[] = TACIT_BINARY_DIR "/encoder-pairs.gguf";
+    static const tacit_trainable_kind kinds[] = {TACIT_TRAIN_LORA, TACIT_TRAIN_LORA_CORE};
+    for (size_t k = 0; k < 2; k++) {
+        scene s = make_scene();
+        tacit_trainable_spec spec = encoder_pairs(kinds[k]);
+        tacit_trainer *t = fixture_trainer(s.model, &spec, 40, NULL);
+        const tacit_layout *l = tacit_trainer_layout(t);
+        const tacit_adapter_info info = {.version = 1};
+        tacit_adapter *adapter;
+        tacit_row_cache *cache;
+        tacit_context *c;
+        tacit_error err = {0};
+        double trained;
+        fill_pairs(t);
+        float *back = calloc(l->values, sizeof *back);
+        if (tacit_adapter_save(path, s.model, &spec, tacit_trainer_values(t), &info, &err) !=
+            TACIT_OK)
+            fail_msg("%s", err.message);
+        assert_int_equal(tacit_adapter_read_values(path, s.model, &spec, back, &err), TACIT_OK);
+        assert_memory_equal(back, tacit_trainer_values(t), l->values * sizeof *back);
+        assert_int_equal(tacit_adapter_load(&adapter, s.model, path, &err), TACIT_OK);
+        assert_int_equal(tacit_trainer_loss(t, &s.input[3], &trained, &err), TACIT_OK);
+        assert_int_equal(tacit_row_cache_new(&cache, s.model, 1 << 20, NULL, NULL, &err), TACIT_OK);
+        assert_int_equal(tacit_context_new(&c, s.model, NULL, NULL, &err), TACIT_OK);
+        for (int bound = 1; bound >= 0; bound--) {
+            tacit_input in = s.input[3];
+            double loss = 0;
+            in.media = calloc(in.n_media, sizeof *in.media);
+            for (size_t i = 0; i < in.n_media; i++) {
+                in.media[i] = s.input[3].media[i];
+                size_t n = (size_t)in.media[i].dim[0] * in.media[i].dim[1] * in.media[i].dim[2];
+                in.media[i].digest[0] = (uint8_t)(i + 1);
+                in.media[i].values = malloc(n * sizeof(float));
+                memcpy(in.media[i].values, s.input[3].media[i].values, n * sizeof(float));
+            }
+            assert_int_equal(tacit_row_cache_bind(cache, bound ? adapter : NULL, &err), TACIT_OK);
+            assert_int_equal(tacit_context_bind(c, bound ? adapter : NULL, &err), TACIT_OK);
+            if (tacit_row_cache_fill(cache, &in, &err) != TACIT_OK)
+                fail_msg("%s", err.message);
+            for (size_t i = 0; i < 5; i++) { /* the last four tokens are predicted */
+                size_t first = i == 0 ? 0 : in.count - 5 + i, n = i == 0 ? in.count - 4 : 1;
+                const float *logits;
+                double sum = 0;
+                if (i == 4)
+                    break;
+                assert_int_equal(
+                    tacit_context_feed(c, in.row + first, n, in.media, in.n_media, &err), TACIT_OK);
+                logits = tacit_context_logits(c);
+                for (size_t v = 0; v < 48; v++)
+                    sum += exp((double)logits[v]);
+                loss += (log(sum) - (double)logits[in.row[first + n].token]) / 4;
+            }
+            if (bound)
+                assert_float_equal(loss, trained, 1e-4);
+            else
+                assert_true(fabs(loss - trained) > 1e-3);
+            assert_int_equal(tacit_row_cache_get_stats(cache).encoded, bound ? 4 : 8);
+            for (size_t i = 0; i < in.n_media; i++)
+                free(in.media[i].rows);
+            free(in.media);
+        }
+        tacit_context_free(c);
+        tacit_row_cache_free(cache);
+        tacit_adapter_free(adapter);
+        free(back);
+        tacit_trainer_free(t);
+        free_scene(&s);
+        remove(path);
+    }
+}
+
 /* malloc'ed rows of a medium by its encoder, in the place of its values. */
 static void cache_rows(const tacit_model *model, tacit_media *m)
 {
@@ -465,6 +697,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_reach_every_projector),
         cmocka_unit_test(gradients_reach_everything),
+        cmocka_unit_test(pairs_beside_encoders_train),
+        cmocka_unit_test(pairs_beside_encoders_infer_as_they_train),
         cmocka_unit_test(cached_rows_equal_computed_ones),
         cmocka_unit_test(bits_depend_on_the_unit_alone),
         cmocka_unit_test(the_order_is_that_of_the_files),

@@ -12,6 +12,7 @@
 #include "common/log.h"
 #include "common/options.h"
 #include "common/text.h"
+#include "engine/soft_prompt.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -36,21 +37,22 @@ typedef struct train_words {
     tacit_option_list mmproj;
     double epsilon, noise_multiplier, delta, q, clip, divisor, learning_rate, alpha;
     tacit_clip_request adapt;
-    uint64_t steps, separation, unit_examples, max_tokens, rank, last_layers, canaries;
+    uint64_t steps, separation, unit_examples, max_tokens, rank, last_layers, virtual_tokens,
+        image_virtual_tokens, canaries;
     bool rslora, json;
 } train_words;
+
+#define DEFAULT_TARGETS "attn_output,ffn_down"
 
 static const train_words defaults = {.unit = "",
                                      .optimizer = "adam",
                                      .mechanism = "gaussian",
                                      .trainable = "ffa",
-                                     .targets = "attn_output,ffn_down",
                                      .clip = 1,
                                      .learning_rate = 0.01,
                                      .steps = 100,
                                      .unit_examples = 8,
-                                     .max_tokens = 512,
-                                     .rank = 8};
+                                     .max_tokens = 512};
 
 static tacit_status parse(train_words *w, int argc, char **argv, bool *help, tacit_error *err)
 {
@@ -107,7 +109,9 @@ static tacit_status parse(train_words *w, int argc, char **argv, bool *help, tac
         {"optimizer", 0, TACIT_OPTION_TEXT, &w->optimizer, false, "NAME", "adam or sgd (adam)", 0,
          0},
         {"trainable", 0, TACIT_OPTION_TEXT, &w->trainable, false, "SET",
-         "ffa: the half B of LoRA pairs; core: what is between frozen halves (ffa)", 0, 0},
+         "ffa: the half B of LoRA pairs; core: what is between frozen halves; prompt: a soft "
+         "prompt (ffa)",
+         0, 0},
         {"rank", 0, TACIT_OPTION_U64, &w->rank, false, "R", "of the LoRA pair (8)", 1,
          TACIT_TRAINABLE_RANK_MAX},
         {"alpha", 0, TACIT_OPTION_REAL, &w->alpha, false, "A",
@@ -116,10 +120,14 @@ static tacit_status parse(train_words *w, int argc, char **argv, bool *help, tac
          "its scale is alpha / sqrt(rank) instead", 0, 0},
         {"targets", 0, TACIT_OPTION_TEXT, &w->targets, false, "A,B",
          "linears of every layer, or names with * and ?; each may be NAME=RANK "
-         "(attn_output,ffn_down)",
+         "(" DEFAULT_TARGETS ")",
          0, 0},
         {"last-layers", 0, TACIT_OPTION_U64, &w->last_layers, false, "N",
          "only the last N layers (all)", 1, UINT32_MAX},
+        {"virtual-tokens", 0, TACIT_OPTION_U64, &w->virtual_tokens, false, "N",
+         "of a soft prompt, before everything (16)", 1, SOFT_PROMPT_MAX_ROWS},
+        {"image-virtual-tokens", 0, TACIT_OPTION_U64, &w->image_virtual_tokens, false, "N",
+         "of a soft prompt, before every picture (0)", 1, SOFT_PROMPT_MAX_ROWS},
         {"max-tokens", 0, TACIT_OPTION_U64, &w->max_tokens, false, "N",
          "a longer example counts as a zero gradient (512)", 1, 1000000},
         {"canaries", 0, TACIT_OPTION_U64, &w->canaries, false, "N",
@@ -198,6 +206,29 @@ static size_t split(char *text, const char *out[TACIT_TRAINABLE_TARGETS_MAX + 1]
     return n;
 }
 
+/* What is trained. Options of another set are refused: whoever gives them expects them to count. */
+static tacit_status set_of(local_plan_request *r, const train_words *w, tacit_error *err)
+{
+    bool prompt = strcmp(w->trainable, "prompt") == 0;
+    bool rows = w->virtual_tokens + w->image_virtual_tokens > 0;
+    bool lora = w->targets || w->rank > 0 || w->alpha > 0 || w->rslora || w->last_layers > 0;
+    r->core = strcmp(w->trainable, "core") == 0;
+    if (!prompt && !r->core && strcmp(w->trainable, "ffa") != 0)
+        return tacit_fail(err, TACIT_USAGE, "--trainable: expected ffa, core or prompt, found '%s'",
+                          w->trainable);
+    if (prompt ? lora : rows)
+        return tacit_fail(err, TACIT_USAGE, "--trainable %s: leave out %s", w->trainable,
+                          prompt ? "--targets, --rank, --alpha, --rslora and --last-layers"
+                                 : "--virtual-tokens and --image-virtual-tokens");
+    r->rank = w->rank > 0 ? (uint32_t)w->rank : 8;
+    r->alpha = w->alpha > 0 ? w->alpha : 2 * (double)r->rank;
+    r->rslora = w->rslora;
+    r->last_layers = (uint32_t)w->last_layers;
+    r->image_virtual_tokens = (uint32_t)w->image_virtual_tokens;
+    r->virtual_tokens = (uint32_t)(prompt && !rows ? 16 : w->virtual_tokens);
+    return TACIT_OK;
+}
+
 static tacit_status fill_request(local_plan_request *r, const train_words *w,
                                  const tacit_policy *policy, tacit_error *err)
 {
@@ -210,11 +241,7 @@ static tacit_status fill_request(local_plan_request *r, const train_words *w,
                               .adapt = w->adapt,
                               .steps = (uint32_t)w->steps,
                               .unit_examples = (uint32_t)w->unit_examples,
-                              .max_tokens = (uint32_t)w->max_tokens,
-                              .rank = (uint32_t)w->rank,
-                              .rslora = w->rslora,
-                              .last_layers = (uint32_t)w->last_layers,
-                              .alpha = w->alpha > 0 ? w->alpha : 2 * (double)w->rank};
+                              .max_tokens = (uint32_t)w->max_tokens};
     if (w->epsilon > 0 && w->noise_multiplier > 0)
         return tacit_fail(err, TACIT_USAGE, "give --epsilon or --noise-multiplier, not both");
     if (w->epsilon > policy->epsilon_cap)
@@ -231,7 +258,7 @@ static tacit_status fill_request(local_plan_request *r, const train_words *w,
     if (status == TACIT_OK)
         status = one_of("optimizer", w->optimizer, "adam", "sgd", &sgd, err);
     if (status == TACIT_OK)
-        status = one_of("trainable", w->trainable, "ffa", "core", &r->core, err);
+        status = set_of(r, w, err);
     if (status == TACIT_OK && r->non_private &&
         (w->adapt.quantile > 0 || w->adapt.count_noise > 0 || w->adapt.rate > 0 ||
          w->adapt.min > 0 || w->adapt.max > 0))
@@ -273,7 +300,7 @@ static tacit_status reserve_new(local_work *w, tacit_error *err)
     tacit_buffer plan = {.cap = TACIT_MESSAGE_ENTRY_MAX},
                  schedule = {.cap = TACIT_MESSAGE_ENTRY_MAX};
     const char *target[TACIT_TRAINABLE_TARGETS_MAX + 1];
-    char *targets = strdup(w->words->targets);
+    char *targets = strdup(w->words->targets ? w->words->targets : DEFAULT_TARGETS);
     tacit_status status = TACIT_NO_MEMORY;
     if (!targets)
         return tacit_fail(err, TACIT_NO_MEMORY, "no memory");

@@ -25,7 +25,7 @@ typedef struct making {
     uint8_t schedule_hash[TACIT_DIGEST_BYTES];
 } making;
 
-static tacit_status set_adapter(making *m, tacit_error *err)
+static tacit_status set_lora(making *m, tacit_error *err)
 {
     const local_plan_request *r = m->asked;
     Tacit__AdapterSpec *a = &m->adapter;
@@ -34,17 +34,29 @@ static tacit_status set_adapter(making *m, tacit_error *err)
                           TACIT_TRAINABLE_TARGETS_MAX, r->n_targets);
     for (size_t i = 0; i < r->n_targets; i++)
         m->target[i] = (char *)(uintptr_t)r->targets[i];
-    *a = (Tacit__AdapterSpec)TACIT__ADAPTER_SPEC__INIT;
     a->kind =
         r->core ? TACIT__ADAPTER_KIND__ADAPTER_LORA_CORE : TACIT__ADAPTER_KIND__ADAPTER_LORA_FFA;
-    a->rslora = r->rslora;
-    a->last_layers = r->last_layers;
     a->targets = m->target;
     a->n_targets = r->n_targets;
     a->rank = r->rank;
     a->alpha = r->alpha;
+    a->rslora = r->rslora;
+    a->last_layers = r->last_layers;
+    return TACIT_OK;
+}
+
+static tacit_status set_adapter(making *m, tacit_error *err)
+{
+    const local_plan_request *r = m->asked;
+    Tacit__AdapterSpec *a = &m->adapter;
+    *a = (Tacit__AdapterSpec)TACIT__ADAPTER_SPEC__INIT;
     randombytes_buf(m->seed, sizeof m->seed);
     a->lineage_seed = tacit_field_of(m->seed, sizeof m->seed);
+    if (r->virtual_tokens + r->image_virtual_tokens == 0)
+        return set_lora(m, err);
+    a->kind = TACIT__ADAPTER_KIND__ADAPTER_PROMPT;
+    a->virtual_tokens = r->virtual_tokens;
+    a->image_virtual_tokens = r->image_virtual_tokens;
     return TACIT_OK;
 }
 

@@ -24,6 +24,8 @@ typedef struct local_plan_request {
     double alpha;
     bool core, rslora;
     uint32_t last_layers; /* 0: all */
+    /* Above 0: a soft prompt instead; nothing of LoRA counts. */
+    uint32_t virtual_tokens, image_virtual_tokens;
 } local_plan_request;
 
 /* Packs schedule (one round) and plan for `model`; both malloc'ed in the buffers' manner. Cohort

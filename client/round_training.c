@@ -92,6 +92,7 @@ static tacit_status open_snapshot(client_snapshot **out, const training_files *f
                             .max_rows = training.max_rows,
                             .memory = memory,
                             .encodes = tacit_training_encodes(model, training.spec),
+                            .spec = training.spec,
                             .log = log};
     return snapshot_open(out, &setup, err);
 }

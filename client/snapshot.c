@@ -348,6 +348,11 @@ static tacit_status build(client_snapshot *s, snapshot_record *r, tacit_input *o
     tacit_error why = {0};
     tacit_example_options options = {.max_rows = s->setup.max_rows};
     tacit_status status = tacit_example_build(out, s->setup.model, &r->record, &options, &why);
+    if (status == TACIT_OK && s->setup.spec) {
+        status = tacit_training_prepend(s->setup.model, s->setup.spec, out, &why);
+        if (status != TACIT_OK)
+            tacit_input_free(out);
+    }
     if (status == TACIT_OK && !s->setup.encodes) {
         status = tacit_row_cache_fill(s->rows, out, &why);
         if (status != TACIT_OK)

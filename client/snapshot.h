@@ -29,6 +29,7 @@ typedef struct snapshot_setup {
     size_t memory;        /* most bytes of prepared examples kept between steps, and of rows */
     const char *row_file; /* encoder rows are kept there too; NULL: in memory alone */
     bool encodes;         /* encoders are trained: examples keep the values of their media */
+    const tacit_trainable_spec *spec; /* whose soft prompts examples get; NULL: none */
     local_log *log;
 } snapshot_setup;
 

@@ -18,7 +18,9 @@
 
 struct tacit_adapter {
     tacit_adapter_info info;
-    bool core; /* of ADAPTER_TYPE_CORE, with `seed` */
+    bool core;                        /* of ADAPTER_TYPE_CORE, with `seed` */
+    bool prompts;                     /* of ADAPTER_TYPE_PROMPT */
+    soft_prompt prompt[SOFT_PROMPTS]; /* rows owned */
     uint8_t seed[32];
     tacit_memory_tally drawn;
     uint8_t digest[TACIT_DIGEST_BYTES];
@@ -111,12 +113,13 @@ static tacit_status read_kind(tacit_adapter *a, const gguf_file *file, tacit_err
 {
     bool found;
     a->core = is_string(file, "adapter.type", ADAPTER_TYPE_CORE);
-    if (is_string(file, "adapter.type", ADAPTER_TYPE_TACIT_LORA))
+    a->prompts = is_string(file, "adapter.type", ADAPTER_TYPE_PROMPT);
+    if (a->prompts || is_string(file, "adapter.type", ADAPTER_TYPE_TACIT_LORA))
         return TACIT_OK;
     if (!a->core)
         return expect_string(file, "adapter.type", ADAPTER_TYPE_LORA,
-                             "of other adapters " ADAPTER_TYPE_TACIT_LORA " and " ADAPTER_TYPE_CORE
-                             " are known",
+                             "of other adapters " ADAPTER_TYPE_TACIT_LORA ", " ADAPTER_TYPE_CORE
+                             " and " ADAPTER_TYPE_PROMPT " are known",
                              err);
     tacit_status status = read_hex(file, "tacit.seed", a->seed, sizeof a->seed, &found, err);
     if (status == TACIT_OK && !found)
@@ -315,6 +318,44 @@ static tacit_status read_pairs(tacit_adapter *a, const gguf_file *file, const ta
     return TACIT_OK;
 }
 
+static tacit_status read_prompt(tacit_adapter *a, const gguf_file *file, const tacit_model *model,
+                                const gguf_tensor *t, tacit_error *err)
+{
+    size_t place = 0;
+    float *rows;
+    while (place < SOFT_PROMPTS && strcmp(t->name, soft_prompt_name((soft_prompt_place)place)) != 0)
+        place++;
+    if (place == SOFT_PROMPTS)
+        return tacit_fail(err, TACIT_BAD_INPUT, "%s: tensor %s: expected %s or %s", gguf_name(file),
+                          t->name, soft_prompt_name(SOFT_PROMPT_TEXT),
+                          soft_prompt_name(SOFT_PROMPT_IMAGE));
+    if (!t->traits)
+        return tacit_type_refuse(gguf_name(file), t->name, t->type, err);
+    if (t->n_dims > 2 || t->ne[0] != model->text.embedding || t->rows < 1 ||
+        t->rows > SOFT_PROMPT_MAX_ROWS)
+        return tacit_fail(err, TACIT_BAD_INPUT,
+                          "%s: tensor %s is [%llu, %llu]; expected [%zu, rows] with 1 to %d rows",
+                          gguf_name(file), t->name, (unsigned long long)t->ne[0],
+                          (unsigned long long)t->rows, model->text.embedding, SOFT_PROMPT_MAX_ROWS);
+    tacit_status status = gguf_tensor_values(file, t, &rows, err);
+    if (status != TACIT_OK)
+        return status;
+    a->prompt[place] = (soft_prompt){(size_t)t->rows, rows};
+    return refuse_not_finite(file, t, rows, err);
+}
+
+static tacit_status read_prompts(tacit_adapter *a, const gguf_file *file, const tacit_model *model,
+                                 tacit_error *err)
+{
+    tacit_status status = TACIT_OK;
+    size_t n = gguf_tensor_count(file);
+    if (n == 0)
+        return tacit_fail(err, TACIT_BAD_INPUT, "%s: an adapter without tensors", gguf_name(file));
+    for (size_t i = 0; i < n && status == TACIT_OK; i++)
+        status = read_prompt(a, file, model, gguf_tensor_at(file, i), err);
+    return status;
+}
+
 tacit_status adapter_from_file(tacit_adapter **out, const tacit_model *model, const gguf_file *file,
                                tacit_error *err)
 {
@@ -323,7 +364,7 @@ tacit_status adapter_from_file(tacit_adapter **out, const tacit_model *model, co
     if (!a)
         return tacit_fail(err, TACIT_NO_MEMORY, "%s: no memory", gguf_name(file));
     TACIT_TRY(read_info(a, file, model, err), fail);
-    TACIT_TRY(read_pairs(a, file, model, err), fail);
+    TACIT_TRY((a->prompts ? read_prompts : read_pairs)(a, file, model, err), fail);
     *out = a;
     return TACIT_OK;
 fail:
@@ -360,6 +401,8 @@ void tacit_adapter_free(tacit_adapter *a)
         free(a->pair[i].core);
     }
     free(a->pair);
+    for (size_t k = 0; k < SOFT_PROMPTS; k++)
+        free((void *)(uintptr_t)a->prompt[k].rows);
     free(a);
 }
 
@@ -400,6 +443,17 @@ tacit_status adapter_beside(encoder_adapter *out, const tacit_adapter *a, const 
         out->max_rank = pair[i].rank > out->max_rank ? pair[i].rank : out->max_rank;
     }
     return TACIT_OK;
+}
+
+soft_prompt adapter_prompt(const tacit_adapter *a, soft_prompt_place place)
+{
+    return a->prompt[place];
+}
+
+tacit_status tacit_adapter_prepend(const tacit_adapter *a, const tacit_model *model,
+                                   tacit_input *in, tacit_error *err)
+{
+    return a ? soft_prompt_insert(in, a->prompt, model->text.embedding, a->digest, err) : TACIT_OK;
 }
 
 size_t adapter_pair_count(const tacit_adapter *a)

@@ -1,11 +1,13 @@
-/* LoRA adapters as GGUF files (general.type "adapter", adapter.type "lora") with Tacit's keys:
- * tacit.format (u32), tacit.base_digest (hex), tacit.version, tacit.parent_version (u64),
- * tacit.lineage (hex), tacit.layout_hash (hex), and tacit.canaries (u64) where there were some:
- * such an adapter was perturbed on purpose, for an audit. It loads with a warning, and nothing
- * starts from it. Immutable after loading, bound to a context. */
+/* Adapters as GGUF files (general.type "adapter", adapter.type "lora", as in the ecosystem, or one
+ * of Tacit's own: "tacit.lora", "tacit.core", "tacit.prompt"), with Tacit's keys: tacit.format
+ * (u32), tacit.base_digest (hex), tacit.version, tacit.parent_version (u64), tacit.lineage (hex),
+ * tacit.layout_hash (hex), and tacit.canaries (u64) where there were some: such an adapter was
+ * perturbed on purpose, for an audit. It loads with a warning, and nothing starts from it.
+ * Immutable after loading, bound to a context. */
 #ifndef TACIT_ENGINE_ADAPTER_H
 #define TACIT_ENGINE_ADAPTER_H
 
+#include "engine/input.h"
 #include "engine/model.h"
 #include "engine/trainable.h"
 
@@ -26,6 +28,11 @@ tacit_status tacit_adapter_load(tacit_adapter **out, const tacit_model *model, c
                                 tacit_error *err) TACIT_MUST_CHECK;
 void tacit_adapter_free(tacit_adapter *a);
 const tacit_adapter_info *tacit_adapter_get_info(const tacit_adapter *a);
+
+/* Puts the adapter's soft prompts into an input of its model, which has none yet (soft_prompt.h);
+ * nothing where it has none, or is NULL. */
+tacit_status tacit_adapter_prepend(const tacit_adapter *a, const tacit_model *model,
+                                   tacit_input *in, tacit_error *err) TACIT_MUST_CHECK;
 
 /* Writes the adapter that `spec` and the flat `values` (layout of that spec) describe. The same
  * arguments give the same bytes. */

@@ -5,6 +5,7 @@
 #include "engine/adapter.h"
 #include "engine/encoder_adapter.h"
 #include "engine/model_parts.h"
+#include "engine/soft_prompt.h"
 
 /* y += scale * b (core (a x)), with a[rank, n_in], b[n_out, rank] and core[rank, rank], fp32,
  * row-major. Owned by the adapter. */
@@ -23,6 +24,9 @@ typedef struct adapter_pair {
 /* Cores alone, between halves that are drawn from tacit.seed: not of the ecosystem. */
 #define ADAPTER_TYPE_CORE "tacit.core"
 
+/* Soft prompts, no pairs. */
+#define ADAPTER_TYPE_PROMPT "tacit.prompt"
+
 /* The adapter in an open file, which may be closed afterwards; its digest stays zero. */
 tacit_status adapter_from_file(tacit_adapter **out, const tacit_model *model, const gguf_file *file,
                                tacit_error *err) TACIT_MUST_CHECK;
@@ -36,6 +40,8 @@ tacit_low_rank adapter_low_rank(const tacit_adapter *a, const char *tensor);
 tacit_status adapter_beside(encoder_adapter *out, const tacit_adapter *a, const model_encoder *e,
                             tacit_error *err) TACIT_MUST_CHECK;
 size_t adapter_pair_count(const tacit_adapter *a);
+/* A soft prompt, of no rows where the adapter has none; the adapter's. */
+soft_prompt adapter_prompt(const tacit_adapter *a, soft_prompt_place place);
 const adapter_pair *adapter_pair_at(const tacit_adapter *a, size_t i);
 /* SHA-256 of the file: with the base digest the key of anything computed under this adapter. */
 const uint8_t *adapter_digest(const tacit_adapter *a);

@@ -18,10 +18,12 @@
 
 static tacit_status refuse_other_kinds(const tacit_trainable_spec *spec, tacit_error *err)
 {
-    return layout_is_lora(spec->kind)
+    return layout_is_adapter(spec->kind)
                ? TACIT_OK
-               : tacit_fail(err, TACIT_USAGE,
-                            "adapter: only LoRA has adapter files; save the model instead");
+               : tacit_fail(
+                     err, TACIT_USAGE,
+                     "adapter: only LoRA and soft prompts have adapter files; save the model "
+                     "instead");
 }
 
 static void put_hex(gguf_writer *w, const char *key, const uint8_t *data, size_t size)
@@ -38,11 +40,13 @@ static void put_keys(gguf_writer *w, const tacit_model *model, const tacit_train
     const char *architecture = model->text.architecture;
     gguf_put_string(w, "general.architecture", architecture, strlen(architecture));
     gguf_put_string(w, "general.type", "adapter", 7);
-    const char *type = spec->kind == TACIT_TRAIN_LORA_CORE ? ADAPTER_TYPE_CORE
-                       : sites->encoders                   ? ADAPTER_TYPE_TACIT_LORA
-                                                           : ADAPTER_TYPE_LORA;
+    const char *type = spec->kind == TACIT_TRAIN_PROMPT      ? ADAPTER_TYPE_PROMPT
+                       : spec->kind == TACIT_TRAIN_LORA_CORE ? ADAPTER_TYPE_CORE
+                       : sites->encoders                     ? ADAPTER_TYPE_TACIT_LORA
+                                                             : ADAPTER_TYPE_LORA;
     gguf_put_string(w, "adapter.type", type, strlen(type));
-    gguf_put_f32(w, "adapter.lora.alpha", lora_file_alpha(spec));
+    if (spec->kind != TACIT_TRAIN_PROMPT)
+        gguf_put_f32(w, "adapter.lora.alpha", lora_file_alpha(spec));
     if (spec->kind == TACIT_TRAIN_LORA_CORE)
         put_hex(w, "tacit.seed", spec->seed, sizeof spec->seed);
     gguf_put_u32(w, "tacit.format", ADAPTER_FORMAT);
@@ -107,6 +111,19 @@ out:
     return status;
 }
 
+static tacit_status put_prompts(gguf_writer *w, const tacit_layout *layout,
+                                const tacit_trainable_spec *spec, const float *values,
+                                tacit_error *err)
+{
+    tacit_status status = TACIT_OK;
+    bool prompts = spec->kind == TACIT_TRAIN_PROMPT;
+    for (size_t i = 0; prompts && i < layout->count && status == TACIT_OK; i++) {
+        const tacit_trainable_entry *e = &layout->entry[i];
+        status = put_matrix(w, e->name, e->rows, e->cols, values + e->offset, 1, err);
+    }
+    return status;
+}
+
 /* The pairs of a spec over the flat `values`. */
 typedef struct spec_pairs {
     tacit_layout layout;
@@ -133,6 +150,8 @@ static tacit_status pairs_open(spec_pairs *p, const tacit_model *model,
     if (status != TACIT_OK)
         return status;
     TACIT_TRY(tacit_layout_make(&p->layout, model, spec, err), out);
+    if (spec->kind == TACIT_TRAIN_PROMPT)
+        return TACIT_OK;
     TACIT_TRY(lora_sites_of(&p->sites, model, spec, err), out);
     TACIT_TRY(train_values_lora(NULL, &p->frozen, &p->sites, &p->layout, spec, err), out);
     p->pair = calloc(p->sites.count, sizeof *p->pair);
@@ -157,6 +176,7 @@ tacit_status tacit_adapter_save(const char *path, const tacit_model *model,
         goto out;
     w = gguf_writer_new();
     put_keys(w, model, spec, info, &pairs.layout, &pairs.sites);
+    TACIT_TRY(put_prompts(w, &pairs.layout, spec, values, err), out);
     TACIT_TRY(put_pairs(w, &pairs.sites, pairs.pair, spec, err), out);
     TACIT_TRY(gguf_write(w, path, err), out);
 out:
@@ -244,6 +264,25 @@ out:
     return status;
 }
 
+static tacit_status take_prompts(const char *path, const tacit_adapter *a,
+                                 const tacit_trainable_spec *spec, float *values, size_t width,
+                                 tacit_error *err)
+{
+    soft_prompt wanted[SOFT_PROMPTS];
+    soft_prompt_of_spec(wanted, spec);
+    for (size_t k = 0; k < SOFT_PROMPTS; k++) {
+        soft_prompt found = adapter_prompt(a, (soft_prompt_place)k);
+        if (found.n_rows != wanted[k].n_rows)
+            return tacit_fail(
+                err, TACIT_BAD_INPUT, "%s: %s has %zu rows, the trainable set says %zu", path,
+                soft_prompt_name((soft_prompt_place)k), found.n_rows, wanted[k].n_rows);
+        if (found.n_rows > 0)
+            memcpy(values, found.rows, found.n_rows * width * sizeof *values);
+        values += found.n_rows * width;
+    }
+    return TACIT_OK;
+}
+
 static tacit_status refuse_canaries(const char *path, const tacit_adapter_info *info,
                                     tacit_error *err)
 {
@@ -266,7 +305,10 @@ tacit_status tacit_adapter_read_values(const char *path, const tacit_model *mode
         goto out;
     TACIT_TRY(tacit_adapter_load(&a, model, path, err), out);
     TACIT_TRY(refuse_canaries(path, tacit_adapter_get_info(a), err), out);
-    TACIT_TRY(take_pairs(path, a, &pairs, spec, values, err), out);
+    if (spec->kind == TACIT_TRAIN_PROMPT)
+        status = take_prompts(path, a, spec, values, model->text.embedding, err);
+    else
+        status = take_pairs(path, a, &pairs, spec, values, err);
 out:
     tacit_adapter_free(a);
     pairs_close(&pairs);

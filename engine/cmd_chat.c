@@ -120,6 +120,7 @@ static tacit_status feed(chat *c, tacit_error *err)
         err);
     if (status != TACIT_OK)
         return status;
+    TACIT_TRY(tacit_adapter_prepend(c->session.adapter, c->session.model, &in, err), failed);
     TACIT_TRY(tacit_status_of_input(tacit_row_cache_fill(c->cache, &in, err), err), failed);
     size_t common = common_rows(c, &in);
     common = common < in.count ? common : in.count - 1;

@@ -151,8 +151,11 @@ tacit_status cmd_session_chat(const cmd_session *s, const cmd_session_options *o
         return status;
     status = tacit_status_of_input(
         tacit_example_prompt(out, s->model, turn + first, 2 - first, &how, err), err);
-    if (status != TACIT_OK || out->n_media == 0)
+    if (status != TACIT_OK)
         return status;
+    TACIT_TRY(tacit_adapter_prepend(s->adapter, s->model, out, err), done);
+    if (out->n_media == 0)
+        return TACIT_OK;
     TACIT_TRY(tacit_row_cache_new(&cache, s->model, ROW_CACHE_BYTES, NULL, s->pool, err), done);
     tacit_row_cache_use(cache, s->precision);
     TACIT_TRY(tacit_row_cache_bind(cache, s->adapter, err), done);

@@ -14,6 +14,7 @@
 #include "engine/model_write.h"
 #include "engine/optimizer.h"
 #include "engine/row_cache.h"
+#include "engine/soft_prompt.h"
 #include "engine/trainer.h"
 
 #include <jansson.h>
@@ -31,7 +32,8 @@ typedef struct train_args {
     const char *text, *data, *eval, *trainable, *out, *targets, *optimizer, *types;
     const char *form, *chat_template;
     tacit_option_list mmproj, out_mmproj;
-    uint64_t epochs, batch, rank, last_layers, seed, threads, max_rows;
+    uint64_t epochs, batch, rank, last_layers, virtual_tokens, image_virtual_tokens, seed, threads,
+        max_rows;
     double alpha, learning_rate, momentum, weight_decay;
     bool rslora, json, strict;
 } train_args;
@@ -67,9 +69,9 @@ static const struct {
     tacit_trainable_kind kind;
     double learning_rate;
 } kinds[] = {
-    {"lora", TACIT_TRAIN_LORA, 1e-3},      {"ffa", TACIT_TRAIN_LORA_FFA, 1e-3},
-    {"core", TACIT_TRAIN_LORA_CORE, 1e-3}, {"projector", TACIT_TRAIN_PROJECTOR, 1e-3},
-    {"all", TACIT_TRAIN_ALL, 1e-4},
+    {"lora", TACIT_TRAIN_LORA, 1e-3},           {"ffa", TACIT_TRAIN_LORA_FFA, 1e-3},
+    {"core", TACIT_TRAIN_LORA_CORE, 1e-3},      {"prompt", TACIT_TRAIN_PROMPT, 1e-2},
+    {"projector", TACIT_TRAIN_PROJECTOR, 1e-3}, {"all", TACIT_TRAIN_ALL, 1e-4},
 };
 
 static const struct {
@@ -96,12 +98,11 @@ static tacit_status parse(train_args *a, int argc, char **argv, bool *help, taci
         {"data", 0, TACIT_OPTION_TEXT, &a->data, true, "D.jsonl", "conversations", 0, 0},
         {"eval", 0, TACIT_OPTION_TEXT, &a->eval, false, "D.jsonl", "held-out conversations", 0, 0},
         {"trainable", 0, TACIT_OPTION_TEXT, &a->trainable, true, "SET",
-         "lora, ffa (LoRA with A frozen), core (a small matrix between frozen halves), projector "
-         "or "
-         "all",
+         "lora, ffa (LoRA with A frozen), core (a small matrix between frozen halves), prompt "
+         "(soft prompts), projector or all",
          0, 0},
         {"out", 'o', TACIT_OPTION_TEXT, &a->out, true, "FILE",
-         "adapter (lora, ffa, core), mmproj (projector) or text model (all)", 0, 0},
+         "adapter (lora, ffa, core, prompt), mmproj (projector) or text model (all)", 0, 0},
         {"out-mmproj", 0, TACIT_OPTION_LIST, &a->out_mmproj, false, "FILE",
          "with all: the trained encoder of each --mmproj; with projector: of all but the first", 0,
          0},
@@ -109,7 +110,7 @@ static tacit_status parse(train_args *a, int argc, char **argv, bool *help, taci
         {"batch", 0, TACIT_OPTION_U64, &a->batch, false, "N", "examples a step (8)", 1,
          MAX_EXAMPLES_OF_BATCH},
         {"learning-rate", 0, TACIT_OPTION_REAL, &a->learning_rate, false, "X",
-         "step length (1e-3; 1e-4 for all)", 0, 1e3},
+         "step length (1e-3; 1e-2 for prompt, 1e-4 for all)", 0, 1e3},
         {"rank", 0, TACIT_OPTION_U64, &a->rank, false, "R", "of the adapter (8)", 1,
          TACIT_TRAINABLE_RANK_MAX},
         {"alpha", 0, TACIT_OPTION_REAL, &a->alpha, false, "A",
@@ -122,6 +123,11 @@ static tacit_status parse(train_args *a, int argc, char **argv, bool *help, taci
          0, 0},
         {"last-layers", 0, TACIT_OPTION_U64, &a->last_layers, false, "N",
          "adapt only the last N layers (all)", 1, UINT32_MAX},
+        {"virtual-tokens", 0, TACIT_OPTION_U64, &a->virtual_tokens, false, "N",
+         "rows of the soft prompt before everything (16, unless pictures have some)", 1,
+         SOFT_PROMPT_MAX_ROWS},
+        {"image-virtual-tokens", 0, TACIT_OPTION_U64, &a->image_virtual_tokens, false, "N",
+         "rows of the soft prompt before every picture (0)", 1, SOFT_PROMPT_MAX_ROWS},
         {"optimizer", 0, TACIT_OPTION_TEXT, &a->optimizer, false, "NAME",
          "adamw, adam or sgd (adamw)", 0, 0},
         {"momentum", 0, TACIT_OPTION_REAL, &a->momentum, false, "X", "of sgd (0.9)", 0, 1},
@@ -166,20 +172,23 @@ static tacit_status set_targets(training *t, tacit_error *err)
  * that are not given get their defaults. */
 static tacit_status check_given(train_args *a, size_t kind, tacit_error *err)
 {
-    bool adapter = layout_is_lora(kinds[kind].kind);
+    bool adapter = layout_is_adapter(kinds[kind].kind), lora = layout_is_lora(kinds[kind].kind);
+    bool prompt = kinds[kind].kind == TACIT_TRAIN_PROMPT;
     const struct {
         const char *name;
-        bool given;
-    } of_adapters[] = {{"targets", a->targets != NULL},
-                       {"rank", a->rank > 0},
-                       {"alpha", a->alpha > 0},
-                       {"rslora", a->rslora},
-                       {"last-layers", a->last_layers > 0}};
-    for (size_t i = 0; !adapter && i < COUNT(of_adapters); i++)
-        if (of_adapters[i].given)
-            return tacit_fail(err, TACIT_USAGE,
-                              "--%s is of an adapter: --trainable lora, ffa or core, not %s",
-                              of_adapters[i].name, a->trainable);
+        bool given, used;
+        const char *of;
+    } options[] = {{"targets", a->targets != NULL, lora, "lora, ffa or core"},
+                   {"rank", a->rank > 0, lora, "lora, ffa or core"},
+                   {"alpha", a->alpha > 0, lora, "lora, ffa or core"},
+                   {"rslora", a->rslora, lora, "lora, ffa or core"},
+                   {"last-layers", a->last_layers > 0, lora, "lora, ffa or core"},
+                   {"virtual-tokens", a->virtual_tokens > 0, prompt, "prompt"},
+                   {"image-virtual-tokens", a->image_virtual_tokens > 0, prompt, "prompt"}};
+    for (size_t i = 0; i < COUNT(options); i++)
+        if (options[i].given && !options[i].used)
+            return tacit_fail(err, TACIT_USAGE, "--%s is of an adapter: --trainable %s, not %s",
+                              options[i].name, options[i].of, a->trainable);
     if (adapter && a->types)
         return tacit_fail(err, TACIT_USAGE,
                           "--types is of a saved model: --trainable projector or all, not %s",
@@ -189,6 +198,8 @@ static tacit_status check_given(train_args *a, size_t kind, tacit_error *err)
                           a->optimizer);
     a->targets = a->targets ? a->targets : "attn_q,attn_v,attn_output,ffn_down";
     a->rank = a->rank > 0 ? a->rank : 8;
+    if (prompt && a->virtual_tokens + a->image_virtual_tokens == 0)
+        a->virtual_tokens = 16;
     a->types = a->types ? a->types : "keep";
     a->momentum = a->momentum >= 0 ? a->momentum : 0.9;
     return TACIT_OK;
@@ -206,13 +217,15 @@ static tacit_status set_spec(training *t, tacit_error *err)
         i++;
     if (i == COUNT(kinds))
         return tacit_fail(err, TACIT_USAGE,
-                          "--trainable %s: expected lora, ffa, core, projector or all",
+                          "--trainable %s: expected lora, ffa, core, prompt, projector or all",
                           a->trainable);
     t->spec.kind = kinds[i].kind;
     TACIT_TRY(check_given(a, i, err), out);
     t->spec.rank = (uint32_t)a->rank;
     t->spec.rslora = a->rslora;
     t->spec.last_layers = (uint32_t)a->last_layers;
+    t->spec.virtual_tokens = (uint32_t)a->virtual_tokens;
+    t->spec.image_virtual_tokens = (uint32_t)a->image_virtual_tokens;
     t->spec.alpha = a->alpha > 0 ? a->alpha : 2.0 * (double)a->rank;
     tacit_digest_parts(t->spec.seed, "tacit-train-seed", &part, 1);
     if (a->learning_rate <= 0)
@@ -224,7 +237,7 @@ out:
 
 static bool is_adapter(const training *t)
 {
-    return layout_is_lora(t->spec.kind);
+    return layout_is_adapter(t->spec.kind);
 }
 
 static tacit_status find_policy(const training *t, const tacit_type_rule **rules, tacit_error *err)
@@ -292,6 +305,8 @@ static tacit_status add_example(training *t, example_set *set, const tacit_datas
     if (status != TACIT_OK)
         return status;
     status = tacit_example_build(in, t->model, &d->record[i], &options, err);
+    if (status == TACIT_OK)
+        status = tacit_training_prepend(t->model, &t->spec, in, err);
     if (status == TACIT_OK && !t->encodes)
         status = tacit_row_cache_fill(t->cache, in, err);
     if (status == TACIT_OK)

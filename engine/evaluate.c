@@ -242,6 +242,8 @@ static tacit_status build_prompt(evaluator *e, const tacit_record *record, size_
 {
     const tacit_example_options how = {.form = e->options.form};
     tacit_status status = tacit_example_prompt(in, e->model, record->message, turn, &how, e->err);
+    if (status == TACIT_OK)
+        status = tacit_adapter_prepend(e->options.adapter, e->model, in, e->err);
     return status == TACIT_OK ? tacit_row_cache_fill(e->cache, in, e->err) : status;
 }
 
@@ -276,6 +278,7 @@ static tacit_status evaluate_record(evaluator *e, const tacit_record *record)
     tacit_status status;
     /* The whole conversation is built first: one that cannot be is left out entirely. */
     TACIT_TRY(tacit_example_build(&in, e->model, record, &how, e->err), done);
+    TACIT_TRY(tacit_adapter_prepend(e->options.adapter, e->model, &in, e->err), done);
     TACIT_TRY(tacit_row_cache_fill(e->cache, &in, e->err), done);
     for (size_t i = 0; i < record->n_messages; i++)
         if (record->message[i].role == TACIT_ROLE_ASSISTANT)

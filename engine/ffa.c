@@ -25,3 +25,12 @@ void ffa_fill(float *out, size_t rows, size_t cols, const uint8_t seed[32], uint
         }
     }
 }
+
+uint64_t ffa_word(const uint8_t seed[32], uint64_t nonce, size_t i)
+{
+    static const uint8_t zero[64];
+    uint8_t stream[64], number[8];
+    tacit_store_u64(number, nonce);
+    crypto_stream_chacha20_xor_ic(stream, zero, sizeof stream, number, i / 16, seed);
+    return tacit_load_u32(stream + 4 * (i % 16));
+}

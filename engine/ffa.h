@@ -1,4 +1,4 @@
-/* What of a low-rank pair is drawn from a lineage's public seed, exactly as trainable.h states it.
+/* What of an adapter is drawn from a lineage's public seed, exactly as trainable.h states it.
  */
 #ifndef TACIT_ENGINE_FFA_H
 #define TACIT_ENGINE_FFA_H
@@ -12,5 +12,8 @@
  * core form's B[n_out, rank]. `ordinal` counts adapted tensors in layout order. Correctly rounded
  * operations only, so that every machine draws the same bits. */
 void ffa_fill(float *out, size_t rows, size_t cols, const uint8_t seed[32], uint64_t ordinal);
+
+/* Word number `i` of the key stream of `nonce`. */
+uint64_t ffa_word(const uint8_t seed[32], uint64_t nonce, size_t i);
 
 #endif

@@ -3,6 +3,7 @@
 #include "engine/encoder.h"
 #include "engine/lora_sites.h"
 #include "engine/model_parts.h"
+#include "engine/soft_prompt.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +13,11 @@ bool layout_is_lora(tacit_trainable_kind kind)
 {
     return kind == TACIT_TRAIN_LORA || kind == TACIT_TRAIN_LORA_FFA ||
            kind == TACIT_TRAIN_LORA_CORE;
+}
+
+bool layout_is_adapter(tacit_trainable_kind kind)
+{
+    return layout_is_lora(kind) || kind == TACIT_TRAIN_PROMPT;
 }
 
 char layout_base_name(const char *name, char *base, size_t base_size)
@@ -68,6 +74,35 @@ static void put_lora(layout_cursor *c, const lora_sites *sites, tacit_trainable_
     }
 }
 
+static void put_prompts(layout_cursor *c, const tacit_text_model *text,
+                        const tacit_trainable_spec *spec)
+{
+    soft_prompt prompt[SOFT_PROMPTS];
+    soft_prompt_of_spec(prompt, spec);
+    for (size_t k = 0; k < SOFT_PROMPTS; k++)
+        if (prompt[k].n_rows > 0)
+            put_entry(c, prompt[k].n_rows, text->embedding, soft_prompt_name((soft_prompt_place)k),
+                      "");
+}
+
+static tacit_status check_prompts(const tacit_model *model, const tacit_trainable_spec *spec,
+                                  tacit_error *err)
+{
+    if (spec->virtual_tokens > SOFT_PROMPT_MAX_ROWS ||
+        spec->image_virtual_tokens > SOFT_PROMPT_MAX_ROWS)
+        return tacit_fail(err, TACIT_USAGE, "soft prompt: %u and %u rows; expected at most %d each",
+                          spec->virtual_tokens, spec->image_virtual_tokens, SOFT_PROMPT_MAX_ROWS);
+    if (spec->virtual_tokens + spec->image_virtual_tokens == 0)
+        return tacit_fail(
+            err, TACIT_USAGE,
+            "soft prompt: no rows; expected some before the input, or before pictures");
+    if (spec->image_virtual_tokens > 0 && !model_encoder_of(model, TACIT_MODALITY_IMAGE))
+        return tacit_fail(err, TACIT_USAGE,
+                          "soft prompt: rows before pictures, and the model has no image encoder; "
+                          "give its file with --mmproj");
+    return TACIT_OK;
+}
+
 static void put_layer(layout_cursor *c, const tacit_text_model *text, size_t layer)
 {
     char base[64];
@@ -104,6 +139,10 @@ static void put_all(layout_cursor *c, const tacit_model *model, const tacit_trai
 {
     if (layout_is_lora(spec->kind)) {
         put_lora(c, sites, spec->kind);
+        return;
+    }
+    if (spec->kind == TACIT_TRAIN_PROMPT) {
+        put_prompts(c, &model->text, spec);
         return;
     }
     bool everything = spec->kind == TACIT_TRAIN_ALL;
@@ -158,6 +197,8 @@ tacit_status tacit_layout_make(tacit_layout *out, const tacit_model *model,
     *out = (tacit_layout){0};
     if (layout_is_lora(spec->kind))
         TACIT_TRY(lora_sites_of(&sites, model, spec, err), fail);
+    if (spec->kind == TACIT_TRAIN_PROMPT)
+        TACIT_TRY(check_prompts(model, spec, err), fail);
     put_all(&c, model, spec, &sites);
     if (c.count == 0) {
         status =

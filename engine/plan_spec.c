@@ -1,16 +1,22 @@
 #include "engine/plan_spec.h"
 
+#include "engine/soft_prompt.h"
+
 #include <string.h>
 
 #define ALPHA_MAX 1e6
 
-tacit_status tacit_trainable_spec_from_message(tacit_trainable_spec *out,
-                                               const Tacit__AdapterSpec *adapter, tacit_error *err)
+static bool kind_of(tacit_trainable_kind *out, Tacit__AdapterKind kind)
 {
-    bool core = adapter && adapter->kind == TACIT__ADAPTER_KIND__ADAPTER_LORA_CORE;
-    if (!adapter || (!core && adapter->kind != TACIT__ADAPTER_KIND__ADAPTER_LORA_FFA))
-        return tacit_fail(err, TACIT_BAD_INPUT,
-                          "plan: expected an adapter of kind lora-ffa or lora-core");
+    *out = kind == TACIT__ADAPTER_KIND__ADAPTER_LORA_FFA    ? TACIT_TRAIN_LORA_FFA
+           : kind == TACIT__ADAPTER_KIND__ADAPTER_LORA_CORE ? TACIT_TRAIN_LORA_CORE
+                                                            : TACIT_TRAIN_PROMPT;
+    return *out != TACIT_TRAIN_PROMPT || kind == TACIT__ADAPTER_KIND__ADAPTER_PROMPT;
+}
+
+static tacit_status fill_lora(tacit_trainable_spec *out, const Tacit__AdapterSpec *adapter,
+                              tacit_error *err)
+{
     if (adapter->n_targets < 1 || adapter->n_targets > TACIT_TRAINABLE_TARGETS_MAX)
         return tacit_fail(err, TACIT_BAD_INPUT, "plan: expected 1 to %d targets, found %zu",
                           TACIT_TRAINABLE_TARGETS_MAX, adapter->n_targets);
@@ -21,19 +27,50 @@ tacit_status tacit_trainable_spec_from_message(tacit_trainable_spec *out,
         return tacit_fail(err, TACIT_BAD_INPUT,
                           "plan: expected alpha above 0, at most %g, found %g", ALPHA_MAX,
                           adapter->alpha);
+    if (adapter->virtual_tokens || adapter->image_virtual_tokens)
+        return tacit_fail(err, TACIT_BAD_INPUT, "plan: a LoRA adapter with virtual tokens");
+    for (size_t i = 0; i < adapter->n_targets; i++)
+        out->target[i] = adapter->targets[i];
+    out->n_targets = adapter->n_targets;
+    out->rank = adapter->rank;
+    out->alpha = adapter->alpha;
+    out->rslora = adapter->rslora;
+    out->last_layers = adapter->last_layers;
+    return TACIT_OK;
+}
+
+/* What prompts do not have is zero: a plan does not say what nobody does. */
+static tacit_status fill_prompt(tacit_trainable_spec *out, const Tacit__AdapterSpec *adapter,
+                                tacit_error *err)
+{
+    uint64_t rows = (uint64_t)adapter->virtual_tokens + adapter->image_virtual_tokens;
+    if (rows < 1 || adapter->virtual_tokens > SOFT_PROMPT_MAX_ROWS ||
+        adapter->image_virtual_tokens > SOFT_PROMPT_MAX_ROWS)
+        return tacit_fail(err, TACIT_BAD_INPUT,
+                          "plan: expected 1 to %d virtual tokens, found %u and %u for pictures",
+                          SOFT_PROMPT_MAX_ROWS, adapter->virtual_tokens,
+                          adapter->image_virtual_tokens);
+    if (adapter->n_targets || adapter->rank || adapter->alpha != 0 || adapter->rslora ||
+        adapter->last_layers)
+        return tacit_fail(err, TACIT_BAD_INPUT,
+                          "plan: a soft prompt with targets, a rank, alpha or layers");
+    out->virtual_tokens = adapter->virtual_tokens;
+    out->image_virtual_tokens = adapter->image_virtual_tokens;
+    return TACIT_OK;
+}
+
+tacit_status tacit_trainable_spec_from_message(tacit_trainable_spec *out,
+                                               const Tacit__AdapterSpec *adapter, tacit_error *err)
+{
+    *out = (tacit_trainable_spec){0};
+    if (!adapter || !kind_of(&out->kind, adapter->kind))
+        return tacit_fail(err, TACIT_BAD_INPUT,
+                          "plan: expected an adapter of kind lora-ffa, lora-core or prompt");
     if (adapter->lineage_seed.len != sizeof out->seed)
         return tacit_fail(err, TACIT_BAD_INPUT, "plan: expected a seed of 32 bytes, found %zu",
                           adapter->lineage_seed.len);
-    *out = (tacit_trainable_spec){.kind = core ? TACIT_TRAIN_LORA_CORE : TACIT_TRAIN_LORA_FFA,
-                                  .n_targets = adapter->n_targets,
-                                  .rank = adapter->rank,
-                                  .alpha = adapter->alpha,
-                                  .rslora = adapter->rslora,
-                                  .last_layers = adapter->last_layers};
-    for (size_t i = 0; i < adapter->n_targets; i++)
-        out->target[i] = adapter->targets[i];
     memcpy(out->seed, adapter->lineage_seed.data, sizeof out->seed);
-    return TACIT_OK;
+    return (out->kind == TACIT_TRAIN_PROMPT ? fill_prompt : fill_lora)(out, adapter, err);
 }
 
 /* One row per number of an optimizer; a kind that does not use it wants zero. */

@@ -432,7 +432,7 @@ tacit_status tacit_row_cache_fill(tacit_row_cache *c, tacit_input *input, tacit_
 {
     for (size_t i = 0; i < input->n_media; i++) {
         tacit_media *media = &input->media[i];
-        if (media->rows)
+        if (media->rows || media->modality == TACIT_MODALITY_PROMPT)
             continue;
         tacit_status status = check(c, media, err);
         if (status != TACIT_OK)

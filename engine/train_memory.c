@@ -92,7 +92,7 @@ static tacit_status open_sizing(sizing *s, const tacit_model *model, const tacit
     const tacit_text_model *text = &model->text;
     tacit_status status;
     *s = (sizing){.model = model, .training = *training, .pool = pool};
-    s->encodes = !layout_is_lora(spec->kind);
+    s->encodes = !layout_is_adapter(spec->kind);
     TACIT_TRY(tacit_layout_make(&s->layout, model, spec, err), fail);
     if (spec->kind == TACIT_TRAIN_ALL) {
         TACIT_TRY(train_model_shape(&s->shape, model, err), fail);
@@ -163,7 +163,7 @@ static uint64_t saving_bytes(const sizing *s)
     if (!s->training.saves)
         return 0;
     return WRITER_BYTES +
-           (layout_is_lora(s->training.spec->kind) ? adapter : model_save_bytes(s->model));
+           (layout_is_adapter(s->training.spec->kind) ? adapter : model_save_bytes(s->model));
 }
 
 static tacit_training_plan plan_of(const sizing *s, size_t rows)

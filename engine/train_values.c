@@ -4,6 +4,7 @@
 #include "engine/ffa.h"
 #include "engine/layout.h"
 #include "engine/model_parts.h"
+#include "engine/soft_prompt.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,6 +72,20 @@ tacit_status train_values_lora(float *values, float **frozen, const lora_sites *
         drawn += frozen_floats(spec->kind, s);
     }
     return TACIT_OK;
+}
+
+void train_values_prompts(float *values, const tacit_model *model, const tacit_layout *layout,
+                          const tacit_trainable_spec *spec)
+{
+    const tacit_text_model *text = &model->text;
+    for (size_t i = 0; i < layout->count; i++) {
+        const tacit_trainable_entry *e = &layout->entry[i];
+        bool of_pictures = strcmp(e->name, soft_prompt_name(SOFT_PROMPT_IMAGE)) == 0;
+        for (size_t r = 0; r < e->rows; r++) {
+            int32_t token = (int32_t)(ffa_word(spec->seed, of_pictures, r) * text->vocab >> 32);
+            text_embed(text, values + e->offset + r * e->cols, &token, 1);
+        }
+    }
 }
 
 void train_values_pairs(tacit_low_rank *pair, const lora_sites *sites, const tacit_layout *layout,

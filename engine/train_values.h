@@ -22,6 +22,10 @@ tacit_status train_values_lora(float *values, float **frozen, const lora_sites *
                                const tacit_layout *layout, const tacit_trainable_spec *spec,
                                tacit_error *err) TACIT_MUST_CHECK;
 
+/* Where soft prompts start (trainable.h). */
+void train_values_prompts(float *values, const tacit_model *model, const tacit_layout *layout,
+                          const tacit_trainable_spec *spec);
+
 /* The pair of every site, over both vectors, which outlive them: pair[sites->count]. */
 void train_values_pairs(tacit_low_rank *pair, const lora_sites *sites, const tacit_layout *layout,
                         tacit_trainable_kind kind, const float *values, const float *frozen);

@@ -72,6 +72,14 @@ void train_worker_free(train_worker *w)
 
 /* ---- checks ---- */
 
+/* The trained prompt that a medium stands for, or NULL. */
+static const tacit_trainable_entry *prompt_of(const train_setup *setup, const tacit_media *media)
+{
+    bool is_prompt = media->modality == TACIT_MODALITY_PROMPT && media->dim[0] < SOFT_PROMPTS;
+    const tacit_trainable_entry *e = is_prompt ? setup->prompt[media->dim[0]] : NULL;
+    return e && e->rows == media->n_rows ? e : NULL;
+}
+
 /* What is trained is predicted from a row before it. */
 static tacit_status check_trained(const tacit_input *in, tacit_error *err)
 {
@@ -90,6 +98,8 @@ tacit_status train_worker_check(train_worker *w, const tacit_input *in, tacit_er
                           "%zu rows; at most %zu were planned for: shorten the example", in->count,
                           w->setup->max_rows);
     for (size_t i = 0; i < in->n_media; i++) {
+        if (prompt_of(w->setup, &in->media[i]))
+            continue;
         tacit_status status = encoder_train_check(w->encoder, &in->media[i], err);
         if (status != TACIT_OK)
             return err ? tacit_fail_context(err, "medium %zu of the example", i) : status;
@@ -151,6 +161,12 @@ static tacit_status encode_media(train_worker *w, const tacit_input *in, tacit_e
     if (status == TACIT_OK)
         status = encoder_train_forward(w->encoder, w->setup->values, in->media, in->n_media,
                                        w->media_row, err);
+    for (size_t i = 0; i < in->n_media && status == TACIT_OK; i++) {
+        const tacit_trainable_entry *e = prompt_of(w->setup, &in->media[i]);
+        if (e)
+            memcpy(w->media_row[i], w->setup->values + e->offset,
+                   e->rows * e->cols * sizeof *w->media_row[i]);
+    }
     return status;
 }
 
@@ -218,7 +234,7 @@ static tacit_status add_job(train_worker *w, const train_job *job, tacit_error *
     return TACIT_OK;
 }
 
-/* The gradient of the input rows goes on to the embedding and to the encoder. */
+/* The gradient of the input rows goes on to the embedding, to prompts and to the encoder. */
 static void spread_input_gradient(train_worker *w, const tacit_input *in, float *grad)
 {
     const train_plan *plan = w->setup->plan;
@@ -233,6 +249,11 @@ static void spread_input_gradient(train_worker *w, const tacit_input *in, float 
         else if (plan->embedding != TRAIN_FROZEN)
             kernels()->axpy(grad + plan->embedding + (size_t)row->token * width,
                             plan->model->embedding_scale, dx, width);
+    }
+    for (size_t i = 0; i < in->n_media; i++) {
+        const tacit_trainable_entry *e = prompt_of(w->setup, &in->media[i]);
+        if (e)
+            ops_add(grad + e->offset, w->media_row[i], e->rows * e->cols);
     }
     if (in->n_media > 0 && (w->setup->n_encoder > 0 || w->setup->sites))
         encoder_train_backward(w->encoder, w->media_row, grad);

@@ -4,6 +4,7 @@
 
 #include "engine/encoder.h"
 #include "engine/input.h"
+#include "engine/soft_prompt.h"
 #include "engine/text_train.h"
 
 /* What all workers of a trainer share. */
@@ -16,7 +17,8 @@ typedef struct train_setup {
     bool tower;                 /* the towers are trained, not the projectors alone */
     const lora_sites *sites;    /* of a LoRA layout, else NULL */
     const tacit_low_rank *pair; /* of each site, over the values */
-    const train_pair *place;    /* where their gradients go */
+    const tacit_trainable_entry *prompt[SOFT_PROMPTS]; /* of those that are trained, else NULL */
+    const train_pair *place;                           /* where their gradients go */
     size_t max_rows;
 } train_setup;
 

@@ -25,6 +25,7 @@ typedef enum tacit_trainable_kind {
     TACIT_TRAIN_LORA,      /* A and B */
     TACIT_TRAIN_LORA_FFA,  /* B only */
     TACIT_TRAIN_LORA_CORE, /* R between A and B only */
+    TACIT_TRAIN_PROMPT,    /* soft prompts (soft_prompt.h) */
     TACIT_TRAIN_PROJECTOR, /* mm.* */
     TACIT_TRAIN_ALL        /* every tensor of text model, tower and projector */
 } tacit_trainable_kind;
@@ -41,9 +42,14 @@ typedef struct tacit_trainable_spec {
     uint8_t seed[32];     /* of what is drawn: A, the core form's B */
     bool rslora;          /* by alpha / sqrt(rank) (Kalajdzievski 2023, arXiv 2312.03732) */
     uint32_t last_layers; /* of the text model's layers, the last so many alone; 0: all */
+    /* Of soft prompts: rows before an input, and before every picture. */
+    uint32_t virtual_tokens, image_virtual_tokens;
 } tacit_trainable_spec;
 
-/* One tensor in the flat vector: [rows, cols] row-major at `offset`. */
+/* Soft prompts start as embeddings of tokens: row i of the text's (nonce 0) or the pictures' (nonce
+ * 1) as that of token w * vocab >> 32, w = word number i of ChaCha20 under the seed.
+ *
+ * One tensor in the flat vector: [rows, cols] row-major at `offset`. */
 typedef struct tacit_trainable_entry {
     char name[144]; /* GGUF name, for LoRA with ".lora_a", ".lora_b" or ".lora_core" */
     size_t rows, cols;
@@ -52,7 +58,7 @@ typedef struct tacit_trainable_entry {
 
 /* Order: for LoRA that of its sites (lora_sites.h), A before B; for ALL the
  * embedding, of each layer norms and linears (text_model.h), output norm and output. Then, for ALL
- * and PROJECTOR, the encoders' (encoder.h). */
+ * and PROJECTOR, the encoders' (encoder.h). For PROMPT "prompt.text", then "prompt.image". */
 typedef struct tacit_layout {
     tacit_trainable_entry *entry;
     size_t count;

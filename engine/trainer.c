@@ -11,6 +11,7 @@
 #include "engine/layout.h"
 #include "engine/model_parts.h"
 #include "engine/ops.h"
+#include "engine/soft_prompt.h"
 #include "engine/train_memory.h"
 #include "engine/train_values.h"
 #include "engine/train_worker.h"
@@ -54,8 +55,10 @@ bool tacit_training_encodes(const tacit_model *model, const tacit_trainable_spec
 {
     lora_sites sites;
     tacit_error none;
-    if (!layout_is_lora(spec->kind))
+    if (!layout_is_adapter(spec->kind))
         return model->n_encoders > 0;
+    if (!layout_is_lora(spec->kind))
+        return false;
     if (lora_sites_of(&sites, model, spec, &none) != TACIT_OK)
         return false;
     bool encodes = sites.encoders;
@@ -63,11 +66,19 @@ bool tacit_training_encodes(const tacit_model *model, const tacit_trainable_spec
     return encodes;
 }
 
+tacit_status tacit_training_prepend(const tacit_model *model, const tacit_trainable_spec *spec,
+                                    tacit_input *example, tacit_error *err)
+{
+    soft_prompt prompt[SOFT_PROMPTS];
+    soft_prompt_of_spec(prompt, spec);
+    return soft_prompt_insert(example, prompt, model->text.embedding, NULL, err);
+}
+
 /* ---- construction ---- */
 
 static tacit_status make_values(tacit_trainer *t, const tacit_model *model, tacit_error *err)
 {
-    size_t n_encoder = layout_is_lora(t->spec.kind)
+    size_t n_encoder = layout_is_adapter(t->spec.kind)
                            ? 0
                            : encoder_entries(model, t->spec.kind == TACIT_TRAIN_ALL, NULL);
     const tacit_trainable_entry *encoder = t->layout.entry + t->layout.count - n_encoder;
@@ -79,6 +90,10 @@ static tacit_status make_values(tacit_trainer *t, const tacit_model *model, taci
     t->setup.encoder = n_encoder ? encoder : NULL;
     if (layout_is_lora(t->spec.kind))
         return train_values_lora(t->values, &t->frozen, &t->sites, &t->layout, &t->spec, err);
+    if (t->spec.kind == TACIT_TRAIN_PROMPT) {
+        train_values_prompts(t->values, model, &t->layout, &t->spec);
+        return TACIT_OK;
+    }
     tacit_status status = encoder_initial_values(model, encoder, n_encoder, t->values, err);
     if (status == TACIT_OK && t->spec.kind == TACIT_TRAIN_ALL)
         status = train_values_text(t->values, model, &t->layout, err);
@@ -115,6 +130,12 @@ static tacit_status make_plan(tacit_trainer *t, const tacit_model *model, tacit_
     train_plan_close(&t->plan);
 out:
     return status;
+}
+
+static const tacit_trainable_entry *prompt_entry(const tacit_trainer *t, size_t place)
+{
+    size_t i = layout_find(&t->layout, soft_prompt_name((soft_prompt_place)place));
+    return i < t->layout.count ? &t->layout.entry[i] : NULL;
 }
 
 static tacit_status make_workers(tacit_trainer *t, tacit_error *err)
@@ -169,6 +190,8 @@ tacit_status tacit_trainer_new(tacit_trainer **out, const tacit_model *model,
     t->setup.plan = &t->plan;
     t->setup.values = t->values;
     t->setup.tower = spec->kind == TACIT_TRAIN_ALL;
+    for (size_t k = 0; k < SOFT_PROMPTS; k++)
+        t->setup.prompt[k] = spec->kind == TACIT_TRAIN_PROMPT ? prompt_entry(t, k) : NULL;
     t->setup.max_rows = max_rows;
     t->way = train_way_of(&t->plan, t->layout.values, max_rows, tacit_pool_threads(pool));
     TACIT_TRY(make_workers(t, err), fail);

@@ -45,6 +45,11 @@ typedef struct tacit_training_plan {
  * their media, else encoder rows do. */
 bool tacit_training_encodes(const tacit_model *model, const tacit_trainable_spec *spec);
 
+/* Puts the rows of the soft prompts that are trained into an example that has none (soft_prompt.h);
+ * nothing where none are. */
+tacit_status tacit_training_prepend(const tacit_model *model, const tacit_trainable_spec *spec,
+                                    tacit_input *example, tacit_error *err) TACIT_MUST_CHECK;
+
 /* `pool` may be NULL; nothing of that size is allocated. TACIT_USAGE for a spec that the model
  * cannot follow. */
 tacit_status tacit_training_plan_of(tacit_training_plan *out, const tacit_model *model,

@@ -299,9 +299,12 @@ static const char *adapter_complaint(const Tacit__AdapterSpec *a)
 {
     if (!a || a->kind == TACIT__ADAPTER_KIND__ADAPTER_UNSPECIFIED)
         return "adapter is missing";
-    if (a->n_targets < 1 || a->n_targets > PLAN_TARGETS_MAX)
+    bool prompt = a->kind == TACIT__ADAPTER_KIND__ADAPTER_PROMPT;
+    if (prompt && a->virtual_tokens + (uint64_t)a->image_virtual_tokens < 1)
+        return "adapter virtual tokens are missing";
+    if (!prompt && (a->n_targets < 1 || a->n_targets > PLAN_TARGETS_MAX))
         return "adapter targets are missing or too many";
-    if (a->rank < 1 || a->rank > 65536 || !isfinite(a->alpha) || a->alpha <= 0)
+    if (!prompt && (a->rank < 1 || a->rank > 65536 || !isfinite(a->alpha) || a->alpha <= 0))
         return "adapter rank or alpha is out of range";
     return a->lineage_seed.len == 32 ? NULL : "adapter lineage_seed has not 32 bytes";
 }
@@ -430,7 +433,9 @@ static bool adapters_equal(const Tacit__AdapterSpec *a, const Tacit__AdapterSpec
 {
     bool equal = a->kind == b->kind && a->n_targets == b->n_targets && a->rank == b->rank &&
                  a->alpha == b->alpha && fields_equal(a->lineage_seed, b->lineage_seed) &&
-                 a->rslora == b->rslora && a->last_layers == b->last_layers;
+                 a->rslora == b->rslora && a->last_layers == b->last_layers &&
+                 a->virtual_tokens == b->virtual_tokens &&
+                 a->image_virtual_tokens == b->image_virtual_tokens;
     for (size_t i = 0; equal && i < a->n_targets; i++)
         equal = strcmp(a->targets[i], b->targets[i]) == 0;
     return equal;

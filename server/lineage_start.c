@@ -6,6 +6,7 @@
 #include "common/text.h"
 #include "engine/adapter.h"
 #include "engine/plan_spec.h"
+#include "engine/soft_prompt.h"
 #include "privacy/budget.h"
 #include "privacy/entry.h"
 #include "privacy/mechanism.h"
@@ -48,6 +49,8 @@ enum {
     AT_RSLORA,
     AT_TARGETS,
     AT_LAST_LAYERS,
+    AT_VIRTUAL_TOKENS,
+    AT_IMAGE_VIRTUAL_TOKENS,
     AT_DELTA,
     AT_COHORT,
     AT_QUORUM,
@@ -93,8 +96,10 @@ const control_option lineage_start_options[] = {
     [AT_UNIT_EXAMPLES] = {"unit-examples", "N", "most examples of one unit in a step (8)"},
     [AT_RATE] = {"learning-rate", "R", "of the device's optimizer (0.01)"},
     [AT_OPTIMIZER] = {"optimizer", "NAME", "adam or sgd (adam)"},
-    [AT_TRAINABLE] = {"trainable", "SET",
-                      "ffa: the half B of LoRA pairs; core: what is between frozen halves (ffa)"},
+    [AT_TRAINABLE] =
+        {"trainable", "SET",
+         "ffa: the half B of LoRA pairs; core: what is between frozen halves; prompt: a "
+         "soft prompt (ffa)"},
     [AT_RANK] = {"rank", "R", "of the LoRA pair (8)"},
     [AT_ALPHA] = {"alpha", "A", "its scale is alpha / rank (twice the rank)"},
     [AT_RSLORA] = {"rslora", "yes|no", "its scale is alpha / sqrt(rank) instead (no)"},
@@ -102,6 +107,9 @@ const control_option lineage_start_options[] = {
                     "linears of every layer, or names with * and ?; each may be NAME=RANK "
                     "(attn_output,ffn_down)"},
     [AT_LAST_LAYERS] = {"last-layers", "N", "only the last N layers (all)"},
+    [AT_VIRTUAL_TOKENS] = {"virtual-tokens", "N", "of a soft prompt, before everything (16)"},
+    [AT_IMAGE_VIRTUAL_TOKENS] = {"image-virtual-tokens", "N",
+                                 "of a soft prompt, before every picture (0)"},
     [AT_DELTA] = {"delta", "D", "of the guarantee (1e-5)"},
     [AT_COHORT] = {"cohort", "N", "devices of a round (2)"},
     [AT_QUORUM] = {"quorum", "N", "least accepted updates (60 % of the cohort)"},
@@ -266,29 +274,72 @@ static tacit_status split_targets(starting *s, tacit_error *err)
     return TACIT_OK;
 }
 
-static tacit_status fill_adapter(starting *s, tacit_error *err)
+/* Options of another set are refused: whoever gives them expects them to count. */
+static tacit_status check_set(const starting *s, bool prompt, tacit_error *err)
 {
-    static const char *const sets[] = {"ffa", "core", NULL}, *const words[] = {"no", "yes", NULL};
-    const char *seed = s->call->value[AT_SEED];
+    static const size_t lora[] = {AT_RANK, AT_ALPHA, AT_RSLORA, AT_TARGETS, AT_LAST_LAYERS};
+    static const size_t prompts[] = {AT_VIRTUAL_TOKENS, AT_IMAGE_VIRTUAL_TOKENS};
+    const size_t *other = prompt ? lora : prompts;
+    for (size_t i = 0; i < (prompt ? sizeof lora : sizeof prompts) / sizeof *other; i++)
+        if (s->call->value[other[i]])
+            return tacit_fail(err, TACIT_USAGE, "%s: not of trainable %s; leave it out",
+                              lineage_start_options[other[i]].name,
+                              prompt ? "prompt" : "ffa or core");
+    return TACIT_OK;
+}
+
+static tacit_status fill_lora(starting *s, tacit_error *err)
+{
+    static const char *const words[] = {"no", "yes", NULL};
     uint64_t rank, layers;
-    size_t set = 0, rslora = 0;
+    size_t rslora = 0;
     tacit_status status;
-    TACIT_TRY(choose(s, AT_TRAINABLE, sets, &set, err), done);
     TACIT_TRY(choose(s, AT_RSLORA, words, &rslora, err), done);
     TACIT_TRY(U64(AT_LAST_LAYERS, 0, 1, UINT32_MAX, &layers), done);
     TACIT_TRY(split_targets(s, err), done);
     TACIT_TRY(U64(AT_RANK, 8, 1, TACIT_TRAINABLE_RANK_MAX, &rank), done);
     TACIT_TRY(F64(AT_ALPHA, 2 * (double)rank, 1e-6, 1e6, &s->adapter.alpha), done);
+    s->adapter.rank = (uint32_t)rank;
+    s->adapter.rslora = rslora == 1;
+    s->adapter.last_layers = (uint32_t)layers;
+done:
+    return status;
+}
+
+static tacit_status fill_prompt(starting *s, tacit_error *err)
+{
+    bool of_pictures = s->call->value[AT_IMAGE_VIRTUAL_TOKENS] != NULL;
+    uint64_t text, image;
+    tacit_status status =
+        U64(AT_VIRTUAL_TOKENS, of_pictures ? 0 : 16, 1, SOFT_PROMPT_MAX_ROWS, &text);
+    if (status == TACIT_OK)
+        status = U64(AT_IMAGE_VIRTUAL_TOKENS, 0, 1, SOFT_PROMPT_MAX_ROWS, &image);
+    if (status != TACIT_OK)
+        return status;
+    s->adapter.virtual_tokens = (uint32_t)text;
+    s->adapter.image_virtual_tokens = (uint32_t)image;
+    return TACIT_OK;
+}
+
+static tacit_status fill_adapter(starting *s, tacit_error *err)
+{
+    static const char *const sets[] = {"ffa", "core", "prompt", NULL};
+    static const Tacit__AdapterKind kinds[] = {TACIT__ADAPTER_KIND__ADAPTER_LORA_FFA,
+                                               TACIT__ADAPTER_KIND__ADAPTER_LORA_CORE,
+                                               TACIT__ADAPTER_KIND__ADAPTER_PROMPT};
+    const char *seed = s->call->value[AT_SEED];
+    size_t set = 0;
+    tacit_status status;
+    TACIT_TRY(choose(s, AT_TRAINABLE, sets, &set, err), done);
+    s->adapter.kind = kinds[set];
+    bool prompt = s->adapter.kind == TACIT__ADAPTER_KIND__ADAPTER_PROMPT;
+    TACIT_TRY(check_set(s, prompt, err), done);
+    TACIT_TRY((prompt ? fill_prompt : fill_lora)(s, err), done);
     randombytes_buf(s->seed, sizeof s->seed);
     if (seed && !tacit_unhex(s->seed, sizeof s->seed, seed)) {
         status = tacit_fail(err, TACIT_USAGE, "lineage-seed: expected 64 hex digits");
         goto done;
     }
-    s->adapter.kind =
-        set == 1 ? TACIT__ADAPTER_KIND__ADAPTER_LORA_CORE : TACIT__ADAPTER_KIND__ADAPTER_LORA_FFA;
-    s->adapter.rslora = rslora == 1;
-    s->adapter.last_layers = (uint32_t)layers;
-    s->adapter.rank = (uint32_t)rank;
     s->adapter.lineage_seed = tacit_field_of(s->seed, sizeof s->seed);
 done:
     return status;

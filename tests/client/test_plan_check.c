@@ -484,6 +484,18 @@ static void other_layers(Tacit__Plan *p)
 {
     p->adapter->last_layers = 1;
 }
+static void other_prompt(Tacit__Plan *p)
+{
+    p->adapter->virtual_tokens = 1;
+}
+static void other_image_prompt(Tacit__Plan *p)
+{
+    p->adapter->image_virtual_tokens = 1;
+}
+static void other_kind(Tacit__Plan *p)
+{
+    p->adapter->kind = TACIT__ADAPTER_KIND__ADAPTER_LORA_CORE;
+}
 static void no_such_round(Tacit__Plan *p)
 {
     p->round_index = WORLD_ROUNDS;
@@ -574,8 +586,9 @@ static void a_count_is_noise_that_the_policy_sees(void **state)
 static void a_plan_must_be_its_schedules_round(void **state)
 {
     static void (*const edits[])(Tacit__Plan *) = {
-        more_noise,  less_noise,   more_steps,    other_clip,    other_rank,
-        other_scale, other_layers, no_such_round, other_lineage, other_schedule,
+        more_noise,    less_noise,    more_steps,     other_clip,         other_rank,
+        other_scale,   other_layers,  other_prompt,   other_image_prompt, other_kind,
+        no_such_round, other_lineage, other_schedule,
     };
     (void)state;
     for (size_t i = 0; i < sizeof edits / sizeof edits[0]; i++) {

@@ -15,6 +15,14 @@ unknown_template() {
     return 0
 }
 
+# below A B: both are numbers, and A is the smaller one. Words that are none are never below.
+below() {
+    awk -v a="$1" -v b="$2" 'BEGIN {
+        number = "^-?[0-9]+([.][0-9]*)?([eE][-+]?[0-9]+)?$"
+        exit !(a ~ number && b ~ number && a + 0 < b + 0)
+    }'
+}
+
 # expect CODE PATTERN WORDS...: exit code, and a pattern that both outputs together contain.
 expect() {
     local code=$1 pattern=$2 found=0 text

@@ -62,7 +62,7 @@ until_true 60 rounds_ended 2 || fail "the second lineage does not end"
 [ "$(last_round state)" = published ] || fail "the second lineage is $(last_round state)"
 until_true 20 told reserves 2 || fail "the cart has not reserved twice"
 same_epsilon cart
-awk -v a="$first" -v b="$(spent cart)" 'BEGIN { exit !(b > a) }' || fail "two lineages cost as one"
+below "$first" "$(spent cart)" || fail "two lineages cost as one"
 stop_device cart
 
 # Local training draws on the same account, never beside the agent.
@@ -74,7 +74,7 @@ stop_device cart
 before=$(spent cart)
 "$client" train --dir "$work/cart" --data "$work/cart.jsonl" --out "$work/a.gguf" --steps 2 --q 0.25 \
     --rank 2 --noise-multiplier 20 >/dev/null 2>&1 || fail "no local training"
-awk -v a="$before" -v b="$(spent cart)" 'BEGIN { exit !(b > a) }' || fail "local training was free"
+below "$before" "$(spent cart)" || fail "local training was free"
 
 # Lowered by mistake to less than is spent: the device is exhausted. It is shown, not asked; a lineage
 # that needs it waits.

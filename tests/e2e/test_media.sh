@@ -72,13 +72,13 @@ train=(train "${both[@]}" --data "$dir/data.jsonl" --epochs 30 --learning-rate 1
 loss() { sed -n "$1"'s/.*"loss":\([^,]*\),.*/\1/p'; }
 expect 2 'out-mmproj: expected 1 times .*, found 0' "${train[@]}" --trainable projector --out "$dir/p.gguf"
 "$tacit" "${train[@]}" --trainable projector --out "$dir/p.gguf" --out-mmproj "$dir/s.gguf" >"$dir/log"
-awk -v a="$(loss 1 <"$dir/log")" -v b="$(loss '$' <"$dir/log")" 'BEGIN { exit !(b < a) }' || fail "projectors learn nothing: $(cat "$dir/log")"
+below "$(loss '$' <"$dir/log")" "$(loss 1 <"$dir/log")" || fail "projectors learn nothing: $(cat "$dir/log")"
 for pair in mmproj:p sensor:s; do
     cmp -s "$dir/${pair%:*}.gguf" "$dir/${pair#*:}.gguf" && fail "$pair was not trained"
 done
 before=$("$tacit" eval "${both[@]}" --data "$dir/data.jsonl" --json -n 2 | loss 1)
 after=$("$tacit" eval "${text[@]}" --mmproj "$dir/p.gguf" --mmproj "$dir/s.gguf" --data "$dir/data.jsonl" --json -n 2 | loss 1)
-awk -v a="$before" -v b="$after" 'BEGIN { exit !(b < a) }' || fail "the trained files are no better: $before, $after"
+below "$after" "$before" || fail "the trained files are no better: $before, $after"
 "$tacit" "${train[@]}" --trainable all --types f32 --out "$dir/t2.gguf" --out-mmproj "$dir/p2.gguf" --out-mmproj "$dir/s2.gguf" >/dev/null
 expect 0 '"records":2' eval -m "$dir/t2.gguf" --mmproj "$dir/p2.gguf" --mmproj "$dir/s2.gguf" --data "$dir/data.jsonl" --json -n 2
 

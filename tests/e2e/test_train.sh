@@ -67,6 +67,15 @@ expect 0 'adapter.lora.alpha' inspect "$dir/own.gguf"
 "$tacit" inspect "$dir/own.gguf" | grep -q 'blk.0' && fail "the first layer is adapted, too"
 subject=("$tacit" train)
 expect 2 "nothing of the model, .*, fits the target 'attn_x'" "${lora[@]}" --trainable lora --targets attn_x --out "$dir/x"
+# Soft prompts: rows before everything, and before every picture; nothing else changes.
+losses "${lora[@]}" --trainable prompt --virtual-tokens 8 --learning-rate 0.3 --out "$dir/prompt.gguf" | falls 0.9 ||
+    fail "a prompt does not learn"
+subject=("$tacit")
+expect 0 'prompt.text +f32 +\[[0-9]+,8\]' inspect "$dir/prompt.gguf"
+"$tacit" eval "${model[@]}" --adapter "$dir/prompt.gguf" --data "$dir/text.jsonl" >/dev/null || fail "eval refuses prompts"
+[ "$("$tacit" run "${model[@]}" -p abc -n 8)" != "$("$tacit" run "${model[@]}" --adapter "$dir/prompt.gguf" -p abc -n 8)" ] ||
+    fail "the prompt is not read"
+subject=("$tacit" train)
 expect 2 "rslora is of an adapter" "${lora[@]}" --trainable all --rslora --out "$dir/x"
 losses "${lora[@]}" --trainable lora --out "$dir/a3.gguf" --seed 8 >/dev/null
 cmp -s "$dir/a1.gguf" "$dir/a3.gguf" && fail "the seed changes nothing"
@@ -81,9 +90,13 @@ rows=(embed "${model[@]}" --mmproj "$dir/mmproj.gguf" --image "$dir/picture.png"
 "$tacit" train "${seeing[@]}" --trainable lora --targets 'v.*,mm.*' --epochs 1 --out "$dir/x" -t 2 >/dev/null 2>&1
 "$tacit" train "${seeing[@]}" --trainable lora --targets 'v.*,mm.*' --epochs 1 --out "$dir/y" -t 1 >/dev/null 2>&1
 cmp -s "$dir/x" "$dir/y" || fail "threads change a tower's adapter"
-loss_of() { "$tacit" eval "${seeing[@]}" --exact --json "$@" 2>/dev/null | sed 's/.*"loss":\([0-9.]*\).*/\1/'; }
-awk -v base="$(loss_of)" -v adapted="$(loss_of --adapter "$dir/tower.gguf")" 'BEGIN { exit !(adapted < 0.9 * base) }' ||
-    fail "eval does not see the tower's adapter"
+loss_of() { "$tacit" eval "${seeing[@]}" --json "$@" 2>/dev/null | sed 's/.*"loss":\([0-9.]*\).*/\1/'; }
+base=$(loss_of)
+below "$(loss_of --adapter "$dir/tower.gguf")" "$base" || fail "eval does not see the tower's adapter"
+losses "${seeing[@]}" --epochs 8 --batch 2 --learning-rate 0.3 --trainable prompt --image-virtual-tokens 4 \
+    --out "$dir/image-prompt.gguf" | falls 0.95 || fail "a prompt before pictures does not learn"
+expect 0 'prompt.image +f32 +\[[0-9]+,4\]' inspect "$dir/image-prompt.gguf"
+below "$(loss_of --adapter "$dir/image-prompt.gguf")" "$base" || fail "eval does not see the prompt before pictures"
 subject=("$tacit" train)
 
 # Everything: what was saved goes on from there, and is an ordinary model.
@@ -124,14 +137,21 @@ expect 1 'the loss of step 1 is -?nan: nothing was written; lower --learning-rat
 
 expect 0 'usage: tacit train' --help
 expect 2 'trainable' "${model[@]}" --data "$dir/text.jsonl" --out "$dir/x"
-expect 2 'expected lora, ffa, core, projector or all' "${lora[@]}" --trainable prompt --out "$dir/x"
+expect 2 'expected lora, ffa, core, prompt, projector or all' "${lora[@]}" --trainable adalora --out "$dir/x"
 expect 2 'fits the target' "${lora[@]}" --trainable lora --targets attn_z --out "$dir/x"
 # What a set has no use for is not taken silently.
-for given in "targets attn_q" "rank 4" "alpha 2"; do
-    # shellcheck disable=SC2086
-    expect 2 "^tacit: --${given% *} is of an adapter: --trainable lora, ffa or core, not all$" "${model[@]}" \
-        --data "$dir/text.jsonl" --trainable all --out "$dir/x" --$given
+for given in "targets attn_q" "rank 4" "alpha 2" "rslora" "last-layers 1"; do
+    for set in all prompt; do
+        # shellcheck disable=SC2086
+        expect 2 "^tacit: --${given% *} is of an adapter: --trainable lora, ffa or core, not $set$" "${model[@]}" \
+            --data "$dir/text.jsonl" --trainable "$set" --out "$dir/x" --$given
+    done
 done
+expect 2 '^tacit: --virtual-tokens is of an adapter: --trainable prompt, not lora$' "${lora[@]}" --trainable lora \
+    --virtual-tokens 4 --out "$dir/x"
+expect 2 '^tacit: --image-virtual-tokens is of an adapter: --trainable prompt, not core$' "${lora[@]}" --trainable core \
+    --image-virtual-tokens 4 --out "$dir/x"
+expect 2 '--virtual-tokens: expected .*4096' "${lora[@]}" --trainable prompt --virtual-tokens 4097 --out "$dir/x"
 # A result that could not be written, or would replace what is read, is told before anything is trained.
 expect 1 'none/x: cannot create' "${lora[@]}" --trainable lora --out "$dir/none/x"
 grep -q epoch <<<"$("$tacit" train "${lora[@]}" --trainable lora --out "$dir/none/x" 2>&1 || true)" && fail "trained for nothing"

@@ -50,6 +50,57 @@ static void test_adapter(void **state)
     assert_true(spec.rslora && spec.last_layers == 3);
 }
 
+static void test_prompt(void **state)
+{
+    (void)state;
+    const struct {
+        uint32_t text, image, rank, last_layers;
+        double alpha;
+        size_t n_targets;
+        bool rslora;
+        const char *why; /* NULL: taken */
+    } cases[] = {
+        {16, 0, 0, 0, 0, 0, false, NULL},
+        {0, 4096, 0, 0, 0, 0, false, NULL},
+        {4096, 4096, 0, 0, 0, 0, false, NULL},
+        {0, 0, 0, 0, 0, 0, false, "1 to 4096 virtual tokens, found 0 and 0"},
+        {4097, 0, 0, 0, 0, 0, false, "found 4097 and 0"},
+        {1, 4097, 0, 0, 0, 0, false, "found 1 and 4097"},
+        {UINT32_MAX, 1, 0, 0, 0, 0, false, "found 4294967295 and 1"},
+        {16, 0, 8, 0, 0, 0, false, "a soft prompt with"},
+        {16, 0, 0, 1, 0, 0, false, "a soft prompt with"},
+        {16, 0, 0, 0, 1, 0, false, "a soft prompt with"},
+        {16, 0, 0, 0, 0, 1, false, "a soft prompt with"},
+        {16, 0, 0, 0, 0, 0, true, "a soft prompt with"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        tacit_trainable_spec spec;
+        tacit_error err = {0};
+        Tacit__AdapterSpec a = usual_adapter();
+        a.kind = TACIT__ADAPTER_KIND__ADAPTER_PROMPT;
+        a.virtual_tokens = cases[i].text;
+        a.image_virtual_tokens = cases[i].image;
+        a.rank = cases[i].rank;
+        a.last_layers = cases[i].last_layers;
+        a.alpha = cases[i].alpha;
+        a.n_targets = cases[i].n_targets;
+        a.rslora = cases[i].rslora;
+        assert_int_equal(tacit_trainable_spec_from_message(&spec, &a, &err),
+                         cases[i].why ? TACIT_BAD_INPUT : TACIT_OK);
+        if (cases[i].why && !strstr(err.message, cases[i].why))
+            fail_msg("case %zu: %s", i, err.message);
+        if (!cases[i].why)
+            assert_true(spec.kind == TACIT_TRAIN_PROMPT && spec.virtual_tokens == cases[i].text &&
+                        spec.image_virtual_tokens == cases[i].image);
+    }
+    tacit_trainable_spec spec;
+    tacit_error err = {0};
+    Tacit__AdapterSpec a = usual_adapter();
+    a.image_virtual_tokens = 1;
+    assert_int_equal(tacit_trainable_spec_from_message(&spec, &a, &err), TACIT_BAD_INPUT);
+    assert_non_null(strstr(err.message, "a LoRA adapter with virtual tokens"));
+}
+
 static void test_limits_of_adapters(void **state)
 {
     (void)state;
@@ -89,7 +140,7 @@ static void test_limits_of_adapters(void **state)
     tacit_trainable_spec spec;
     tacit_error err = {0};
     Tacit__AdapterSpec other = usual_adapter();
-    other.kind = TACIT__ADAPTER_KIND__ADAPTER_LORA_CORE + 1;
+    other.kind = TACIT__ADAPTER_KIND__ADAPTER_PROMPT + 1;
     assert_int_equal(tacit_trainable_spec_from_message(&spec, &other, &err), TACIT_BAD_INPUT);
     assert_int_equal(tacit_trainable_spec_from_message(&spec, NULL, &err), TACIT_BAD_INPUT);
     assert_non_null(strstr(err.message, "lora-ffa"));
@@ -157,6 +208,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_adapter),
+        cmocka_unit_test(test_prompt),
         cmocka_unit_test(test_limits_of_adapters),
         cmocka_unit_test(test_optimizers),
     };

@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# What a lineage trains, besides halves of LoRA pairs: cores between frozen halves, and soft prompts;
+# from the operator's command line over devices' training to an adapter that answers, and alone.
+set -euo pipefail
+# shellcheck source=tests/e2e/federation.sh
+source "$TACIT_SOURCE/tests/e2e/federation.sh"
+
+make_federation
+start_server
+for name in cart van; do
+    make_data "$work/$name.jsonl" 1
+    enrol "$name" "$(token)" >/dev/null
+    start_device "$name"
+done
+
+# Options of another set are refused: whoever gives them expects them to count.
+expect 2 'trainable: expected .*ffa, core.* prompt' lineage --trainable all
+expect 2 'rank: not of trainable prompt; leave it out' lineage --trainable prompt --rank 4
+expect 2 'targets: not of trainable prompt' lineage --trainable prompt --targets attn_q
+expect 2 'last-layers: not of trainable prompt' lineage --trainable prompt --last-layers 1
+expect 2 'rslora: not of trainable prompt' lineage --trainable prompt --rslora yes
+expect 2 'virtual-tokens: not of trainable ffa or core' lineage --trainable core --virtual-tokens 4
+expect 2 'image-virtual-tokens: not of trainable ffa or core' lineage --image-virtual-tokens 4
+expect 2 'virtual-tokens: expected .*4096' lineage --trainable prompt --virtual-tokens 4097
+expect 2 "fits the target 'attn_z'" lineage --trainable core --targets attn_z
+
+# newest: the file of the adapter published last. inspected PATTERN: it has a line like that.
+newest() { verb adapter list --json | json file_digest; }
+fetch() { cp "$work/server/adapters/$(newest).gguf" "$work/adapter.gguf"; }
+inspected() {
+    "$bin/tacit" inspect "$work/adapter.gguf" | grep -qE "$1" ||
+        fail "no $1 in $("$bin/tacit" inspect "$work/adapter.gguf")"
+}
+ends() { # ends ROUNDS: so many ended, and the last was published
+    until_true 60 rounds_ended "$1" || fail "the rounds do not end"
+    [ "$(last_round state)" = published ] || fail "the last round is $(last_round state): $(last_round reason)"
+}
+
+lineage --rounds 2 --trainable core --rank 4 --targets 'attn_?,ffn_down=2' --rslora yes --last-layers 1
+ends 2
+fetch
+inspected 'blk.1.attn_q.weight.lora_core +f32 +\[4,4\]'
+inspected 'blk.1.ffn_down.weight.lora_core +f32 +\[2,2\]'
+"$bin/tacit" inspect "$work/adapter.gguf" | grep -q 'blk.0' && fail "the first layer is adapted, too"
+expect 2 'rows before pictures, and the model has no image encoder' lineage --trainable prompt --image-virtual-tokens 3
+lineage --rounds 1 --trainable prompt --virtual-tokens 5
+ends 3
+fetch
+inspected 'prompt.text +f32 +\[[0-9]+,5\]'
+until_true 60 grep -q "$(newest)" "$work/cart/adapters/active.json" || fail "the device does not take the prompt"
+stop_device cart
+stop_device van
+same_epsilon cart
+verb ledger export "$work/export" >/dev/null
+expect 0 'violations: 0' "$bin/tacit-audit" verify "$work/export"
+stop_server
+
+# Alone: what is refused, and what both sets leave.
+make_data "$work/own.jsonl" 1
+train() {
+    "$bin/tacit-client" train --dir "$work/alone" --model "$work/text.gguf" --data "$work/own.jsonl" --out "$work/a.gguf" \
+        --steps 3 --q 0.25 --noise-multiplier 20 --json "$@"
+}
+expect 2 'trainable: expected ffa, core or prompt' train --trainable lora
+expect 2 'leave out --targets' train --trainable prompt --rank 4
+expect 2 'leave out --virtual-tokens' train --trainable core --virtual-tokens 4
+TACIT_KILL_AT=client.mid_training:2 train --trainable prompt --virtual-tokens 7 >/dev/null 2>&1 && fail "it was not killed"
+expect 0 'continuing' train
+cp "$work/a.gguf" "$work/adapter.gguf"
+inspected 'prompt.text +f32 +\[[0-9]+,7\]'
+"$bin/tacit" eval -m "$work/text.gguf" --adapter "$work/a.gguf" --data "$work/own.jsonl" --json >/dev/null ||
+    fail "the prompt does not load"
+echo "cores and prompts are trained, published, taken and audited"

@@ -32,13 +32,15 @@ static void on_train_signal(int number)
 
 /* The command line, before it is checked. */
 typedef struct train_words {
-    const char *dir, *data, *out, *unit, *optimizer, *mechanism, *trainable, *targets, *scores;
+    const char *dir, *data, *out, *unit, *optimizer, *schedule, *mechanism, *trainable, *targets;
+    const char *scores;
     client_config_choice choice;
     tacit_option_list mmproj;
-    double epsilon, noise_multiplier, delta, q, clip, divisor, learning_rate, alpha;
+    double epsilon, noise_multiplier, delta, q, clip, divisor, learning_rate, alpha, momentum,
+        decay;
     tacit_clip_request adapt;
-    uint64_t steps, separation, unit_examples, max_tokens, rank, last_layers, virtual_tokens,
-        image_virtual_tokens, canaries;
+    uint64_t steps, warmup, separation, unit_examples, max_tokens, rank, last_layers,
+        virtual_tokens, image_virtual_tokens, canaries;
     bool rslora, json;
 } train_words;
 
@@ -46,6 +48,9 @@ typedef struct train_words {
 
 static const train_words defaults = {.unit = "",
                                      .optimizer = "adam",
+                                     .momentum = -1, /* not given */
+                                     .decay = -1,
+                                     .schedule = "constant",
                                      .mechanism = "gaussian",
                                      .trainable = "ffa",
                                      .clip = 1,
@@ -106,8 +111,14 @@ static tacit_status parse(train_words *w, int argc, char **argv, bool *help, tac
          "most examples of one unit in a step (8)", 1, 65536},
         {"learning-rate", 0, TACIT_OPTION_REAL, &w->learning_rate, false, "R", "(0.01)", 1e-12,
          1e6},
-        {"optimizer", 0, TACIT_OPTION_TEXT, &w->optimizer, false, "NAME", "adam or sgd (adam)", 0,
-         0},
+        {"optimizer", 0, TACIT_OPTION_TEXT, &w->optimizer, false, "NAME",
+         "sgd, adam or adamw (adam)", 0, 0},
+        {"momentum", 0, TACIT_OPTION_REAL, &w->momentum, false, "M", "of sgd (0.9)", 0, 0.9999},
+        {"weight-decay", 0, TACIT_OPTION_REAL, &w->decay, false, "W", "of adamw (0.01)", 0, 1e3},
+        {"schedule", 0, TACIT_OPTION_TEXT, &w->schedule, false, "NAME",
+         "of the learning rate: constant, linear or cosine, both down to zero (constant)", 0, 0},
+        {"warmup", 0, TACIT_OPTION_U64, &w->warmup, false, "N",
+         "first steps, in which the learning rate rises (0)", 1, UINT32_MAX},
         {"trainable", 0, TACIT_OPTION_TEXT, &w->trainable, false, "SET",
          "ffa: the half B of LoRA pairs; core: what is between frozen halves; prompt: a soft "
          "prompt (ffa)",
@@ -165,14 +176,34 @@ static tacit_status unit_of(const char *word, tacit_privacy_unit otherwise, taci
                       word);
 }
 
-static tacit_status one_of(const char *option, const char *word, const char *first,
-                           const char *second, bool *is_second, tacit_error *err)
+/* Numbers of another kind are refused: whoever gives them expects them to count. */
+static tacit_status optimizer_of(tacit_optimizer_spec *o, const train_words *w, tacit_error *err)
 {
-    *is_second = strcmp(word, second) == 0;
-    if (*is_second || strcmp(word, first) == 0)
-        return TACIT_OK;
-    return tacit_fail(err, TACIT_USAGE, "--%s: expected %s or %s, found '%s'", option, first,
-                      second, word);
+    bool sgd = strcmp(w->optimizer, "sgd") == 0, adamw = strcmp(w->optimizer, "adamw") == 0;
+    if (!sgd && !adamw && strcmp(w->optimizer, "adam") != 0)
+        return tacit_fail(err, TACIT_USAGE, "--optimizer: expected sgd, adam or adamw, found '%s'",
+                          w->optimizer);
+    if (w->momentum >= 0 && !sgd)
+        return tacit_fail(err, TACIT_USAGE, "--momentum is of sgd, not of %s; leave it out",
+                          w->optimizer);
+    if (w->decay >= 0 && !adamw)
+        return tacit_fail(err, TACIT_USAGE, "--weight-decay is of adamw, not of %s; leave it out",
+                          w->optimizer);
+    *o = (tacit_optimizer_spec){.kind = sgd     ? TACIT_SGD
+                                        : adamw ? TACIT_ADAMW
+                                                : TACIT_ADAM,
+                                .learning_rate = w->learning_rate,
+                                .momentum = w->momentum >= 0 ? w->momentum : 0.9,
+                                .beta1 = 0.9,
+                                .beta2 = 0.999,
+                                .epsilon = 1e-8,
+                                .weight_decay = w->decay >= 0 ? w->decay : 0.01,
+                                .warmup = (uint32_t)w->warmup};
+    if (!tacit_rate_kind_find(&o->rate, w->schedule))
+        return tacit_fail(err, TACIT_USAGE,
+                          "--schedule: expected constant, linear or cosine, found '%s'",
+                          w->schedule);
+    return TACIT_OK;
 }
 
 static tacit_status mechanism_of(local_plan_request *r, const train_words *w, tacit_error *err)
@@ -232,7 +263,6 @@ static tacit_status set_of(local_plan_request *r, const train_words *w, tacit_er
 static tacit_status fill_request(local_plan_request *r, const train_words *w,
                                  const tacit_policy *policy, tacit_error *err)
 {
-    bool sgd = false;
     double least = policy->minimum_noise_multiplier;
     *r = (local_plan_request){.epsilon = w->epsilon,
                               .noise_multiplier = w->noise_multiplier,
@@ -256,7 +286,7 @@ static tacit_status fill_request(local_plan_request *r, const train_words *w,
     if (status == TACIT_OK)
         status = mechanism_of(r, w, err);
     if (status == TACIT_OK)
-        status = one_of("optimizer", w->optimizer, "adam", "sgd", &sgd, err);
+        status = optimizer_of(&r->optimizer, w, err);
     if (status == TACIT_OK)
         status = set_of(r, w, err);
     if (status == TACIT_OK && r->non_private &&
@@ -264,11 +294,6 @@ static tacit_status fill_request(local_plan_request *r, const train_words *w,
          w->adapt.min > 0 || w->adapt.max > 0))
         status = tacit_fail(err, TACIT_USAGE,
                             "--mechanism none does not clip; leave out --quantile and its options");
-    r->optimizer = (tacit_optimizer_spec){.kind = sgd ? TACIT_SGD : TACIT_ADAM,
-                                          .learning_rate = w->learning_rate,
-                                          .beta1 = 0.9,
-                                          .beta2 = 0.999,
-                                          .epsilon = 1e-8};
     return status;
 }
 

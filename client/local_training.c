@@ -1,10 +1,10 @@
 #include "client/local_training.h"
 
-#include "client/training_checkpoint.h"
 #include "common/killpoint.h"
 #include "common/memory_limit.h"
 #include "common/secret.h"
 #include "engine/adapter.h"
+#include "engine/training_checkpoint.h"
 #include "privacy/release.h"
 
 #include <math.h>
@@ -201,7 +201,10 @@ static tacit_status run_step(training *t)
     tacit_status status = t->job->local_steps ? local_step(t) : noised_step(t);
     if (status != TACIT_OK)
         return status;
-    tacit_optimizer_step(&t->optimizer, tacit_trainer_values(t->trainer), t->mean, 1);
+    const tacit_optimizer_spec *o = t->job->optimizer;
+    const tacit_rate_schedule rate = {o->rate, o->warmup, t->steps};
+    tacit_optimizer_step(&t->optimizer, tacit_trainer_values(t->trainer), t->mean,
+                         tacit_rate_at(&rate, t->place.steps_done));
     local_log_add(t->job->log,
                   "step %u: %zu units drawn, %zu with a gradient, mean loss %.6g, clip %.6g",
                   t->place.steps_done + 1, t->drawn, t->units,

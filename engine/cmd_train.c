@@ -1,49 +1,47 @@
 /* `tacit train`: fine-tunes on a dataset, for engineers. Nothing here is private: devices train
  * through tacit-client. */
-#include "common/clock.h"
 #include "common/digest.h"
 #include "common/file.h"
 #include "common/json_print.h"
 #include "common/log.h"
-#include "common/memory_limit.h"
 #include "engine/cmd_session.h"
 #include "engine/commands.h"
-#include "engine/dataset.h"
-#include "engine/example.h"
 #include "engine/layout.h"
 #include "engine/model_write.h"
 #include "engine/optimizer.h"
 #include "engine/row_cache.h"
 #include "engine/soft_prompt.h"
-#include "engine/trainer.h"
+#include "engine/train_loop.h"
 
 #include <jansson.h>
-#include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #define ROW_CACHE_BYTES ((size_t)1 << 30)
 #define MAX_EXAMPLES_OF_BATCH 65536
 #define ROWS_TOGETHER ((size_t)256) /* short examples share a dequantized layer */
 
+static volatile sig_atomic_t train_stop;
+
+static void on_stop(int number)
+{
+    (void)number;
+    train_stop = 1;
+}
+
 typedef struct train_args {
     const char *text, *data, *eval, *trainable, *out, *targets, *optimizer, *types;
-    const char *form, *chat_template;
+    const char *form, *chat_template, *schedule, *checkpoint;
     tacit_option_list mmproj, out_mmproj;
     uint64_t epochs, batch, rank, last_layers, virtual_tokens, image_virtual_tokens, seed, threads,
-        max_rows;
+        max_rows, warmup, patience, checkpoint_steps;
     double alpha, learning_rate, momentum, weight_decay;
     bool rslora, json, strict;
 } train_args;
-
-/* A dataset as examples; those that cannot be built are left out. */
-typedef struct example_set {
-    tacit_input *input;
-    size_t count, skipped, rows, longest;
-    tacit_memory_tally taken;
-} example_set;
 
 typedef struct training {
     train_args args;
@@ -53,13 +51,10 @@ typedef struct training {
     tacit_model *model;
     tacit_row_cache *cache;
     bool encodes; /* encoders are trained: examples keep their media's values */
-    example_set data, eval;
+    train_examples data, eval;
     tacit_trainer *trainer;
-    tacit_optimizer optimizer;
-    const tacit_input **order; /* [data.count]: shuffled anew each epoch */
-    uint64_t random;
-    double batch_loss, loss, eval_loss, seconds; /* loss: mean over the last epoch's examples */
-    size_t steps, trained_rows;
+    tacit_optimizer_spec optimizer;
+    train_loop loop;
 } training;
 
 /* ---- command line ---- */
@@ -133,6 +128,17 @@ static tacit_status parse(train_args *a, int argc, char **argv, bool *help, taci
         {"momentum", 0, TACIT_OPTION_REAL, &a->momentum, false, "X", "of sgd (0.9)", 0, 1},
         {"weight-decay", 0, TACIT_OPTION_REAL, &a->weight_decay, false, "X",
          "decay of the values (0)", 0, 1e3},
+        {"schedule", 0, TACIT_OPTION_TEXT, &a->schedule, false, "NAME",
+         "of the learning rate: constant, linear or cosine, both down to zero (constant)", 0, 0},
+        {"warmup", 0, TACIT_OPTION_U64, &a->warmup, false, "N",
+         "first steps, in which the learning rate rises (0)", 1, UINT32_MAX},
+        {"patience", 0, TACIT_OPTION_U64, &a->patience, false, "N",
+         "ends after N epochs without a better loss on --eval, and writes the best epoch's values",
+         1, 1e6},
+        {"checkpoint", 0, TACIT_OPTION_TEXT, &a->checkpoint, false, "FILE",
+         "from which the same command goes on; removed when the result is written", 0, 0},
+        {"checkpoint-steps", 0, TACIT_OPTION_U64, &a->checkpoint_steps, false, "N",
+         "steps between two checkpoints (100)", 1, UINT32_MAX},
         {"types", 0, TACIT_OPTION_TEXT, &a->types, false, "POLICY",
          "of a saved model's tensors: keep, q8_0 or f32 (keep)", 0, 0},
         CMD_FORM_ROW(&a->form),
@@ -252,10 +258,12 @@ static tacit_status find_policy(const training *t, const tacit_type_rule **rules
 
 static tacit_status check_places(const train_args *a, tacit_error *err)
 {
-    const char *result[1 + TACIT_OPTION_LIST_MAX] = {a->out};
+    const char *result[2 + TACIT_OPTION_LIST_MAX] = {a->out};
     const char *const source[] = {a->text, a->data, a->eval};
     size_t n = 1 + a->out_mmproj.count;
     memcpy(result + 1, a->out_mmproj.item, a->out_mmproj.count * sizeof *result);
+    if (a->checkpoint)
+        result[n++] = a->checkpoint;
     tacit_status status = tacit_file_check_results(result, n, source, 3, err);
     return status == TACIT_OK
                ? tacit_file_check_results(result, n, a->mmproj.item, a->mmproj.count, err)
@@ -277,149 +285,7 @@ static tacit_status check_outputs(const training *t, tacit_error *err)
     return status == TACIT_OK ? check_places(&t->args, err) : status;
 }
 
-/* ---- data ---- */
-
-/* All examples of all epochs are held; each is small, and their number is the data's. */
-static tacit_status count_memory(const training *t, example_set *set, const tacit_input *in,
-                                 tacit_error *err)
-{
-    char what[64];
-    size_t width = tacit_model_embedding(t->model);
-    uint64_t bytes = in->count * sizeof *in->row + in->n_media * sizeof *in->media;
-    for (size_t i = 0; i < in->n_media; i++) {
-        const tacit_media *m = &in->media[i];
-        uint64_t values = (uint64_t)m->dim[0] * m->dim[1] * m->dim[2];
-        bytes += (m->rows ? m->n_rows * width : 0) * sizeof *m->rows;
-        bytes += (m->values ? values : 0) * sizeof *m->values;
-    }
-    snprintf(what, sizeof what, "the next of %zu examples", set->count);
-    return tacit_memory_tally_add(&set->taken, bytes, what, "give fewer, or smaller media", err);
-}
-
-static tacit_status add_example(training *t, example_set *set, const tacit_dataset *d, size_t i,
-                                tacit_error *err)
-{
-    tacit_input *in = &set->input[set->count];
-    tacit_example_options options = {.max_rows = (size_t)t->args.max_rows};
-    tacit_status status = media_form_choose(&options.form, t->args.form, err);
-    if (status != TACIT_OK)
-        return status;
-    status = tacit_example_build(in, t->model, &d->record[i], &options, err);
-    if (status == TACIT_OK)
-        status = tacit_training_prepend(t->model, &t->spec, in, err);
-    if (status == TACIT_OK && !t->encodes)
-        status = tacit_row_cache_fill(t->cache, in, err);
-    if (status == TACIT_OK)
-        status = count_memory(t, set, in, err);
-    if (status != TACIT_OK) {
-        tacit_input_free(in);
-        *in = (tacit_input){0};
-        if (status != TACIT_BAD_INPUT || t->args.strict)
-            return tacit_fail_context(err, "%s:%zu", d->path, d->record[i].line);
-        tacit_log_warn("%s:%zu: %s; left out", d->path, d->record[i].line, err->message);
-        set->skipped++;
-        return TACIT_OK;
-    }
-    set->rows += in->count;
-    set->longest = in->count > set->longest ? in->count : set->longest;
-    set->count++;
-    return TACIT_OK;
-}
-
-static tacit_status load_examples(training *t, const char *path, example_set *set, tacit_error *err)
-{
-    tacit_dataset d = {0};
-    tacit_status status =
-        tacit_status_of_input(tacit_dataset_load(&d, path, t->args.strict, err), err);
-    if (status != TACIT_OK)
-        return status;
-    set->skipped = d.bad_lines;
-    set->input = calloc(d.count ? d.count : 1, sizeof *set->input);
-    if (!set->input)
-        status = tacit_fail(err, TACIT_NO_MEMORY, "%s: no memory for %zu examples", path, d.count);
-    for (size_t i = 0; i < d.count && status == TACIT_OK; i++)
-        status = add_example(t, set, &d, i, err);
-    if (status == TACIT_OK && set->count == 0)
-        status = tacit_fail(err, TACIT_BAD_INPUT, "%s: no usable example", path);
-    tacit_dataset_free(&d);
-    return status;
-}
-
-static void free_examples(example_set *set)
-{
-    for (size_t i = 0; i < set->count; i++)
-        tacit_input_free(&set->input[i]);
-    free(set->input);
-}
-
-/* ---- steps ---- */
-
-/* SplitMix64 (Steele et al. 2014): the order of examples needs no secrecy. */
-static uint64_t next_random(uint64_t *state)
-{
-    uint64_t z = *state += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
-
-static void shuffle(training *t)
-{
-    for (size_t i = t->data.count; i > 1; i--) {
-        size_t k = (size_t)(next_random(&t->random) % i);
-        const tacit_input *other = t->order[k];
-        t->order[k] = t->order[i - 1];
-        t->order[i - 1] = other;
-    }
-}
-
-static tacit_status take_step(void *ctx, size_t unit, const float *grad, double loss)
-{
-    training *t = ctx;
-    (void)unit;
-    tacit_optimizer_step(&t->optimizer, tacit_trainer_values(t->trainer), grad, 1.0);
-    t->batch_loss = loss;
-    t->steps++;
-    return TACIT_OK;
-}
-
-static tacit_status train_epoch(training *t, tacit_error *err)
-{
-    double sum = 0, start = tacit_clock_seconds();
-    size_t batch = (size_t)t->args.batch;
-    shuffle(t);
-    for (size_t at = 0; at < t->data.count; at += batch) {
-        size_t left = t->data.count - at;
-        tacit_unit unit = {t->order + at, left < batch ? left : batch};
-        tacit_status status = tacit_trainer_grads(t->trainer, &unit, 1, take_step, t, err);
-        if (status == TACIT_OK && !isfinite(t->batch_loss))
-            status = tacit_fail(err, TACIT_FAILED,
-                                "the loss of step %zu is %g: nothing was written; lower "
-                                "--learning-rate, or check the model and the data",
-                                t->steps, t->batch_loss);
-        if (status != TACIT_OK)
-            return status;
-        sum += t->batch_loss * (double)unit.n_examples;
-    }
-    t->loss = sum / (double)t->data.count;
-    t->seconds += tacit_clock_seconds() - start;
-    t->trained_rows += t->data.rows;
-    return TACIT_OK;
-}
-
-static tacit_status evaluate(training *t, tacit_error *err)
-{
-    double sum = 0;
-    for (size_t i = 0; i < t->eval.count; i++) {
-        double loss;
-        tacit_status status = tacit_trainer_loss(t->trainer, &t->eval.input[i], &loss, err);
-        if (status != TACIT_OK)
-            return status;
-        sum += loss;
-    }
-    t->eval_loss = t->eval.count ? sum / (double)t->eval.count : 0;
-    return TACIT_OK;
-}
+/* ---- report ---- */
 
 static uint64_t peak_rss_bytes(void)
 {
@@ -428,24 +294,26 @@ static uint64_t peak_rss_bytes(void)
     return (uint64_t)usage.ru_maxrss * 1024;
 }
 
-static tacit_status report(const training *t, uint64_t epoch, tacit_error *err)
+static tacit_status report(void *ctx, const train_epoch *e, tacit_error *err)
 {
-    double rate = t->seconds > 0 ? (double)t->trained_rows / t->seconds : 0;
+    const training *t = ctx;
     if (!t->args.json) {
-        printf("epoch %llu: loss %.4f", (unsigned long long)epoch, t->loss);
+        printf("epoch %llu: loss %.4f", (unsigned long long)e->number, e->loss);
         if (t->eval.count)
-            printf(", held-out loss %.4f", t->eval_loss);
-        printf(", %zu steps, %.0f tokens/s\n", t->steps, rate);
+            printf(", held-out loss %.4f%s", e->eval_loss, e->best ? ", the best" : "");
+        printf(", %llu steps, %.0f tokens/s\n", (unsigned long long)e->steps, e->tokens_per_s);
         fflush(stdout);
         return TACIT_OK;
     }
-    json_t *o =
-        json_pack("{s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:I}", "epoch", (json_int_t)epoch, "steps",
-                  (json_int_t)t->steps, "examples", (json_int_t)t->data.count, "skipped",
-                  (json_int_t)t->data.skipped + (json_int_t)t->eval.skipped, "values",
-                  (json_int_t)tacit_trainer_layout(t->trainer)->values, "loss", t->loss,
-                  "train_tokens_per_s", rate, "peak_rss_bytes", (json_int_t)peak_rss_bytes());
-    if (o && t->eval.count && json_object_set_new(o, "eval_loss", json_real(t->eval_loss)) != 0) {
+    json_t *o = json_pack(
+        "{s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:I}", "epoch", (json_int_t)e->number, "steps",
+        (json_int_t)e->steps, "examples", (json_int_t)t->data.count, "skipped",
+        (json_int_t)t->data.skipped + (json_int_t)t->eval.skipped, "values",
+        (json_int_t)tacit_trainer_layout(t->trainer)->values, "loss", e->loss, "train_tokens_per_s",
+        e->tokens_per_s, "peak_rss_bytes", (json_int_t)peak_rss_bytes());
+    if (o && t->eval.count &&
+        (json_object_set_new(o, "eval_loss", json_real(e->eval_loss)) != 0 ||
+         json_object_set_new(o, "best", json_boolean(e->best)) != 0)) {
         json_decref(o);
         o = NULL;
     }
@@ -466,64 +334,113 @@ static tacit_status open_model(training *t, tacit_error *err)
     TACIT_TRY(cmd_choose_chat(t->model, a->chat_template, err), out);
     t->encodes = tacit_training_encodes(t->model, &t->spec);
     TACIT_TRY(tacit_row_cache_new(&t->cache, t->model, ROW_CACHE_BYTES, NULL, t->pool, err), out);
-    TACIT_TRY(load_examples(t, a->data, &t->data, err), out);
+    train_examples_setup setup = {.model = t->model,
+                                  .spec = &t->spec,
+                                  .cache = t->encodes ? NULL : t->cache,
+                                  .options.max_rows = (size_t)a->max_rows,
+                                  .strict = a->strict};
+    TACIT_TRY(media_form_choose(&setup.options.form, a->form, err), out);
+    TACIT_TRY(train_examples_load(&t->data, a->data, &setup, err), out);
     if (a->eval)
-        TACIT_TRY(load_examples(t, a->eval, &t->eval, err), out);
+        TACIT_TRY(train_examples_load(&t->eval, a->eval, &setup, err), out);
     tacit_row_cache_free(t->cache); /* the examples have their rows */
     t->cache = NULL;
 out:
     return status;
 }
 
-static tacit_status open_trainer(training *t, tacit_error *err)
+/* What a checkpoint belongs to. The learning rate and the number of epochs are not of it: whoever
+ * goes on may change them. */
+static tacit_status set_identity(training *t, tacit_error *err)
 {
     const train_args *a = &t->args;
-    tacit_status status = TACIT_OK;
-    size_t context = tacit_model_context_length(t->model);
-    size_t rows = ROWS_TOGETHER < context ? ROWS_TOGETHER : context;
-    rows = t->data.longest > rows ? t->data.longest : rows;
-    rows = t->eval.longest > rows ? t->eval.longest : rows;
-    tacit_optimizer_spec spec = {.learning_rate = a->learning_rate,
-                                 .momentum = a->momentum,
-                                 .beta1 = 0.9,
-                                 .beta2 = 0.999,
-                                 .epsilon = 1e-8,
-                                 .weight_decay = a->weight_decay};
+    uint8_t data[TACIT_DIGEST_BYTES], eval[TACIT_DIGEST_BYTES] = {0};
+    char words[512];
+    tacit_status status = tacit_digest_file(data, a->data, err);
+    if (status == TACIT_OK && a->eval)
+        status = tacit_digest_file(eval, a->eval, err);
+    if (status != TACIT_OK)
+        return status;
+    int n =
+        snprintf(words, sizeof words,
+                 "kind %d, alpha %.17g, rslora %d, last layers %u, optimizer %d, batch %llu, "
+                 "seed %llu, patience %d, rows %zu, examples %zu, held out %zu, form %s, chat %s",
+                 (int)t->spec.kind, t->spec.alpha, t->spec.rslora, t->spec.last_layers,
+                 (int)t->optimizer.kind, (unsigned long long)a->batch, (unsigned long long)a->seed,
+                 a->patience > 0, t->data.rows, t->data.count, t->eval.count,
+                 a->form ? a->form : "", a->chat_template ? a->chat_template : "");
+    const tacit_span part[] = {
+        {(const uint8_t *)words, (size_t)n < sizeof words ? (size_t)n : sizeof words},
+        {tacit_model_base_digest(t->model), TACIT_DIGEST_BYTES},
+        {tacit_trainer_layout(t->trainer)->hash, TACIT_DIGEST_BYTES},
+        {data, sizeof data},
+        {eval, sizeof eval}};
+    tacit_digest_parts(t->loop.identity, "tacit-train-checkpoint", part, COUNT(part));
+    return TACIT_OK;
+}
+
+static tacit_status set_optimizer(training *t, tacit_error *err)
+{
+    const train_args *a = &t->args;
+    t->optimizer = (tacit_optimizer_spec){.learning_rate = a->learning_rate,
+                                          .momentum = a->momentum,
+                                          .beta1 = 0.9,
+                                          .beta2 = 0.999,
+                                          .epsilon = 1e-8,
+                                          .weight_decay = a->weight_decay};
     size_t i = 0;
     while (i < COUNT(optimizers) && strcmp(optimizers[i].name, a->optimizer) != 0)
         i++;
     if (i == COUNT(optimizers))
         return tacit_fail(err, TACIT_USAGE, "--optimizer %s: expected adamw, adam or sgd",
                           a->optimizer);
-    spec.kind = optimizers[i].kind;
-    t->random = a->seed;
-    t->order = calloc(t->data.count, sizeof(tacit_input *));
-    if (!t->order)
-        return tacit_fail(err, TACIT_NO_MEMORY, "no memory for %zu examples", t->data.count);
-    for (size_t k = 0; k < t->data.count; k++)
-        t->order[k] = &t->data.input[k];
-    const tacit_training whole = {
-        .spec = &t->spec, .optimizer = &spec, .max_rows = rows, .saves = true};
-    TACIT_TRY(tacit_training_check(t->model, &whole, t->pool, err), out);
-    TACIT_TRY(tacit_trainer_new(&t->trainer, t->model, &t->spec, rows, t->pool, err), out);
-    TACIT_TRY(
-        tacit_optimizer_init(&t->optimizer, &spec, tacit_trainer_layout(t->trainer)->values, err),
-        out);
-out:
-    return status;
+    t->optimizer.kind = optimizers[i].kind;
+    t->optimizer.warmup = (uint32_t)a->warmup;
+    if (!tacit_rate_kind_find(&t->optimizer.rate, a->schedule))
+        return tacit_fail(err, TACIT_USAGE, "--schedule %s: expected constant, linear or cosine",
+                          a->schedule);
+    return TACIT_OK;
 }
 
-static tacit_status run_epochs(training *t, tacit_error *err)
+/* The options of the loop, before any file is read. */
+static tacit_status set_loop(training *t, tacit_error *err)
+{
+    const train_args *a = &t->args;
+    t->loop = (train_loop){.optimizer = &t->optimizer,
+                           .data = &t->data,
+                           .eval = &t->eval,
+                           .epochs = a->epochs,
+                           .batch = a->batch,
+                           .seed = a->seed,
+                           .patience = a->patience,
+                           .checkpoint = a->checkpoint,
+                           .checkpoint_steps = a->checkpoint_steps > 0 ? a->checkpoint_steps : 100,
+                           .stop = &train_stop,
+                           .report = report,
+                           .ctx = t};
+    if (a->patience > 0 && !a->eval)
+        return tacit_fail(err, TACIT_USAGE, "--patience is of held-out data: give --eval");
+    if (a->checkpoint_steps > 0 && !a->checkpoint)
+        return tacit_fail(err, TACIT_USAGE, "--checkpoint-steps: give --checkpoint FILE, too");
+    return set_optimizer(t, err);
+}
+
+static tacit_status open_trainer(training *t, tacit_error *err)
 {
     tacit_status status = TACIT_OK;
-    TACIT_TRY(evaluate(t, err), out);
-    if (t->eval.count)
-        tacit_log_info("held-out loss before training: %.4f", t->eval_loss);
-    for (uint64_t epoch = 1; epoch <= t->args.epochs; epoch++) {
-        TACIT_TRY(train_epoch(t, err), out);
-        TACIT_TRY(evaluate(t, err), out);
-        TACIT_TRY(report(t, epoch, err), out);
-    }
+    size_t context = tacit_model_context_length(t->model);
+    size_t rows = ROWS_TOGETHER < context ? ROWS_TOGETHER : context;
+    rows = t->data.longest > rows ? t->data.longest : rows;
+    rows = t->eval.longest > rows ? t->eval.longest : rows;
+    const tacit_training whole = {.spec = &t->spec,
+                                  .optimizer = &t->optimizer,
+                                  .max_rows = rows,
+                                  .beside = train_loop_value_bytes(&t->loop),
+                                  .saves = true};
+    TACIT_TRY(tacit_training_check(t->model, &whole, t->pool, err), out);
+    TACIT_TRY(tacit_trainer_new(&t->trainer, t->model, &t->spec, rows, t->pool, err), out);
+    t->loop.trainer = t->trainer;
+    TACIT_TRY(set_identity(t, err), out);
 out:
     return status;
 }
@@ -549,10 +466,8 @@ static tacit_status save(const training *t, tacit_error *err)
 static void close_training(training *t)
 {
     tacit_trainer_free(t->trainer);
-    tacit_optimizer_fini(&t->optimizer);
-    free(t->order);
-    free_examples(&t->data);
-    free_examples(&t->eval);
+    train_examples_free(&t->data);
+    train_examples_free(&t->eval);
     tacit_row_cache_free(t->cache);
     tacit_model_free(t->model);
     tacit_pool_free(t->pool);
@@ -563,17 +478,26 @@ tacit_status cmd_train(int argc, char **argv, tacit_error *err)
     training t = {.args = {.epochs = 1,
                            .batch = 8,
                            .momentum = -1, /* not given */
+                           .schedule = "constant",
                            .optimizer = "adamw"}};
     bool help = false;
+    uint64_t best_epoch;
     tacit_status status = parse(&t.args, argc, argv, &help, err);
     if (status != TACIT_OK || help)
         return status;
     TACIT_TRY(set_spec(&t, err), out);
+    TACIT_TRY(set_loop(&t, err), out);
     TACIT_TRY(check_outputs(&t, err), out);
+    signal(SIGTERM, on_stop);
+    signal(SIGINT, on_stop);
     TACIT_TRY(open_model(&t, err), out);
     TACIT_TRY(open_trainer(&t, err), out);
-    TACIT_TRY(run_epochs(&t, err), out);
+    TACIT_TRY(train_loop_run(&t.loop, &best_epoch, err), out);
+    if (t.args.patience)
+        tacit_log_info("the values are those behind epoch %llu", (unsigned long long)best_epoch);
     TACIT_TRY(save(&t, err), out);
+    if (t.args.checkpoint)
+        unlink(t.args.checkpoint); /* gone already if nothing was written to it */
 out:
     close_training(&t);
     return status;

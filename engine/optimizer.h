@@ -4,6 +4,7 @@
 #define TACIT_ENGINE_OPTIMIZER_H
 
 #include "common/status.h"
+#include "engine/rate_schedule.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -22,6 +23,9 @@ typedef enum tacit_optimizer_kind {
 typedef struct tacit_optimizer_spec {
     tacit_optimizer_kind kind;
     double learning_rate, momentum, beta1, beta2, epsilon, weight_decay;
+    /* How the learning rate goes, for whoever counts the steps: see tacit_optimizer_step. */
+    tacit_rate_kind rate;
+    uint32_t warmup; /* steps */
 } tacit_optimizer_spec;
 
 typedef struct tacit_optimizer {
@@ -37,7 +41,8 @@ typedef struct tacit_optimizer {
 tacit_status tacit_optimizer_init(tacit_optimizer *o, const tacit_optimizer_spec *spec,
                                   size_t count, tacit_error *err) TACIT_MUST_CHECK;
 void tacit_optimizer_fini(tacit_optimizer *o);
-/* One step: values -= update(gradient), with the learning rate multiplied by `rate_scale`. */
+/* One step: values -= update(gradient), with the learning rate multiplied by `rate_scale`
+ * (tacit_rate_at). */
 void tacit_optimizer_step(tacit_optimizer *o, float *values, const float *gradient,
                           double rate_scale);
 

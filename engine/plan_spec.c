@@ -5,6 +5,7 @@
 #include <string.h>
 
 #define ALPHA_MAX 1e6
+#define WEIGHT_DECAY_MAX 1e3
 
 static bool kind_of(tacit_trainable_kind *out, Tacit__AdapterKind kind)
 {
@@ -86,10 +87,24 @@ static tacit_status check_number(const char *name, double v, bool used, double m
 tacit_status tacit_optimizer_spec_from_message(tacit_optimizer_spec *out, const Tacit__Optimizer *o,
                                                tacit_error *err)
 {
-    if (!o || (o->kind != TACIT__OPTIMIZER_KIND__OPTIMIZER_SGD &&
-               o->kind != TACIT__OPTIMIZER_KIND__OPTIMIZER_ADAM))
-        return tacit_fail(err, TACIT_BAD_INPUT, "plan: expected optimizer sgd or adam");
-    bool adam = o->kind == TACIT__OPTIMIZER_KIND__OPTIMIZER_ADAM;
+    static const tacit_optimizer_kind kinds[] = {
+        [TACIT__OPTIMIZER_KIND__OPTIMIZER_SGD] = TACIT_SGD,
+        [TACIT__OPTIMIZER_KIND__OPTIMIZER_ADAM] = TACIT_ADAM,
+        [TACIT__OPTIMIZER_KIND__OPTIMIZER_ADAMW] = TACIT_ADAMW,
+    };
+    static const tacit_rate_kind rates[] = {
+        [TACIT__RATE_SCHEDULE__RATE_CONSTANT] = TACIT_RATE_CONSTANT,
+        [TACIT__RATE_SCHEDULE__RATE_LINEAR] = TACIT_RATE_LINEAR,
+        [TACIT__RATE_SCHEDULE__RATE_COSINE] = TACIT_RATE_COSINE,
+    };
+    if (!o || o->kind < TACIT__OPTIMIZER_KIND__OPTIMIZER_SGD ||
+        o->kind > TACIT__OPTIMIZER_KIND__OPTIMIZER_ADAMW)
+        return tacit_fail(err, TACIT_BAD_INPUT, "plan: expected optimizer sgd, adam or adamw");
+    if ((unsigned)o->rate_schedule > TACIT__RATE_SCHEDULE__RATE_COSINE)
+        return tacit_fail(err, TACIT_BAD_INPUT,
+                          "plan: expected a learning rate that is constant, linear or cosine");
+    tacit_optimizer_kind kind = kinds[o->kind];
+    bool adam = kind != TACIT_SGD;
     tacit_status status = check_number("learning rate", o->learning_rate, true, 1e-12, 1e6, err);
     if (status == TACIT_OK)
         status = check_number("momentum", o->momentum, !adam, 0, 0.9999, err);
@@ -100,11 +115,17 @@ tacit_status tacit_optimizer_spec_from_message(tacit_optimizer_spec *out, const 
     if (status == TACIT_OK)
         status = check_number("epsilon", o->epsilon, adam, TACIT_ADAM_EPSILON_MIN, 1, err);
     if (status == TACIT_OK)
-        *out = (tacit_optimizer_spec){.kind = adam ? TACIT_ADAM : TACIT_SGD,
+        status = check_number("weight decay", o->weight_decay, kind == TACIT_ADAMW, 0,
+                              WEIGHT_DECAY_MAX, err);
+    if (status == TACIT_OK)
+        *out = (tacit_optimizer_spec){.kind = kind,
                                       .learning_rate = o->learning_rate,
                                       .momentum = o->momentum,
                                       .beta1 = o->beta1,
                                       .beta2 = o->beta2,
-                                      .epsilon = o->epsilon};
+                                      .epsilon = o->epsilon,
+                                      .weight_decay = o->weight_decay,
+                                      .rate = rates[o->rate_schedule],
+                                      .warmup = o->warmup_steps};
     return status;
 }

@@ -43,6 +43,10 @@ enum {
     AT_UNIT_EXAMPLES,
     AT_RATE,
     AT_OPTIMIZER,
+    AT_MOMENTUM,
+    AT_DECAY,
+    AT_SCHEDULE,
+    AT_WARMUP,
     AT_TRAINABLE,
     AT_RANK,
     AT_ALPHA,
@@ -95,7 +99,13 @@ const control_option lineage_start_options[] = {
                  "record, subject, or device: all that a device learned, noised once (subject)"},
     [AT_UNIT_EXAMPLES] = {"unit-examples", "N", "most examples of one unit in a step (8)"},
     [AT_RATE] = {"learning-rate", "R", "of the device's optimizer (0.01)"},
-    [AT_OPTIMIZER] = {"optimizer", "NAME", "adam or sgd (adam)"},
+    [AT_OPTIMIZER] = {"optimizer", "NAME", "sgd, adam or adamw (adam)"},
+    [AT_MOMENTUM] = {"momentum", "M", "of sgd (0.9)"},
+    [AT_DECAY] = {"weight-decay", "W", "of adamw (0.01)"},
+    [AT_SCHEDULE] = {"schedule", "NAME",
+                     "of the learning rate in a round: constant, linear or cosine, both down to "
+                     "zero (constant)"},
+    [AT_WARMUP] = {"warmup", "N", "first steps of a round, in which the learning rate rises (0)"},
     [AT_TRAINABLE] =
         {"trainable", "SET",
          "ffa: the half B of LoRA pairs; core: what is between frozen halves; prompt: a "
@@ -236,22 +246,52 @@ done:
     return status;
 }
 
+static tacit_status fill_rate(starting *s, tacit_error *err)
+{
+    static const char *const rates[] = {"constant", "linear", "cosine", NULL};
+    static const Tacit__RateSchedule schedules[] = {TACIT__RATE_SCHEDULE__RATE_CONSTANT,
+                                                    TACIT__RATE_SCHEDULE__RATE_LINEAR,
+                                                    TACIT__RATE_SCHEDULE__RATE_COSINE};
+    size_t rate = 0;
+    uint64_t warmup;
+    tacit_status status;
+    TACIT_TRY(F64(AT_RATE, 0.01, 1e-12, 1e6, &s->optimizer.learning_rate), done);
+    TACIT_TRY(choose(s, AT_SCHEDULE, rates, &rate, err), done);
+    TACIT_TRY(U64(AT_WARMUP, 0, 1, UINT32_MAX, &warmup), done);
+    s->optimizer.rate_schedule = schedules[rate];
+    s->optimizer.warmup_steps = (uint32_t)warmup;
+done:
+    return status;
+}
+
+/* Numbers of another kind are refused: whoever gives them expects them to count. */
 static tacit_status fill_optimizer(starting *s, tacit_error *err)
 {
-    static const char *const kinds[] = {"sgd", "adam", NULL};
+    static const char *const words[] = {"sgd", "adam", "adamw", NULL};
+    static const Tacit__OptimizerKind kinds[] = {TACIT__OPTIMIZER_KIND__OPTIMIZER_SGD,
+                                                 TACIT__OPTIMIZER_KIND__OPTIMIZER_ADAM,
+                                                 TACIT__OPTIMIZER_KIND__OPTIMIZER_ADAMW};
+    Tacit__Optimizer *o = &s->optimizer;
     size_t kind = 1;
-    tacit_status status = choose(s, AT_OPTIMIZER, kinds, &kind, err);
-    if (status == TACIT_OK)
-        status = F64(AT_RATE, 0.01, 1e-12, 1e6, &s->optimizer.learning_rate);
-    s->optimizer.kind =
-        kind ? TACIT__OPTIMIZER_KIND__OPTIMIZER_ADAM : TACIT__OPTIMIZER_KIND__OPTIMIZER_SGD;
-    if (kind) {
-        s->optimizer.beta1 = 0.9;
-        s->optimizer.beta2 = 0.999;
-        s->optimizer.epsilon = 1e-8;
-    } else {
-        s->optimizer.momentum = 0.9;
-    }
+    tacit_status status;
+    TACIT_TRY(choose(s, AT_OPTIMIZER, words, &kind, err), done);
+    TACIT_TRY(fill_rate(s, err), done);
+    o->kind = kinds[kind];
+    bool sgd = kind == 0, adamw = kind == 2;
+    if (s->call->value[AT_MOMENTUM] && !sgd)
+        return tacit_fail(err, TACIT_USAGE, "momentum: not of optimizer %s; leave it out",
+                          words[kind]);
+    if (s->call->value[AT_DECAY] && !adamw)
+        return tacit_fail(err, TACIT_USAGE, "weight-decay: not of optimizer %s; leave it out",
+                          words[kind]);
+    o->beta1 = sgd ? 0 : 0.9;
+    o->beta2 = sgd ? 0 : 0.999;
+    o->epsilon = sgd ? 0 : 1e-8;
+    if (sgd)
+        TACIT_TRY(F64(AT_MOMENTUM, 0.9, 0, 0.9999, &o->momentum), done);
+    if (adamw)
+        TACIT_TRY(F64(AT_DECAY, 0.01, 0, 1e3, &o->weight_decay), done);
+done:
     return status;
 }
 
@@ -346,18 +386,21 @@ done:
 }
 
 /* The most that a device's delta can honestly measure. Adam moves a value by about the learning
- * rate a step. SGD moves by what a step can hold: four times the divisor's clipped gradients, and
- * the noise's norm with a fifth to spare, summed up through the momentum; where the clip norm
- * adapts, at the largest that it may have. A whole device's release
- * passes untouched, or its published epsilon would be the server's (privacy/published.h). */
+ * rate a step, and decay by its share of what all rounds can have moved it. SGD moves by what a
+ * step can hold: four times the divisor's clipped gradients, and the noise's norm with a fifth to
+ * spare, summed up through the momentum; where the clip norm adapts, at the largest that it may
+ * have. A whole device's release passes untouched, or its published epsilon would be the server's
+ * (privacy/published.h). */
 static double derive_norm_bound(const starting *s, const tacit_mechanism *m, size_t values)
 {
     double steps = s->common.local_steps ? s->common.local_steps : s->mechanism.steps,
            rate = s->optimizer.learning_rate, root = sqrt((double)values);
     if (tacit_mechanism_releases_whole(m))
         return tacit_release_norm_bound(m, values);
-    if (s->optimizer.kind == TACIT__OPTIMIZER_KIND__OPTIMIZER_ADAM)
-        return steps * rate * root;
+    if (s->optimizer.kind != TACIT__OPTIMIZER_KIND__OPTIMIZER_SGD) {
+        double moved = s->row.rounds * steps * rate;
+        return steps * rate * root * (1 + s->optimizer.weight_decay * moved);
+    }
     double clip = fmax(s->mechanism.clip_norm, s->mechanism.clip_max);
     double noise = tacit_noise_multiplier(s->mechanism.b) * clip * root;
     bool tree = s->mechanism.kind == TACIT__MECHANISM_KIND__MECHANISM_TREE_GAUSSIAN;

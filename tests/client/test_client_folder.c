@@ -10,7 +10,7 @@
 #include "client/local_plan.h"
 #include "client/reservation.h"
 #include "client/round_training.h"
-#include "client/training_checkpoint.h"
+#include "engine/training_checkpoint.h"
 #include "common/digest.h"
 #include "device_folder.h"
 #include "engine/adapter.h"

@@ -9,9 +9,9 @@
 
 #include "../engine/tiny_model.h"
 #include "client/local_training.h"
-#include "client/training_checkpoint.h"
 #include "engine/adapter.h"
 #include "engine/example.h"
+#include "engine/training_checkpoint.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -345,6 +345,49 @@ static void mechanism_none_is_the_naive_mean(void **state)
     (void)state;
     write_records(5);
     check_plain_step(tiny.model, NULL);
+}
+
+/* The learning rate's course over the steps of the plan, also behind an interruption: a first step
+ * at 1/3 of the rate is a third of the plain one, and one that goes on is at its own place. */
+static void the_learning_rate_follows_its_schedule(void **state)
+{
+    (void)state;
+    write_records(5);
+    run plain, warm, whole, cut;
+    run_begin(&plain, tiny.model, plain_steps(1));
+    plain.optimizer = (tacit_optimizer_spec){.kind = TACIT_SGD, .learning_rate = 1};
+    run_go(&plain);
+    OK(plain.status);
+    run_begin(&warm, tiny.model, plain_steps(1));
+    warm.optimizer = (tacit_optimizer_spec){
+        .kind = TACIT_SGD, .learning_rate = 1, .rate = TACIT_RATE_LINEAR, .warmup = 2};
+    run_go(&warm);
+    OK(warm.status);
+    for (size_t i = 0; i < plain.job.values; i++) {
+        double expected = (double)plain.result.trained[i] / 3;
+        assert_true(fabs((double)warm.result.trained[i] - expected) <= 1e-6 * fabs(expected));
+    }
+    run_end(&plain);
+    run_end(&warm);
+    tacit_optimizer_spec decays = {
+        .kind = TACIT_SGD, .learning_rate = 1, .rate = TACIT_RATE_COSINE, .warmup = 1};
+    run_begin(&whole, tiny.model, plain_steps(5));
+    whole.optimizer = decays;
+    run_go(&whole);
+    OK(whole.status);
+    run_begin(&cut, tiny.model, plain_steps(5));
+    cut.optimizer = decays;
+    cut.stop_after = 3;
+    run_go(&cut);
+    assert_int_equal(cut.status, TACIT_AGAIN);
+    cut.stop = 0;
+    cut.stop_after = 0;
+    run_go(&cut);
+    OK(cut.status);
+    assert_memory_equal(whole.result.trained, cut.result.trained,
+                        whole.job.values * sizeof *whole.result.trained);
+    run_end(&whole);
+    run_end(&cut);
 }
 
 static tacit_model *load_poisoned(void)
@@ -1100,6 +1143,7 @@ int main(void)
         cmocka_unit_test(a_unit_displaces_no_other),
         cmocka_unit_test(another_number_of_values_is_refused),
         cmocka_unit_test(mechanism_none_is_the_naive_mean),
+        cmocka_unit_test(the_learning_rate_follows_its_schedule),
         cmocka_unit_test(not_a_number_counts_as_zero),
         cmocka_unit_test(units_without_a_gradient_are_alike),
         cmocka_unit_test(a_local_step_is_a_step_on_the_device),

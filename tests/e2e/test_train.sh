@@ -131,7 +131,7 @@ subject=("$tacit" train)
 # A weight that is no number: the last block's scale. It ends with the first step, not with the last.
 cp "$TACIT_SOURCE/tests/nano/nano.gguf" "$dir/nan.gguf"
 printf '\x00\x7e' | dd of="$dir/nan.gguf" bs=1 seek=$(($(stat -c %s "$dir/nan.gguf") - 34)) conv=notrunc status=none
-expect 1 'the loss of step 1 is -?nan: nothing was written; lower --learning-rate' -m "$dir/nan.gguf" \
+expect 1 'step 1: the loss -?nan is no number: nothing was written; lower --learning-rate' -m "$dir/nan.gguf" \
     --data "$dir/text.jsonl" --trainable lora --epochs 1000000 --out "$dir/nan-adapter.gguf"
 [ ! -e "$dir/nan-adapter.gguf" ] || fail "an adapter of no numbers"
 

@@ -24,6 +24,12 @@ expect 2 'image-virtual-tokens: not of trainable ffa or core' lineage --image-vi
 expect 2 'virtual-tokens: expected .*4096' lineage --trainable prompt --virtual-tokens 4097
 expect 2 "fits the target 'attn_z'" lineage --trainable core --targets attn_z
 
+# So are numbers of another optimizer.
+expect 2 'optimizer: expected sgd, adam or adamw' lineage --optimizer lion
+expect 2 'momentum: not of optimizer adam; leave it out' lineage --momentum 0.5
+expect 2 'weight-decay: not of optimizer sgd; leave it out' lineage --optimizer sgd --weight-decay 0.1
+expect 2 'schedule: expected constant, linear or cosine' lineage --schedule step
+
 # newest: the file of the adapter published last. inspected PATTERN: it has a line like that.
 newest() { verb adapter list --json | json file_digest; }
 fetch() { cp "$work/server/adapters/$(newest).gguf" "$work/adapter.gguf"; }
@@ -36,7 +42,8 @@ ends() { # ends ROUNDS: so many ended, and the last was published
     [ "$(last_round state)" = published ] || fail "the last round is $(last_round state): $(last_round reason)"
 }
 
-lineage --rounds 2 --trainable core --rank 4 --targets 'attn_?,ffn_down=2' --rslora yes --last-layers 1
+lineage --rounds 2 --trainable core --rank 4 --targets 'attn_?,ffn_down=2' --rslora yes --last-layers 1 \
+    --optimizer adamw --weight-decay 0.1 --schedule cosine --warmup 1
 ends 2
 fetch
 inspected 'blk.1.attn_q.weight.lora_core +f32 +\[4,4\]'
@@ -64,7 +71,11 @@ train() {
 expect 2 'trainable: expected ffa, core or prompt' train --trainable lora
 expect 2 'leave out --targets' train --trainable prompt --rank 4
 expect 2 'leave out --virtual-tokens' train --trainable core --virtual-tokens 4
-TACIT_KILL_AT=client.mid_training:2 train --trainable prompt --virtual-tokens 7 >/dev/null 2>&1 && fail "it was not killed"
+expect 2 'optimizer: expected sgd, adam or adamw' train --optimizer lion
+expect 2 'momentum is of sgd, not of adam' train --momentum 0.5
+expect 2 'weight-decay is of adamw, not of sgd' train --optimizer sgd --weight-decay 0.1
+expect 2 'schedule: expected constant, linear or cosine' train --schedule step
+TACIT_KILL_AT=client.mid_training:2 train --trainable prompt --virtual-tokens 7 --optimizer sgd --schedule linear >/dev/null 2>&1 && fail "it was not killed"
 expect 0 'continuing' train
 cp "$work/a.gguf" "$work/adapter.gguf"
 inspected 'prompt.text +f32 +\[[0-9]+,7\]'

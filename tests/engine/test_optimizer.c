@@ -46,7 +46,9 @@ static void rate_scale_multiplies_the_rate(void **state)
 {
     (void)state;
     tacit_optimizer a, b;
-    tacit_optimizer_spec spec = {TACIT_ADAMW, 0.02, 0, 0.9, 0.999, 1e-8, 0.1}, half = spec;
+    tacit_optimizer_spec spec = {TACIT_ADAMW,         0.02, 0, 0.9, 0.999, 1e-8, 0.1,
+                                 TACIT_RATE_CONSTANT, 0},
+                         half = spec;
     half.learning_rate = 0.01;
     float wa[2] = {1, -1}, wb[2] = {1, -1};
     const float g[2] = {0.5f, 0.25f};
@@ -68,8 +70,11 @@ static void tiny_gradients_move_little(void **state)
     (void)state;
     static const float gradients[] = {1e-10f, 1e-18f, 1e-20f, 1e-22f, 1e-25f, 1e-38f, 1e-45f, 0};
     const size_t n = sizeof gradients / sizeof gradients[0];
-    const tacit_optimizer_spec spec = {TACIT_ADAM, 0.125, 0, 0.9, 0.999999, TACIT_ADAM_EPSILON_MIN,
-                                       0};
+    const tacit_optimizer_spec spec = {.kind = TACIT_ADAM,
+                                       .learning_rate = 0.125,
+                                       .beta1 = 0.9,
+                                       .beta2 = 0.999999,
+                                       .epsilon = TACIT_ADAM_EPSILON_MIN};
     tacit_optimizer o;
     float w[sizeof gradients / sizeof gradients[0]] = {0};
     assert_int_equal(tacit_optimizer_init(&o, &spec, n, NULL), TACIT_OK);
@@ -87,19 +92,20 @@ static void impossible_specs_are_refused(void **state)
 {
     (void)state;
     static const tacit_optimizer_spec bad[] = {
-        {TACIT_SGD, 0, 0, 0, 0, 0, 0},
-        {TACIT_SGD, -1, 0, 0, 0, 0, 0},
-        {TACIT_SGD, NAN, 0, 0, 0, 0, 0},
-        {TACIT_SGD, INFINITY, 0, 0, 0, 0, 0},
-        {TACIT_SGD, 0.1, 1, 0, 0, 0, 0},
-        {TACIT_SGD, 0.1, 0, 0, 0, 0, -1},
-        {TACIT_ADAM, 0.1, 0, 1, 0.9, 1e-8, 0},
-        {TACIT_ADAM, 0.1, 0, 0.9, -0.1, 1e-8, 0},
-        {TACIT_ADAM, 0.1, 0, 0.9, NAN, 1e-8, 0},
-        {TACIT_ADAMW, 0.1, 0, 0.9, 0.9, 0, 0},
-        {TACIT_ADAM, 0.1, 0, 0.9, 0.9, 9e-17, 0},
-        {TACIT_ADAM, 0.1, 0, 0.9, 0.9, 1e-46, 0}, /* zero in single precision */
-        {(tacit_optimizer_kind)9, 0.1, 0, 0.9, 0.9, 1e-8, 0},
+        {TACIT_SGD, 0, 0, 0, 0, 0, 0, TACIT_RATE_CONSTANT, 0},
+        {TACIT_SGD, -1, 0, 0, 0, 0, 0, TACIT_RATE_CONSTANT, 0},
+        {TACIT_SGD, NAN, 0, 0, 0, 0, 0, TACIT_RATE_CONSTANT, 0},
+        {TACIT_SGD, INFINITY, 0, 0, 0, 0, 0, TACIT_RATE_CONSTANT, 0},
+        {TACIT_SGD, 0.1, 1, 0, 0, 0, 0, TACIT_RATE_CONSTANT, 0},
+        {TACIT_SGD, 0.1, 0, 0, 0, 0, -1, TACIT_RATE_CONSTANT, 0},
+        {TACIT_ADAM, 0.1, 0, 1, 0.9, 1e-8, 0, TACIT_RATE_CONSTANT, 0},
+        {TACIT_ADAM, 0.1, 0, 0.9, -0.1, 1e-8, 0, TACIT_RATE_CONSTANT, 0},
+        {TACIT_ADAM, 0.1, 0, 0.9, NAN, 1e-8, 0, TACIT_RATE_CONSTANT, 0},
+        {TACIT_ADAMW, 0.1, 0, 0.9, 0.9, 0, 0, TACIT_RATE_CONSTANT, 0},
+        {TACIT_ADAM, 0.1, 0, 0.9, 0.9, 9e-17, 0, TACIT_RATE_CONSTANT, 0},
+        {TACIT_ADAM, 0.1, 0, 0.9, 0.9, 1e-46, 0, TACIT_RATE_CONSTANT,
+         0}, /* zero in single precision */
+        {(tacit_optimizer_kind)9, 0.1, 0, 0.9, 0.9, 1e-8, 0, TACIT_RATE_CONSTANT, 0},
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         tacit_optimizer o;

@@ -152,7 +152,8 @@ static void test_optimizers(void **state)
     (void)state;
     enum {
         SGD = TACIT__OPTIMIZER_KIND__OPTIMIZER_SGD,
-        ADAM = TACIT__OPTIMIZER_KIND__OPTIMIZER_ADAM
+        ADAM = TACIT__OPTIMIZER_KIND__OPTIMIZER_ADAM,
+        ADAMW = TACIT__OPTIMIZER_KIND__OPTIMIZER_ADAMW
     };
     const struct {
         int kind;
@@ -177,7 +178,11 @@ static void test_optimizers(void **state)
         {ADAM, 0.1, 0, 0.9, 0.999, 0, "epsilon"},
         {ADAM, 0.1, 0, 0.9, 0.999, 1e-17, "epsilon"},
         {ADAM, 0.1, 0, 0.9, 0.999, (double)INFINITY, "epsilon"},
-        {99, 0.1, 0, 0, 0, 0, "sgd or adam"},
+        {ADAMW, 0.1, 0, 0.9, 0.999, 1e-8, NULL},
+        {ADAMW, 0.1, 0.5, 0.9, 0.999, 1e-8, "momentum: expected 0 to 0"},
+        {ADAMW, 0.1, 0, 1, 0.999, 1e-8, "beta1"},
+        {0, 0.1, 0, 0, 0, 0, "sgd, adam or adamw"},
+        {99, 0.1, 0, 0, 0, 0, "sgd, adam or adamw"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         tacit_optimizer_spec spec;
@@ -195,13 +200,56 @@ static void test_optimizers(void **state)
             fail_msg("case %zu: %s", i, err.message);
         if (cases[i].why)
             continue;
-        assert_int_equal(spec.kind, cases[i].kind == ADAM ? TACIT_ADAM : TACIT_SGD);
+        assert_int_equal(spec.kind, cases[i].kind == SGD    ? TACIT_SGD
+                                    : cases[i].kind == ADAM ? TACIT_ADAM
+                                                            : TACIT_ADAMW);
         assert_true(spec.learning_rate == cases[i].rate && spec.momentum == cases[i].momentum);
         assert_true(spec.beta1 == cases[i].beta1 && spec.beta2 == cases[i].beta2);
         assert_true(spec.epsilon == cases[i].epsilon && spec.weight_decay == 0);
     }
     tacit_optimizer_spec spec;
     assert_int_equal(tacit_optimizer_spec_from_message(&spec, NULL, NULL), TACIT_BAD_INPUT);
+}
+
+/* Decay is AdamW's alone; the learning rate's course is anybody's. */
+static void test_decay_and_rates(void **state)
+{
+    (void)state;
+    const struct {
+        int kind, rate;
+        double decay;
+        const char *why;
+    } cases[] = {
+        {TACIT__OPTIMIZER_KIND__OPTIMIZER_ADAMW, 0, 0.01, NULL},
+        {TACIT__OPTIMIZER_KIND__OPTIMIZER_ADAMW, 1, 1e3, NULL},
+        {TACIT__OPTIMIZER_KIND__OPTIMIZER_ADAMW, 0, 1.1e3, "weight decay: expected 0 to 1000"},
+        {TACIT__OPTIMIZER_KIND__OPTIMIZER_ADAMW, 0, -0.1, "weight decay"},
+        {TACIT__OPTIMIZER_KIND__OPTIMIZER_ADAMW, 0, (double)NAN, "weight decay"},
+        {TACIT__OPTIMIZER_KIND__OPTIMIZER_ADAM, 0, 0.01, "weight decay: expected 0 to 0"},
+        {TACIT__OPTIMIZER_KIND__OPTIMIZER_ADAM, 2, 0, NULL},
+        {TACIT__OPTIMIZER_KIND__OPTIMIZER_ADAM, 3, 0, "constant, linear or cosine"},
+        {TACIT__OPTIMIZER_KIND__OPTIMIZER_ADAM, -1, 0, "constant, linear or cosine"},
+    };
+    static const tacit_rate_kind rates[] = {TACIT_RATE_CONSTANT, TACIT_RATE_LINEAR,
+                                            TACIT_RATE_COSINE};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        tacit_optimizer_spec spec;
+        tacit_error err = {0};
+        Tacit__Optimizer o = TACIT__OPTIMIZER__INIT;
+        o.kind = (Tacit__OptimizerKind)cases[i].kind;
+        o.learning_rate = 0.1;
+        o.epsilon = 1e-8;
+        o.weight_decay = cases[i].decay;
+        o.rate_schedule = (Tacit__RateSchedule)cases[i].rate;
+        o.warmup_steps = 7;
+        tacit_status status = tacit_optimizer_spec_from_message(&spec, &o, &err);
+        assert_int_equal(status, cases[i].why ? TACIT_BAD_INPUT : TACIT_OK);
+        if (cases[i].why && !strstr(err.message, cases[i].why))
+            fail_msg("case %zu: %s", i, err.message);
+        if (!cases[i].why)
+            assert_true(spec.weight_decay == cases[i].decay && spec.rate == rates[cases[i].rate] &&
+                        spec.warmup == 7);
+    }
 }
 
 int main(void)
@@ -211,6 +259,7 @@ int main(void)
         cmocka_unit_test(test_prompt),
         cmocka_unit_test(test_limits_of_adapters),
         cmocka_unit_test(test_optimizers),
+        cmocka_unit_test(test_decay_and_rates),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -36,7 +36,7 @@ def main():
     for name, spec, kind, options in CASES:
         p = torch.tensor(START, dtype=torch.float64, requires_grad=True)
         optimizer = kind([p], **options)
-        out.append(f'    {{"{name}", {{{spec}}},\n     {{')
+        out.append(f'    {{"{name}", {{{spec}, TACIT_RATE_CONSTANT, 0}},\n     {{')
         for step in range(1, 7):
             p.grad = torch.tensor([gradient(step, i) for i in range(len(START))]).double()
             optimizer.step()

@@ -1,6 +1,6 @@
 /* A training run on disk between two steps: values and moments bit for bit.
  *
- *   8   "TACITCK2"        32  SHA-256 of the plan      4  steps done (u32)
+ *   8   "TACITCK2"        32  SHA-256 of the plan, or of what else names the run      4  steps done (u32)
  *   8   values (u64, n)   4   moments (u32: 1 or 2)    8  the optimizer's step (u64)
  *   8   clip norm of the next step (f64)
  *   4 n values            4 n first moment             4 n second moment where there are two
@@ -8,8 +8,8 @@
  *   32  SHA-256 of all the above
  *
  * Numbers are little-endian, values as their bits. */
-#ifndef TACIT_CLIENT_TRAINING_CHECKPOINT_H
-#define TACIT_CLIENT_TRAINING_CHECKPOINT_H
+#ifndef TACIT_ENGINE_TRAINING_CHECKPOINT_H
+#define TACIT_ENGINE_TRAINING_CHECKPOINT_H
 
 #include "common/bytes.h"
 #include "common/digest.h"

@@ -1,4 +1,4 @@
-#include "client/training_checkpoint.h"
+#include "engine/training_checkpoint.h"
 
 #include "common/file.h"
 #include "common/log.h"

@@ -2,6 +2,7 @@
  * account and rules. */
 #include "client/client_commands.h"
 
+#include "client/local_evaluation.h"
 #include "client/local_plan.h"
 #include "client/reservation.h"
 #include "client/round_training.h"
@@ -33,7 +34,7 @@ static void on_train_signal(int number)
 /* The command line, before it is checked. */
 typedef struct train_words {
     const char *dir, *data, *out, *unit, *optimizer, *schedule, *mechanism, *trainable, *targets;
-    const char *scores;
+    const char *scores, *eval;
     client_config_choice choice;
     tacit_option_list mmproj;
     double epsilon, noise_multiplier, delta, q, clip, divisor, learning_rate, alpha, momentum,
@@ -44,6 +45,7 @@ typedef struct train_words {
     bool rslora, json;
 } train_words;
 
+#define PROGRESS_SECONDS 10
 #define DEFAULT_TARGETS "attn_output,ffn_down"
 
 static const train_words defaults = {.unit = "",
@@ -65,6 +67,8 @@ static tacit_status parse(train_words *w, int argc, char **argv, bool *help, tac
         {"dir", 0, TACIT_OPTION_TEXT, &w->dir, true, "DIR", "the device's folder", 0, 0},
         {"data", 0, TACIT_OPTION_TEXT, &w->data, true, "FILE", "JSON Lines to train on", 0, 0},
         {"out", 0, TACIT_OPTION_TEXT, &w->out, true, "FILE", "where the adapter is written", 0, 0},
+        {"eval", 0, TACIT_OPTION_TEXT, &w->eval, false, "FILE",
+         "held-out JSON Lines, answered before and after", 0, 0},
         {"model", 0, TACIT_OPTION_TEXT, &w->choice.model_text, false, "FILE",
          "text model, for a new client.yaml", 0, 0},
         {"mmproj", 0, TACIT_OPTION_LIST, &w->mmproj, false, "FILE",
@@ -307,7 +311,67 @@ typedef struct local_work {
     checked_plan plan;
     canary_set *canaries;           /* NULL: none */
     double epsilon_after, cap_then; /* the account with this training, and its cap in force */
+    tacit_dataset heldout;          /* with --eval */
+    local_evaluation judged;
+    /* For who watches. */
+    double start, told;
+    uint32_t first_step; /* of this process, less one */
 } local_work;
+
+/* ---- what the person at the device sees ---- */
+
+/* Every ten seconds, and the last one. None of it leaves the device: stderr is of who trains. */
+static void tell_step(void *ctx, const training_progress *at)
+{
+    local_work *w = ctx;
+    char left[TACIT_TEXT_DURATION], clipped[64] = "";
+    double now = tacit_clock_seconds();
+    if (w->told == 0)
+        w->first_step = at->step - 1;
+    if (now - w->told < PROGRESS_SECONDS && at->step != at->steps && w->told != 0)
+        return;
+    w->told = now;
+    tacit_text_duration(left,
+                        (now - w->start) / (at->step - w->first_step) * (at->steps - at->step));
+    if (at->clip_norm > 0 && at->gradients)
+        snprintf(clipped, sizeof clipped, ", %.0f %% clipped to %.4g",
+                 100.0 * (double)at->clipped / (double)at->gradients, at->clip_norm);
+    tacit_log_info("step %u of %u: %zu units with a gradient, mean loss %.4f%s, %s left", at->step,
+                   at->steps, at->gradients, at->loss, clipped, left);
+}
+
+static tacit_status load_heldout(local_work *w, tacit_error *err)
+{
+    if (!w->words->eval)
+        return TACIT_OK;
+    tacit_status status =
+        tacit_status_of_input(tacit_dataset_load(&w->heldout, w->words->eval, false, err), err);
+    if (status == TACIT_OK && w->heldout.count == 0)
+        status = tacit_fail(err, TACIT_BAD_INPUT, "%s: the file has no records", w->words->eval);
+    return status;
+}
+
+/* By inference with what was written, not by the loss of training. */
+static tacit_status judge(local_work *w, tacit_error *err)
+{
+    tacit_pool *pool = NULL;
+    tacit_status status;
+    if (!w->words->eval)
+        return TACIT_OK;
+    TACIT_TRY(tacit_pool_new(&pool, w->client->config.threads, err), done);
+    TACIT_TRY(local_evaluation_run(&w->judged, w->model, w->words->out, &w->heldout, pool, err),
+              done);
+done:
+    tacit_pool_free(pool);
+    return status;
+}
+
+static json_t *judged_json(const local_evaluation *e)
+{
+    return json_pack("{s:I, s:f, s:f, s:f, s:f, s:f}", "examples", (json_int_t)e->examples,
+                     "accuracy", e->accuracy, "loss", e->loss, "accuracy_base", e->accuracy_base,
+                     "loss_base", e->loss_base, "loss_exact", e->loss_exact);
+}
 
 static tacit_status make_canaries(local_work *w, tacit_error *err)
 {
@@ -431,6 +495,11 @@ static tacit_status print_result(const local_work *w, tacit_error *err)
                    "epsilon %.4g\n",
                    w->words->scores, (unsigned long long)w->words->canaries,
                    canary_set_scores(w->canaries)->epsilon);
+        if (w->words->eval)
+            printf("%s: accuracy %.4g (%.4g before), loss %.4f (%.4f before; exact %.4f), %zu "
+                   "answers\n",
+                   w->words->eval, w->judged.accuracy, w->judged.accuracy_base, w->judged.loss,
+                   w->judged.loss_base, w->judged.loss_exact, w->judged.examples);
         return TACIT_OK;
     }
     json_t *root =
@@ -444,7 +513,10 @@ static tacit_status print_result(const local_work *w, tacit_error *err)
                      : json_pack("{s:I, s:o, s:f}", "canaries", (json_int_t)w->words->canaries,
                                  "scores", tacit_json_name(w->words->scores), "epsilon_claimed",
                                  canary_set_scores(w->canaries)->epsilon);
-    if (root && json_object_update_new(root, canaries) != 0) {
+    bool whole = root && json_object_update_new(root, canaries) == 0;
+    if (whole && w->words->eval)
+        whole = json_object_set_new(root, "eval", judged_json(&w->judged)) == 0;
+    if (!whole) {
         json_decref(root);
         root = NULL;
     }
@@ -469,8 +541,8 @@ static tacit_status check_results(const local_work *w, tacit_error *err)
 {
     const client_config *config = &w->client->config;
     const char *const result[] = {w->words->out, w->words->scores};
-    const char *const source[] = {config->data, config->model_text};
-    tacit_status status = tacit_file_check_results(result, 2, source, 2, err);
+    const char *const source[] = {config->data, config->model_text, w->words->eval};
+    tacit_status status = tacit_file_check_results(result, 2, source, 3, err);
     return status == TACIT_OK
                ? tacit_file_check_results(result, 2, (const char *const *)config->model_mmproj.item,
                                           config->model_mmproj.count, err)
@@ -482,20 +554,25 @@ static tacit_status train(local_work *w, tacit_error *err)
     static const uint8_t no_nonce[32];
     client *c = w->client;
     training_result result = {0};
+    const round_watch watch = {tell_step, w};
     tacit_status status;
     TACIT_TRY(set_data(c, w->words->data, err), done);
     TACIT_TRY(check_results(w, err), done);
+    TACIT_TRY(load_heldout(w, err), done);
     TACIT_TRY(client_make_account(c, err), done);
     TACIT_TRY(client_apply_policy(c, err), done);
     TACIT_TRY(reservation_sweep(c, err), done);
     TACIT_TRY(client_load_model(c, &w->model, err), done);
     TACIT_TRY(resume_or_reserve(w, err), done);
-    TACIT_TRY(round_train(c, &w->round, &w->plan, w->model, no_nonce, w->canaries, &result, err),
-              done);
+    w->start = tacit_clock_seconds();
+    TACIT_TRY(
+        round_train(c, &w->round, &w->plan, w->model, no_nonce, w->canaries, &watch, &result, err),
+        done);
     tacit_kill_point("client.trained");
     TACIT_TRY(save(w, &result, err), done);
     TACIT_TRY(save_scores(w, err), done);
     TACIT_TRY(finish(w, err), done);
+    TACIT_TRY(judge(w, err), done);
     status = print_result(w, err);
 done:
     training_result_free(&result);
@@ -529,6 +606,7 @@ done:
     canary_set_free(w.canaries);
     round_state_free(&w.round);
     tacit_model_free(w.model);
+    tacit_dataset_free(&w.heldout);
     client_close(w.client);
     return status;
 }

@@ -27,7 +27,7 @@ typedef struct training {
     uint8_t seed[TACIT_TREE_SEED_BYTES]; /* of the round's tree noise; zeros for other mechanisms */
     /* Of the step that runs, for the local log. */
     double loss;
-    size_t drawn, units, finite;
+    size_t drawn, units, finite, clipped;
     tacit_error *err;
 } training;
 
@@ -43,12 +43,21 @@ static void note_unit(training *t, double loss)
     }
 }
 
+static bool is_clipped(const training *t, const float *grad)
+{
+    double squares = 0, clip = t->place.clip_norm;
+    for (size_t i = 0; i < t->job->values; i++)
+        squares += (double)grad[i] * (double)grad[i];
+    return clip > 0 && isfinite(squares) && squares > clip * clip;
+}
+
 /* The engine's sink of noised steps. Privacy counts a gradient that is not finite as zero. */
 static tacit_status add_gradient(void *ctx, size_t unit, const float *grad, double loss)
 {
     training *t = ctx;
     (void)unit;
     note_unit(t, loss);
+    t->clipped += is_clipped(t, grad);
     return tacit_dp_add(t->dp, grad, t->err);
 }
 
@@ -194,10 +203,15 @@ static tacit_status local_step(training *t)
     return status;
 }
 
+static double mean_loss(const training *t)
+{
+    return t->finite ? t->loss / (double)t->finite : 0;
+}
+
 static tacit_status run_step(training *t)
 {
     t->loss = 0;
-    t->drawn = t->units = t->finite = 0;
+    t->drawn = t->units = t->finite = t->clipped = 0;
     tacit_status status = t->job->local_steps ? local_step(t) : noised_step(t);
     if (status != TACIT_OK)
         return status;
@@ -207,8 +221,7 @@ static tacit_status run_step(training *t)
                          tacit_rate_at(&rate, t->place.steps_done));
     local_log_add(t->job->log,
                   "step %u: %zu units drawn, %zu with a gradient, mean loss %.6g, clip %.6g",
-                  t->place.steps_done + 1, t->drawn, t->units,
-                  t->finite ? t->loss / (double)t->finite : 0, t->place.clip_norm);
+                  t->place.steps_done + 1, t->drawn, t->units, mean_loss(t), t->place.clip_norm);
     t->place.steps_done++;
     if (t->dp)
         t->place.clip_norm = tacit_dp_clip_norm(t->dp);
@@ -371,11 +384,19 @@ static tacit_status run_steps(training *t)
         if (job->stop && *job->stop)
             return tacit_fail(t->err, TACIT_AGAIN, "training was interrupted after step %u of %u",
                               t->place.steps_done, t->steps);
+        training_progress at = {.clip_norm = job->local_steps ? 0 : t->place.clip_norm};
         status = run_step(t);
         if (status == TACIT_OK)
             status = keep(t);
-        if (status == TACIT_OK && job->progress)
-            job->progress(job->ctx, t->place.steps_done, t->steps);
+        if (status == TACIT_OK && job->progress) {
+            at.step = t->place.steps_done;
+            at.steps = t->steps;
+            at.drawn = t->drawn;
+            at.gradients = t->units;
+            at.clipped = t->clipped;
+            at.loss = mean_loss(t);
+            job->progress(job->ctx, &at);
+        }
         if (status == TACIT_OK)
             tacit_kill_point("client.mid_training");
     }

@@ -34,6 +34,17 @@
 
 #include <signal.h>
 
+/* A step that was taken. All but its number comes from the device's data, without noise: it is for
+ * the person at the device, and for nothing that leaves it. */
+typedef struct training_progress {
+    uint32_t step, steps;
+    size_t drawn;     /* units */
+    size_t gradients; /* of them with a gradient */
+    size_t clipped;   /* of them above the clip norm; 0 where nothing is clipped */
+    double clip_norm; /* 0: nothing is clipped */
+    double loss;      /* mean over units whose loss is a number */
+} training_progress;
+
 typedef struct training_job {
     const tacit_model *model;
     tacit_pool *pool; /* may be NULL */
@@ -54,7 +65,7 @@ typedef struct training_job {
     const volatile sig_atomic_t *stop; /* NULL: never */
     local_log *log;
     /* After every step; may be NULL. */
-    void (*progress)(void *ctx, uint32_t step, uint32_t steps);
+    void (*progress)(void *ctx, const training_progress *at);
     void *ctx;
 } training_job;
 

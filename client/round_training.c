@@ -17,12 +17,12 @@
 #define EXAMPLE_MEMORY ((size_t)96 << 20)
 
 /* Every step for short rounds, about twenty lines for long ones. */
-static void report_step(void *ctx, uint32_t step, uint32_t steps)
+static void report_step(void *ctx, const training_progress *at)
 {
     (void)ctx;
-    uint32_t every = steps <= 20 ? 1 : steps / 20;
-    if (step % every == 0 || step == steps)
-        tacit_log_info("training step %u of %u", step, steps);
+    uint32_t every = at->steps <= 20 ? 1 : at->steps / 20;
+    if (at->step % every == 0 || at->step == at->steps)
+        tacit_log_info("training step %u of %u", at->step, at->steps);
 }
 
 static void folder_of(const char *path, char *out, size_t size)
@@ -99,7 +99,7 @@ static tacit_status open_snapshot(client_snapshot **out, const training_files *f
 
 tacit_status round_train(client *c, const round_state *r, const checked_plan *plan,
                          const tacit_model *model, const uint8_t *nonce, canary_set *canaries,
-                         training_result *out, tacit_error *err)
+                         const round_watch *watch, training_result *out, tacit_error *err)
 {
     tacit_pool *pool = NULL;
     client_snapshot *snapshot = NULL;
@@ -128,7 +128,8 @@ tacit_status round_train(client *c, const round_state *r, const checked_plan *pl
                         .plan_hash = plan->plan_hash,
                         .stop = c->stop,
                         .log = &log,
-                        .progress = report_step};
+                        .progress = watch ? watch->progress : report_step,
+                        .ctx = watch ? watch->ctx : NULL};
     TACIT_TRY(local_training_run(&job, out, err), done);
 done:
     snapshot_close(snapshot);
@@ -241,7 +242,7 @@ tacit_status round_train_and_seal(client *c, round_state *r, tacit_error *err)
     sealing s = {.client = c, .round = r};
     tacit_status status;
     TACIT_TRY(prepare(&s, err), done);
-    TACIT_TRY(round_train(c, r, &s.plan, s.model, s.nonce, NULL, &s.result, err), done);
+    TACIT_TRY(round_train(c, r, &s.plan, s.model, s.nonce, NULL, NULL, &s.result, err), done);
     tacit_kill_point("client.trained");
     TACIT_TRY(seal(&s, err), done);
     TACIT_TRY(store(&s, err), done);

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <locale.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -182,4 +183,16 @@ void tacit_text_print(FILE *to, const char *text, size_t size, bool lines)
             putc(kept ? text[i + k] : '?', to);
         i += n;
     }
+}
+
+void tacit_text_duration(char out[TACIT_TEXT_DURATION], double seconds)
+{
+    if (!(seconds >= 0 && seconds < 1e9))
+        snprintf(out, TACIT_TEXT_DURATION, "long");
+    else if (seconds < 89.5)
+        snprintf(out, TACIT_TEXT_DURATION, "%.0f s", seconds);
+    else if (seconds < 5370)
+        snprintf(out, TACIT_TEXT_DURATION, "%.0f min", seconds / 60);
+    else
+        snprintf(out, TACIT_TEXT_DURATION, "%.1f h", seconds / 3600);
 }

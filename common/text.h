@@ -40,4 +40,8 @@ void tacit_text_make_plain(char *text, size_t size);
  * goes to people this way. */
 void tacit_text_print(FILE *to, const char *text, size_t size, bool lines);
 
+/* "45 s", "12 min", "3.4 h": a time that is left, for people. */
+enum { TACIT_TEXT_DURATION = 32 };
+void tacit_text_duration(char out[TACIT_TEXT_DURATION], double seconds);
+
 #endif

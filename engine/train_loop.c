@@ -5,6 +5,7 @@
 #include "common/killpoint.h"
 #include "common/log.h"
 #include "common/secret.h"
+#include "common/text.h"
 #include "engine/training_checkpoint.h"
 
 #include <math.h>
@@ -167,27 +168,17 @@ static tacit_status run_step(running *r, tacit_error *err)
 
 /* ---- what people see ---- */
 
-static void say_time(char out[32], double seconds)
-{
-    if (seconds < 90)
-        snprintf(out, 32, "%.0f s", seconds);
-    else if (seconds < 5400)
-        snprintf(out, 32, "%.0f min", seconds / 60);
-    else
-        snprintf(out, 32, "%.1f h", seconds / 3600);
-}
-
 /* On stderr, and seldom: what is left is guessed from the rows of an epoch. */
 static void tell(running *r)
 {
-    char left[32];
+    char left[TACIT_TEXT_DURATION];
     double now = tacit_clock_seconds(), spent = now - r->start;
     if (now - r->told < PROGRESS_SECONDS)
         return;
     r->told = now;
     double rows =
         (double)r->loop->data->rows * (double)(r->rate.steps - r->steps) / (double)r->epoch_steps;
-    say_time(left, spent * rows / (double)(r->trained_rows ? r->trained_rows : 1));
+    tacit_text_duration(left, spent * rows / (double)(r->trained_rows ? r->trained_rows : 1));
     tacit_log_info("step %llu of %llu: loss %.4f, %.0f tokens/s, %s left",
                    (unsigned long long)r->steps, (unsigned long long)r->rate.steps, r->loss,
                    (double)r->trained_rows / spent, left);

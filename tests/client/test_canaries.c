@@ -82,10 +82,9 @@ static canary_set *make_set(size_t count, const tacit_mechanism *m, uint8_t seed
     return set;
 }
 
-static void stop_at_3(void *ctx, uint32_t step, uint32_t steps)
+static void stop_at_3(void *ctx, const training_progress *at)
 {
-    (void)steps;
-    if (step == 3)
+    if (at->step == 3)
         *(volatile sig_atomic_t *)ctx = 1;
 }
 

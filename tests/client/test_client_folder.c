@@ -10,10 +10,10 @@
 #include "client/local_plan.h"
 #include "client/reservation.h"
 #include "client/round_training.h"
-#include "engine/training_checkpoint.h"
 #include "common/digest.h"
 #include "device_folder.h"
 #include "engine/adapter.h"
+#include "engine/training_checkpoint.h"
 
 #include <signal.h>
 #include <sys/resource.h>

@@ -70,16 +70,18 @@ typedef struct run {
     training_result result;
     volatile sig_atomic_t stop;
     uint32_t stop_after, steps_seen;
+    training_progress last;
     tacit_status status;
     tacit_error err;
 } run;
 
-static void see_step(void *ctx, uint32_t step, uint32_t steps)
+static void see_step(void *ctx, const training_progress *at)
 {
     run *r = ctx;
     r->steps_seen++;
-    assert_int_equal(steps, r->job.local_steps ? r->job.local_steps : r->mechanism.steps);
-    if (step == r->stop_after)
+    r->last = *at;
+    assert_int_equal(at->steps, r->job.local_steps ? r->job.local_steps : r->mechanism.steps);
+    if (at->step == r->stop_after)
         r->stop = 1;
 }
 
@@ -345,6 +347,32 @@ static void mechanism_none_is_the_naive_mean(void **state)
     (void)state;
     write_records(5);
     check_plain_step(tiny.model, NULL);
+}
+
+/* What the person at the device is told of a step. */
+static void progress_tells_what_a_step_did(void **state)
+{
+    (void)state;
+    run r;
+    write_records(5);
+    run_begin(&r, tiny.model, private_steps(1));
+    r.mechanism.q_num = TACIT_Q_ONE;
+    r.mechanism.clip_norm = 0x1p-10; /* below the norm of any record's gradient */
+    run_go(&r);
+    OK(r.status);
+    assert_int_equal(r.last.drawn, 5);
+    assert_int_equal(r.last.gradients, 5);
+    assert_int_equal(r.last.clipped, 5);
+    assert_true(r.last.clip_norm == 0x1p-10);
+    assert_true(r.last.loss > 1 && r.last.loss < 20); /* a random model's, of 284 tokens: 5.6 */
+    run_end(&r);
+    run_begin(&r, tiny.model, private_steps(1));
+    r.mechanism.q_num = TACIT_Q_ONE;
+    r.mechanism.clip_norm = 0x1p10;
+    run_go(&r);
+    OK(r.status);
+    assert_true(r.last.gradients == 5 && r.last.clipped == 0);
+    run_end(&r);
 }
 
 /* The learning rate's course over the steps of the plan, also behind an interruption: a first step
@@ -1143,6 +1171,7 @@ int main(void)
         cmocka_unit_test(a_unit_displaces_no_other),
         cmocka_unit_test(another_number_of_values_is_refused),
         cmocka_unit_test(mechanism_none_is_the_naive_mean),
+        cmocka_unit_test(progress_tells_what_a_step_did),
         cmocka_unit_test(the_learning_rate_follows_its_schedule),
         cmocka_unit_test(not_a_number_counts_as_zero),
         cmocka_unit_test(units_without_a_gradient_are_alike),

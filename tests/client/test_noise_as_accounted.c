@@ -73,12 +73,11 @@ typedef struct run {
     volatile sig_atomic_t stop;
 } run;
 
-static void see_step(void *ctx, uint32_t step, uint32_t steps)
+static void see_step(void *ctx, const training_progress *at)
 {
     run *r = ctx;
-    (void)steps;
     r->counts[r->n_counts++] = step_units_drawn;
-    if (step == r->stop_after)
+    if (at->step == r->stop_after)
         r->stop = 1;
 }
 

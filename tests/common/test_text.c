@@ -165,9 +165,26 @@ static void test_what_is_printed_for_people(void **state)
     expect_printed("", true, "");
 }
 
+static void durations_are_for_people(void **state)
+{
+    static const struct {
+        double seconds;
+        const char *text;
+    } cases[] = {{0, "0 s"},     {0.4, "0 s"},     {89.4, "89 s"},       {89.6, "1 min"},
+                 {150, "2 min"}, {5369, "89 min"}, {5400, "1.5 h"},      {1e8, "27777.8 h"},
+                 {1e30, "long"}, {-1, "long"},     {(double)NAN, "long"}};
+    char text[TACIT_TEXT_DURATION];
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        tacit_text_duration(text, cases[i].seconds);
+        assert_string_equal(text, cases[i].text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(durations_are_for_people),
         cmocka_unit_test(test_hex_round_trip),
         cmocka_unit_test(test_integers_are_strict),
         cmocka_unit_test(test_reals_are_strict),

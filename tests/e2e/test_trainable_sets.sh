@@ -81,4 +81,23 @@ cp "$work/a.gguf" "$work/adapter.gguf"
 inspected 'prompt.text +f32 +\[[0-9]+,7\]'
 "$bin/tacit" eval -m "$work/text.gguf" --adapter "$work/a.gguf" --data "$work/own.jsonl" --json >/dev/null ||
     fail "the prompt does not load"
+
+# What the person at the device sees: steps, and held-out records judged by inference.
+make_data "$work/heldout.jsonl" 1
+free=(--dir "$work/free")
+expect 3 'none.jsonl' train "${free[@]}" --eval "$work/none.jsonl"
+expect 2 'which is read' train "${free[@]}" --eval "$work/a.gguf"
+sed -i 's/^  allow_non_private:.*/  allow_non_private: true/' "$work/free/client.yaml"
+train "${free[@]}" --trainable core --rank 8 --mechanism none --optimizer sgd --learning-rate 2 --q 1 --divisor 6 --steps 30 \
+    --eval "$work/heldout.jsonl" >"$work/result.json" 2>"$work/train.log" || fail "no training without noise"
+grep -qE 'step 30 of 30: 6 units with a gradient, mean loss [0-9.]+, 0 s left' "$work/train.log" || fail "no last step is told"
+below "$(json loss <"$work/result.json")" "$(json loss_base <"$work/result.json")" || fail "no better: $(cat "$work/result.json")"
+exact=$("$bin/tacit" eval -m "$work/text.gguf" --adapter "$work/a.gguf" --data "$work/heldout.jsonl" --json | json loss)
+[ "$(json loss_exact <"$work/result.json" | cut -c1-8)" = "${exact:0:8}" ] || fail "eval says $exact, train $(cat "$work/result.json")"
+[ "$(json examples <"$work/result.json")" = 6 ] || fail "not all were answered"
+expect 0 'heldout.jsonl: accuracy [0-9.]+ \([0-9.]+ before\), loss [0-9.]+ \([0-9.]+ before; exact [0-9.]+\), 6 answers' \
+    "$bin/tacit-client" train --dir "$work/alone" --data "$work/own.jsonl" --out "$work/a.gguf" --steps 2 --q 0.5 \
+    --noise-multiplier 20 --eval "$work/heldout.jsonl"
+grep -q '% clipped to 1,' <<<"$("$bin/tacit-client" train --dir "$work/alone" --data "$work/own.jsonl" --out "$work/a.gguf" --steps 2 --q 1 \
+    --noise-multiplier 20 2>&1)" || fail "the clipped share is not told"
 echo "cores and prompts are trained, published, taken and audited"

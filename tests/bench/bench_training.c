@@ -1,5 +1,6 @@
 /* Time of training steps on a random model in nano's shape, per record and in tokens a second:
  *   bench_training [THREADS [SECONDS [TEXT.gguf]]]
+ *   bench_training step OPTIONS      (training_step.c: an optimizer step, private and not)
  * FFA-LoRA (rank 8 on o and down, 16 picture rows and 25 of text, 4 of them trained), LoRA on all
  * linears, and full training of batches of 32 sequences of 200 rows; with a model file adapters
  * alone, on 256 rows. One line of JSON each, with the anonymous memory after it, and how much of
@@ -7,10 +8,9 @@
  * time: recomputation, attention and everything but the products of forward and backward counted as
  * loss. */
 #include "common/clock.h"
-#include "engine/model_parts.h"
-#include "engine/trainer.h"
 
 #include "product_rate.h"
+#include "training_step.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -90,7 +90,7 @@ static tacit_model *make_model(void)
     return m;
 }
 
-static tacit_model *open_model(const char *path)
+tacit_model *open_model(const char *path)
 {
     tacit_error err;
     tacit_model *m = calloc(1, sizeof *m);
@@ -101,32 +101,34 @@ static tacit_model *open_model(const char *path)
     exit(1);
 }
 
-/* RssAnon of this process in bytes. */
-static unsigned long anonymous_bytes(void)
+unsigned long status_bytes(const char *name)
 {
     char line[128];
     unsigned long kib = 0;
+    size_t size = strlen(name);
     FILE *f = fopen("/proc/self/status", "r");
     while (f && fgets(line, sizeof line, f))
-        if (sscanf(line, "RssAnon: %lu", &kib) == 1)
+        if (strncmp(line, name, size) == 0 && sscanf(line + size, ": %lu", &kib) == 1)
             break;
     if (f)
         fclose(f);
     return 1024 * kib;
 }
 
-static tacit_input make_input(size_t rows, size_t picture, size_t trained)
+tacit_input make_input(const tacit_model *m, size_t rows, size_t picture, size_t trained)
 {
+    size_t width = m->text.embedding;
     tacit_input in = {.count = rows, .n_media = picture > 0};
     in.row = calloc(rows, sizeof *in.row);
     in.media = calloc(1, sizeof *in.media);
     in.media->n_rows = picture;
-    in.media->rows = calloc((picture + 1) * WIDTH, sizeof(float));
-    for (size_t i = 0; i < picture * WIDTH; i++)
+    in.media->rows = calloc((picture + 1) * width, sizeof(float));
+    for (size_t i = 0; i < picture * width; i++)
         in.media->rows[i] = noise();
     for (size_t i = 0; i < rows; i++) {
         bool image = i >= 4 && i < 4 + picture;
-        in.row[i] = (tacit_row){.token = image ? (int32_t)(i - 4) : (int32_t)(i * 37 % VOCAB),
+        int32_t token = (int32_t)(i * 7919 % m->text.vocab);
+        in.row[i] = (tacit_row){.token = image ? (int32_t)(i - 4) : token,
                                 .modality = image ? TACIT_MODALITY_IMAGE : TACIT_MODALITY_TOKEN,
                                 .trained = i + trained >= rows,
                                 .position = (uint32_t)i};
@@ -147,9 +149,7 @@ typedef struct work {
     size_t rows, picture, trained, examples, units;
 } work;
 
-/* Multiplications and additions of the products that an example needs: forward and the gradient of
- * the inputs, that of the weights where they are trained; the output layer on the trained rows. */
-static double example_flops(const tacit_model *m, const work *w)
+double example_flops(const tacit_model *m, tacit_trainable_kind kind, size_t rows, size_t trained)
 {
     const tacit_text_model *text = &m->text;
     double layers = 0, output = (double)text->output.n_in * (double)text->output.n_out;
@@ -157,8 +157,8 @@ static double example_flops(const tacit_model *m, const work *w)
         for (int i = 0; i < TEXT_LINEARS; i++)
             layers +=
                 (double)text->layer[l].linear[i].n_in * (double)text->layer[l].linear[i].n_out;
-    double products = w->spec.kind == TACIT_TRAIN_ALL ? 3 : 2;
-    return 2 * products * (layers * (double)w->rows + output * (double)w->trained);
+    double products = kind == TACIT_TRAIN_ALL ? 3 : 2;
+    return 2 * products * (layers * (double)rows + output * (double)trained);
 }
 
 static void measure(const tacit_model *m, const work *w, tacit_pool *pool, double seconds)
@@ -167,7 +167,7 @@ static void measure(const tacit_model *m, const work *w, tacit_pool *pool, doubl
     tacit_error err;
     double sum = 0, start, cpu, spent;
     size_t rounds = 0;
-    tacit_input in = make_input(w->rows, w->picture, w->trained);
+    tacit_input in = make_input(m, w->rows, w->picture, w->trained);
     const tacit_input *example[32];
     tacit_unit unit[64];
     for (size_t i = 0; i < 32; i++)
@@ -195,7 +195,8 @@ static void measure(const tacit_model *m, const work *w, tacit_pool *pool, doubl
         "\"of_product_rate\":%.3f,\"rss_anon_bytes\":%lu}\n",
         w->name, tacit_pool_threads(pool), tacit_trainer_layout(t)->values, 1000 * spent / examples,
         1000 * cpu, examples * (double)w->rows / spent, (double)w->rows / cpu,
-        example_flops(m, w) / cpu / product_rate(pool, seconds / 4), anonymous_bytes());
+        example_flops(m, w->spec.kind, w->rows, w->trained) / cpu / product_rate(pool, seconds / 4),
+        status_bytes("RssAnon"));
     fflush(stdout);
     tacit_trainer_free(t);
 }
@@ -248,6 +249,8 @@ int main(int argc, char **argv)
          1},
     };
     tacit_pool *pool;
+    if (argc > 1 && strcmp(argv[1], "step") == 0)
+        return training_step_main(argc - 1, argv + 1);
     bool file = argc > 3;
     tacit_model *m = file ? open_model(argv[3]) : make_model();
     const work *chosen = file ? model_works : works;

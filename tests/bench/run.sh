@@ -2,10 +2,12 @@
 # The benchmarks, one after another, called by `./run bench`. Every figure is measured in this run and
 # means something beside its neighbours only: keep the machine idle.
 #
-# usage: run.sh [--peers] [--only accounting|inference] [--model TEXT.gguf] [--threads N]
+# usage: run.sh [--peers] [--only accounting|inference|training] [--model TEXT.gguf] [--threads N]
 #
 #   --only    accounting: the accountants beside dp-accounting (needs PyPI the first time), and no more
 #             inference: the table of bench_inference.py; further options are its own
+#             training: the table of bench_training.py beside PyTorch, PEFT and Opacus (needs PyPI and 8 GB
+#             of disk the first time); further options are its own
 #   --peers   the same file in llama.cpp, interleaved (needs what `./run interop` installs)
 #   --model   for `tacit bench` and training; default: what `./run interop` fetched, else nano
 set -euo pipefail
@@ -21,13 +23,33 @@ if [ "${1:-}" = --only ] && [ "${2:-}" = inference ]; then
     [ -x "$python" ] || python=python3
     exec "$python" "$here/bench_inference.py" "$bin" "$@"
 fi
+
+# PyPI's torch brings CUDA, which nothing here uses: there is no other build of a new torch in that index.
+training_modules=(torch==2.15.0 transformers==5.24.0 peft==0.21.2 opacus==1.6.0 numpy gguf==0.19.0)
+make_training_venv() {
+    local venv=$root/build/bench/venv
+    "$venv/bin/python" -c 'import torch, transformers, peft, opacus' 2>/dev/null && return
+    mkdir -p "$root/build/bench"
+    python3 -m venv "$venv"
+    "$venv/bin/pip" install -q "${training_modules[@]}" || {
+        echo "run.sh: ${training_modules[*]} could not be installed into $venv: once the package index can be" \
+            "reached run this again" >&2
+        exit 1
+    }
+}
+if [ "${1:-}" = --only ] && [ "${2:-}" = training ]; then
+    shift 2
+    case " $* " in *" --memory "* | *" --profile "* | *" --python "*) ;; *) make_training_venv ;; esac
+    cd "$root"
+    exec python3 "$here/bench_training.py" "$bin" "$@"
+fi
 while [ $# -gt 0 ]; do
     case $1 in
     --peers) peers=yes ;;
     --only) only=${2:-} && shift ;;
     --model) model=$2 && shift ;;
     --threads) threads=$2 && shift ;;
-    *) echo "usage: run.sh [--peers] [--only accounting|inference] [--model TEXT.gguf] [--threads N]" >&2 && exit 2 ;;
+    *) echo "usage: run.sh [--peers] [--only accounting|inference|training] [--model TEXT.gguf] [--threads N]" >&2 && exit 2 ;;
     esac
     shift
 done
@@ -44,7 +66,7 @@ accounting() {
 case $only in
 "") ;;
 accounting) accounting && exit 0 || exit 1 ;;
-*) echo "run.sh: --only: expected accounting or inference (first of all options), found '$only'" >&2 && exit 2 ;;
+*) echo "run.sh: --only: expected accounting, inference or training (the last two first of all options), found '$only'" >&2 && exit 2 ;;
 esac
 
 say "noise (target: at most 100 ns a value)"

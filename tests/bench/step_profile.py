@@ -1,0 +1,51 @@
+"""Where the processor time of a Tacit step goes: samples of `perf record` by the chain of functions, each
+counted once, by the first rule that any function of its chain meets."""
+import collections
+import os
+import re
+import subprocess
+
+# What, and functions that say so (whole names, or those that begin with it before a star).
+RULES = [
+    ("privacy: noise, clip, sum", ["tacit_dp_*"]),
+    ("optimizer", ["tacit_optimizer_step"]),
+    ("attention, {phase}", ["text_attention_*", "forward_head", "backward_kv_head"]),
+    ("loss: output layer", ["example_loss", "chunk_losses", "output_input_gradient"]),
+    ("dequantization, {phase}", ["linear_expand", "expand_*", "read_tile", "dequant_*"]),
+    ("low-rank pairs, {phase}", ["linear_add_pair*", "linear_backward_pair", "matrix_mul_*", "multiply_block",
+                                 "meet_a", "meet_b"]),
+    ("products, {phase}", ["multiply_panels*"]),
+    ("norms, activation, rope, sums, {phase}", ["forward_*", "backward_*", "ops_*", "qkv_*", "train_*"]),
+]
+PHASES = [("forward", ["forward_layer"]), ("backward", ["backward_layer"]), ("recompute", ["forward_acts"])]
+
+
+def meets(chain, patterns):
+    return any(name == p or (p.endswith("*") and name.startswith(p[:-1])) for p in patterns for name in chain)
+
+
+def group_of(chain):
+    phase = next((name for name, patterns in PHASES if meets(chain, patterns)), "elsewhere")
+    name = next((name for name, patterns in RULES if meets(chain, patterns)), "else: " + (chain[0] if chain else "?"))
+    return name.format(phase=phase)
+
+
+def chains(text):
+    """Each sample's functions, the innermost first: blocks of lines `ADDRESS NAME+OFFSET (FILE)`."""
+    for block in text.split("\n\n"):
+        found = re.findall(r"^\s+[0-9a-f]+ (\S+?)(?:\.(?:part|constprop|isra)\.\d+)*(?:\+0x[0-9a-f]+)? ", block, re.M)
+        if found:
+            yield found
+
+
+def shares(command, preexec, folder):
+    """Shares that sum to 1; the warm-up and the loading of the model are left out."""
+    record = os.path.join(folder, "step.perf")
+    subprocess.run(["perf", "record", "-q", "-e", "cpu-clock", "-F", "199", "--call-graph", "dwarf,16384", "-o", record,
+                    *command], check=True, capture_output=True, preexec_fn=preexec)
+    text = subprocess.run(["perf", "script", "-F", "ip,sym,dso", "-i", record], check=True, capture_output=True,
+                          text=True).stdout
+    os.remove(record)
+    counts = collections.Counter(group_of(chain) for chain in chains(text) if meets(chain, ["plain_step", "private_step"]))
+    total = sum(counts.values())
+    return {name: count / total for name, count in counts.items()}

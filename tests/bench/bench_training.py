@@ -11,10 +11,11 @@ settings) take the physical batch of --micro that was fastest when they warmed u
 A ratio above 1 is in Tacit's favour: how many times as long, or as much memory, the peer takes.
 
 --memory prints Tacit's peak anonymous memory for the design's configurations, --profile where a step's
-processor time goes, by samples of `perf` (one thread).
+processor time goes, by samples of `perf` (steps without privacy, one thread).
 
 usage: bench_training.py BIN [--shapes smollm2-135m,smollm2-360m] [--rows 128,256,512] [--ranks 8,16]
-                         [--threads N] [--rounds R] [--lengths equal,natural] [--micro 16,4,1]
+                         [--threads N] [--rounds R] [--units 16] [--lengths equal,natural]
+                         [--micro 16,4,1]
                          [--peers fp32,bf16,opacus,opacus-bf16] [--type q8_0] [--python P] [--dir DIR]
                          [--memory] [--profile] [--json]
 """
@@ -27,7 +28,7 @@ import sys
 
 import step_profile
 
-UNITS, TRAINED = 16, 32
+TRAINED = 32
 # Shuffled, so that neighbours are not of like length.
 NATURAL = [0.42, 0.18, 0.82, 0.30, 0.61, 1.00, 0.22, 0.51, 0.38, 0.91, 0.26, 0.67, 0.34, 0.74, 0.46, 0.56]
 # Name, shape, arguments, the design's target in MiB: one unit at a time, 256 tokens, rank 8.
@@ -48,8 +49,9 @@ def pinned(threads):
     return lambda: os.sched_setaffinity(0, cpus)
 
 
-def lengths_of(kind, rows):
-    return [rows] * UNITS if kind == "equal" else [round(rows * share) for share in NATURAL]
+def lengths_of(options, kind, rows):
+    shares = [1] * len(NATURAL) if kind == "equal" else NATURAL
+    return [round(rows * shares[i % len(shares)]) for i in range(options.units)]
 
 
 def tacit(options, model, threads, arguments):
@@ -82,11 +84,11 @@ class Peer:
     def step(self, lengths, micro):
         return self.ask({"lengths": lengths, "micro": micro, "trained": TRAINED})
 
-    def warm_up(self, kind, rows, sizes):
-        """Chooses the physical batch; every one is tried once, behind a short step."""
-        lengths = lengths_of(kind, rows)
-        self.step([32] * UNITS, sizes[0])
-        warm = {micro: self.step(lengths, micro) for micro in sizes}
+    def warm_up(self, options, kind, rows):
+        """Chooses the physical batch; where there are several, each is tried once, behind a short step."""
+        lengths, sizes = lengths_of(options, kind, rows), options.micro
+        first = self.step([32] * options.units, sizes[0])
+        warm = {micro: self.step(lengths, micro) for micro in sizes} if len(sizes) > 1 else {sizes[0]: first}
         self.best[kind, rows] = min(warm, key=lambda micro: warm[micro]["s"])
         self.warm[kind, rows] = warm
 
@@ -107,25 +109,25 @@ def ratios(ours, theirs, private):
 def beside(peer, kind, key, ours, theirs):
     """What a row says of one peer."""
     private = kind.startswith("opacus")
-    return {"ratio": ratios(ours, theirs, private), "micro": peer.best[key], "loss": theirs[0]["loss"],
+    return {"ratio": ratios(ours, theirs, private), "micro": peer.best[key],
             "s": [median([t[unit] for t in theirs]) for unit in ("s", "cpu_s")],
             "peak_bytes": [median([t[name] for t in theirs]) for name in ("peak_rss_bytes", "peak_rss_anon_bytes")],
             "warm": {micro: [answer["s"], answer["peak_rss_bytes"]] for micro, answer in peer.warm[key].items()}}
 
 
 def compare(options, peers, model, rank, kind, rows):
-    lengths = lengths_of(kind, rows)
+    lengths = lengths_of(options, kind, rows)
     arguments = ["--rank", str(rank), "--lengths", ",".join(map(str, lengths))]
     ours, theirs = [], {name: [] for name in peers}
     for peer in peers.values():
-        peer.warm_up(kind, rows, options.micro)
+        peer.warm_up(options, kind, rows)
     for _ in range(options.rounds):
         ours.append(tacit(options, model, options.threads, arguments))
         for name, peer in peers.items():
             theirs[name].append(peer.step(lengths, peer.best[kind, rows]))
     pick = lambda key: median([o[key] for o in ours])
     row = {"model": os.path.basename(model), "lengths": kind, "rows": rows, "rank": rank, "threads": options.threads,
-           "units": UNITS, "rounds": options.rounds, "tokens": sum(lengths), "loss": ours[0]["loss"]}
+           "units": options.units, "rounds": options.rounds, "tokens": sum(lengths)}
     for name in ("plain", "private"):
         row[f"{name}_s"] = [pick(f"{name}_s"), pick(f"{name}_cpu_s")]
     for key in ("cost_of_privacy", "of_product_rate", "noise_ms", "clip_and_sum_ms", "mean_ms", "optimizer_ms"):
@@ -143,14 +145,15 @@ def print_row(row):
     show = lambda pair: f"{pair[0]:.2f} ({pair[1]:.2f})"
     print(f"{row['model']}, {row['lengths']} lengths up to {row['rows']} ({row['tokens']} tokens), rank {row['rank']}, "
           f"{row['threads']} threads: a step {show(row['plain_s'])} s, private {show(row['private_s'])} s, "
-          f"peak {mib(row['peak_bytes'])}, loss {row['loss']:.4f}, {row['of_product_rate']:.2f} of a product's rate; "
+          f"peak {mib(row['peak_bytes'])}, {row['of_product_rate']:.2f} of a product's rate; "
           f"privacy costs {100 * row['cost_of_privacy']:.2f} % (noise {row['noise_ms']:.1f}, clip and sum "
           f"{row['clip_and_sum_ms']:.1f}, mean {row['mean_ms']:.1f} ms)")
     for name, peer in row["peers"].items():
         warm = ", ".join(f"{micro}: {s:.2f} s {peak / 2**20:.0f} MiB" for micro, (s, peak) in peer["warm"].items())
+        warm = f" (warming up {warm})" if len(peer["warm"]) > 1 else ""
         print(f"  {name}: {show(peer['ratio']['time'])} x the time, {show(peer['ratio']['memory'])} x the memory; "
-              f"{show(peer['s'])} s, peak {mib(peer['peak_bytes'])}, loss {peer['loss']:.4f}, physical batch "
-              f"{peer['micro']} (warming up {warm})")
+              f"{show(peer['s'])} s, peak {mib(peer['peak_bytes'])}, physical batch "
+              f"{peer['micro']}{warm}")
     sys.stdout.flush()
 
 
@@ -160,6 +163,17 @@ def print_settings(options, peers):
         print(f"  {name}: PyTorch {about['torch']}, {options.threads} threads, a product of 2048 at "
               f"{about['product_rate'] / 1e9:.0f} GFLOP/s; resident set when imported "
               f"{about['imported_rss_bytes'] / 2**20:.0f} MiB", flush=True)
+
+
+def check_losses(options, model, rank, peers):
+    """Before anything is trained all must compute the same function."""
+    lengths = [64, 48]
+    expected = tacit(options, model, options.threads, ["--rank", str(rank), "--lengths", "64,48"])["loss"]
+    for name, peer in peers.items():
+        found = peer.step(lengths, 2)["loss"]
+        limit = 2e-2 if name.endswith("bf16") else 1e-4
+        if abs(found - expected) > limit * expected:
+            raise RuntimeError(f"{name}: expected a loss of {expected}, found {found}: not the same model")
 
 
 def shape_file(options, shape):
@@ -173,6 +187,7 @@ def compare_all(options):
     for shape, rank in itertools.product(options.shapes, options.ranks):
         model = shape_file(options, shape)
         peers = {name: Peer(options, name, model, rank) for name in options.peers}
+        check_losses(options, model, rank, peers)
         if not options.json:
             print_settings(options, peers)
         for rows, kind in itertools.product(options.rows, options.lengths):
@@ -193,14 +208,14 @@ def memory(options):
 
 def profile(options):
     for shape, rank, rows in itertools.product(options.shapes, options.ranks, options.rows):
-        lengths = ",".join([str(rows)] * UNITS)
+        lengths = ",".join([str(rows)] * 4)
         command = [os.path.join(options.bin, "bench_training"), "step", "--model", shape_file(options, shape),
                    "--threads", "1", "--seconds", "1", "--rank", str(rank), "--lengths", lengths]
         shares = step_profile.shares(command, pinned(1), options.dir)
         if options.json:
             print(json.dumps({"profile": shape, "rank": rank, "rows": rows, "shares": shares}), flush=True)
             continue
-        print(f"{shape}, {UNITS} units of {rows} rows, rank {rank}, 1 thread: share of processor time")
+        print(f"{shape}, units of {rows} rows, rank {rank}, 1 thread: share of a step's processor time")
         for name, share in sorted(shares.items(), key=lambda item: -item[1]):
             print(f"  {100 * share:5.1f} %  {name}", flush=True)
 
@@ -220,6 +235,7 @@ def main():
     parser.add_argument("--rows", type=numbers, default=[128, 256, 512])
     parser.add_argument("--ranks", type=numbers, default=[8, 16])
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--units", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--lengths", type=names, default=["equal", "natural"])
     parser.add_argument("--micro", type=numbers, default=[16, 4, 1])

@@ -7,7 +7,6 @@ import subprocess
 
 # What, and functions that say so (whole names, or those that begin with it before a star).
 RULES = [
-    ("privacy: noise, clip, sum", ["tacit_dp_*"]),
     ("optimizer", ["tacit_optimizer_step"]),
     ("attention, {phase}", ["text_attention_*", "forward_head", "backward_kv_head"]),
     ("loss: output layer", ["example_loss", "chunk_losses", "output_input_gradient"]),
@@ -39,13 +38,13 @@ def chains(text):
 
 
 def shares(command, preexec, folder):
-    """Shares that sum to 1; the warm-up and the loading of the model are left out."""
+    """Shares that sum to 1, of the steps without privacy."""
     record = os.path.join(folder, "step.perf")
-    subprocess.run(["perf", "record", "-q", "-e", "cpu-clock", "-F", "199", "--call-graph", "dwarf,16384", "-o", record,
+    subprocess.run(["perf", "record", "-q", "-e", "cpu-clock", "-F", "97", "--call-graph", "dwarf,65528", "-o", record,
                     *command], check=True, capture_output=True, preexec_fn=preexec)
     text = subprocess.run(["perf", "script", "-F", "ip,sym,dso", "-i", record], check=True, capture_output=True,
                           text=True).stdout
     os.remove(record)
-    counts = collections.Counter(group_of(chain) for chain in chains(text) if meets(chain, ["plain_step", "private_step"]))
+    counts = collections.Counter(group_of(chain) for chain in chains(text) if meets(chain, ["plain_step"]))
     total = sum(counts.values())
     return {name: count / total for name, count in counts.items()}

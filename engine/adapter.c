@@ -17,11 +17,10 @@
 #define ADAPTER_FORMAT 1
 
 struct tacit_adapter {
-    tacit_adapter_info info;
-    bool core;                        /* of ADAPTER_TYPE_CORE, with `seed` */
+    adapter_keys keys;
+    bool core;                        /* of ADAPTER_TYPE_CORE */
     bool prompts;                     /* of ADAPTER_TYPE_PROMPT */
     soft_prompt prompt[SOFT_PROMPTS]; /* rows owned */
-    uint8_t seed[32];
     tacit_memory_tally drawn;
     uint8_t digest[TACIT_DIGEST_BYTES];
     adapter_pair *pair;
@@ -77,13 +76,9 @@ static tacit_status read_u64(const gguf_file *file, const char *key, uint64_t ma
 }
 
 static tacit_status check_base(const gguf_file *file, const tacit_model *model,
-                               tacit_adapter_info *info, tacit_error *err)
+                               const tacit_adapter_info *info, tacit_error *err)
 {
     char expected[2 * TACIT_DIGEST_BYTES + 1], found[2 * TACIT_DIGEST_BYTES + 1];
-    tacit_status status = read_hex(file, "tacit.base_digest", info->base_digest,
-                                   sizeof info->base_digest, &info->has_base_digest, err);
-    if (status != TACIT_OK)
-        return status;
     if (!info->has_base_digest) {
         tacit_log_warn("%s: no tacit.base_digest: only the shapes tell that it fits this model",
                        gguf_name(file));
@@ -109,19 +104,22 @@ static bool is_string(const gguf_file *file, const char *key, const char *expect
            found.size == strlen(expected) && memcmp(found.data, expected, found.size) == 0;
 }
 
-static tacit_status read_kind(tacit_adapter *a, const gguf_file *file, tacit_error *err)
+static tacit_status read_kind(adapter_keys *k, const gguf_file *file, tacit_error *err)
 {
+    static const char *const types[] = {ADAPTER_TYPE_LORA, ADAPTER_TYPE_TACIT_LORA,
+                                         ADAPTER_TYPE_CORE, ADAPTER_TYPE_PROMPT};
     bool found;
-    a->core = is_string(file, "adapter.type", ADAPTER_TYPE_CORE);
-    a->prompts = is_string(file, "adapter.type", ADAPTER_TYPE_PROMPT);
-    if (a->prompts || is_string(file, "adapter.type", ADAPTER_TYPE_TACIT_LORA))
-        return TACIT_OK;
-    if (!a->core)
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
+        if (is_string(file, "adapter.type", types[i]))
+            k->type = types[i];
+    if (!k->type)
         return expect_string(file, "adapter.type", ADAPTER_TYPE_LORA,
                              "of other adapters " ADAPTER_TYPE_TACIT_LORA ", " ADAPTER_TYPE_CORE
                              " and " ADAPTER_TYPE_PROMPT " are known",
                              err);
-    tacit_status status = read_hex(file, "tacit.seed", a->seed, sizeof a->seed, &found, err);
+    if (strcmp(k->type, ADAPTER_TYPE_CORE) != 0)
+        return TACIT_OK;
+    tacit_status status = read_hex(file, "tacit.seed", k->seed, sizeof k->seed, &found, err);
     if (status == TACIT_OK && !found)
         status = tacit_fail(err, TACIT_BAD_INPUT,
                             "%s: no tacit.seed, from which the halves of its pairs are drawn",
@@ -129,34 +127,68 @@ static tacit_status read_kind(tacit_adapter *a, const gguf_file *file, tacit_err
     return status;
 }
 
-static tacit_status read_info(tacit_adapter *a, const gguf_file *file, const tacit_model *model,
-                              tacit_error *err)
+static tacit_status read_alpha(const gguf_file *file, double *alpha, tacit_error *err)
 {
-    tacit_adapter_info *info = &a->info;
+    *alpha = 0;
+    tacit_status status = gguf_get_f64(file, "adapter.lora.alpha", alpha, err);
+    if (status == TACIT_NOT_FOUND)
+        return TACIT_OK;
+    if (status == TACIT_OK && (!isfinite(*alpha) || *alpha < 0))
+        return tacit_fail(err, TACIT_BAD_INPUT,
+                          "%s: adapter.lora.alpha is %g; expected a finite number of at least 0",
+                          gguf_name(file), *alpha);
+    return status;
+}
+
+static tacit_status read_format(const gguf_file *file, tacit_error *err)
+{
+    uint64_t format = ADAPTER_FORMAT;
+    tacit_status status = read_u64(file, "tacit.format", UINT64_MAX, &format, err);
+    if (status != TACIT_OK || format == ADAPTER_FORMAT)
+        return status;
+    return tacit_fail(err, TACIT_BAD_INPUT,
+                      "%s: tacit.format is %llu, this program knows %d; update it", gguf_name(file),
+                      (unsigned long long)format, ADAPTER_FORMAT);
+}
+
+tacit_status adapter_keys_read(adapter_keys *out, const gguf_file *file, tacit_error *err)
+{
+    tacit_adapter_info *info = &out->info;
     tacit_status status = TACIT_OK;
     bool found;
-    uint64_t format = ADAPTER_FORMAT;
+    *out = (adapter_keys){0};
     TACIT_TRY(expect_string(file, "general.type", "adapter", "this is no adapter", err), out);
-    TACIT_TRY(read_kind(a, file, err), out);
-    TACIT_TRY(expect_string(file, "general.architecture", model->text.architecture,
-                            "it was made for another kind of model", err),
-              out);
-    TACIT_TRY(read_u64(file, "tacit.format", UINT64_MAX, &format, err), out);
-    if (format != ADAPTER_FORMAT) {
-        status = tacit_fail(err, TACIT_BAD_INPUT,
-                            "%s: tacit.format is %llu, this program knows %d; update it",
-                            gguf_name(file), (unsigned long long)format, ADAPTER_FORMAT);
-        goto out;
-    }
+    TACIT_TRY(read_kind(out, file, err), out);
+    TACIT_TRY(read_format(file, err), out);
     TACIT_TRY(read_u64(file, "tacit.version", UINT64_MAX, &info->version, err), out);
     TACIT_TRY(read_u64(file, "tacit.parent_version", UINT64_MAX, &info->parent_version, err), out);
     TACIT_TRY(read_hex(file, "tacit.lineage", info->lineage, sizeof info->lineage, &found, err),
               out);
     TACIT_TRY(read_u64(file, "tacit.canaries", UINT64_MAX, &info->canaries, err), out);
+    TACIT_TRY(read_hex(file, "tacit.base_digest", info->base_digest, sizeof info->base_digest,
+                       &info->has_base_digest, err),
+              out);
+    TACIT_TRY(read_alpha(file, &out->alpha, err), out);
     if (info->canaries)
         tacit_log_warn("%s: trained with %llu canaries, for an audit: not an adapter to use",
                        gguf_name(file), (unsigned long long)info->canaries);
-    TACIT_TRY(check_base(file, model, info, err), out);
+out:
+    return status;
+}
+
+static tacit_status read_info(tacit_adapter *a, const gguf_file *file, const tacit_model *model,
+                              tacit_error *err)
+{
+    adapter_keys keys;
+    tacit_status status;
+    TACIT_TRY(adapter_keys_read(&keys, file, err), out);
+    a->keys = keys;
+    a->core = strcmp(a->keys.type, ADAPTER_TYPE_CORE) == 0;
+    a->prompts = strcmp(a->keys.type, ADAPTER_TYPE_PROMPT) == 0;
+    TACIT_TRY(expect_string(file, "general.architecture", model->text.architecture,
+                            "it was made for another kind of model", err),
+              out);
+    TACIT_TRY(check_base(file, model, &a->keys.info, err), out);
 out:
     return status;
 }
@@ -240,8 +272,8 @@ static tacit_status draw_halves(tacit_adapter *a, const gguf_file *file, adapter
     if (!p->a || !p->b)
         return tacit_memory_fail(bytes, "the drawn halves of an adapter",
                                  "use one of a smaller rank", err);
-    ffa_fill(p->a, p->rank, p->n_in, a->seed, ordinal);
-    ffa_fill(p->b, p->n_out, p->rank, a->seed, FFA_B | ordinal);
+    ffa_fill(p->a, p->rank, p->n_in, a->keys.seed, ordinal);
+    ffa_fill(p->b, p->n_out, p->rank, a->keys.seed, FFA_B | ordinal);
     return TACIT_OK;
 }
 
@@ -275,28 +307,14 @@ static tacit_status read_part(tacit_adapter *a, const gguf_file *file, const tac
     return status == TACIT_OK ? refuse_not_finite(file, t, values, err) : status;
 }
 
-static tacit_status read_alpha(const gguf_file *file, double *alpha, tacit_error *err)
-{
-    *alpha = 0;
-    tacit_status status = gguf_get_f64(file, "adapter.lora.alpha", alpha, err);
-    if (status == TACIT_NOT_FOUND)
-        return TACIT_OK;
-    if (status == TACIT_OK && (!isfinite(*alpha) || *alpha < 0))
-        return tacit_fail(err, TACIT_BAD_INPUT,
-                          "%s: adapter.lora.alpha is %g; expected a finite number of at least 0",
-                          gguf_name(file), *alpha);
-    return status;
-}
-
 static tacit_status read_pairs(tacit_adapter *a, const gguf_file *file, const tacit_model *model,
                                tacit_error *err)
 {
-    double alpha;
+    double alpha = a->keys.alpha;
     size_t n = gguf_tensor_count(file);
-    tacit_status status = read_alpha(file, &alpha, err);
-    if (status != TACIT_OK)
-        return status;
+    tacit_status status = TACIT_OK;
     /* Every pair has one tensor of its own at least, so n bounds their number. */
+    a->count = 0;
     a->pair = calloc(n ? n : 1, sizeof *a->pair);
     if (!a->pair)
         return tacit_fail(err, TACIT_NO_MEMORY, "%s: no memory for %zu tensors", gguf_name(file),
@@ -408,7 +426,12 @@ void tacit_adapter_free(tacit_adapter *a)
 
 const tacit_adapter_info *tacit_adapter_get_info(const tacit_adapter *a)
 {
-    return &a->info;
+    return &a->keys.info;
+}
+
+const adapter_keys *adapter_get_keys(const tacit_adapter *a)
+{
+    return &a->keys;
 }
 
 const adapter_pair *adapter_find(const tacit_adapter *a, const char *tensor)

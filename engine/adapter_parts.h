@@ -27,6 +27,22 @@ typedef struct adapter_pair {
 /* Soft prompts, no pairs. */
 #define ADAPTER_TYPE_PROMPT "tacit.prompt"
 
+/* What the keys of an adapter's file say by themselves. */
+typedef struct adapter_keys {
+    const char *type; /* one of the above */
+    tacit_adapter_info info;
+    uint8_t seed[32]; /* of ADAPTER_TYPE_CORE */
+    double alpha;     /* 0: none, pairs count as they are */
+} adapter_keys;
+
+/* TACIT_BAD_INPUT: no adapter, of no known type or format, or keys that are malformed. Canaries are
+ * told in the log. */
+tacit_status adapter_keys_read(adapter_keys *out, const gguf_file *file,
+                               tacit_error *err) TACIT_MUST_CHECK;
+/* Puts those of a file for `model`; `base_digest` NULL: nobody knows what it was trained on. */
+void adapter_keys_put(gguf_writer *w, const tacit_model *model, const adapter_keys *keys,
+                      const uint8_t *base_digest);
+
 /* The adapter in an open file, which may be closed afterwards; its digest stays zero. */
 tacit_status adapter_from_file(tacit_adapter **out, const tacit_model *model, const gguf_file *file,
                                tacit_error *err) TACIT_MUST_CHECK;
@@ -42,6 +58,7 @@ tacit_status adapter_beside(encoder_adapter *out, const tacit_adapter *a, const 
 size_t adapter_pair_count(const tacit_adapter *a);
 /* A soft prompt, of no rows where the adapter has none; the adapter's. */
 soft_prompt adapter_prompt(const tacit_adapter *a, soft_prompt_place place);
+const adapter_keys *adapter_get_keys(const tacit_adapter *a);
 const adapter_pair *adapter_pair_at(const tacit_adapter *a, size_t i);
 /* SHA-256 of the file: with the base digest the key of anything computed under this adapter. */
 const uint8_t *adapter_digest(const tacit_adapter *a);

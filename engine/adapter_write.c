@@ -33,30 +33,40 @@ static void put_hex(gguf_writer *w, const char *key, const uint8_t *data, size_t
     gguf_put_string(w, key, text, 2 * size);
 }
 
-static void put_keys(gguf_writer *w, const tacit_model *model, const tacit_trainable_spec *spec,
-                     const tacit_adapter_info *info, const tacit_layout *layout,
-                     const lora_sites *sites)
+void adapter_keys_put(gguf_writer *w, const tacit_model *model, const adapter_keys *keys,
+                      const uint8_t *base_digest)
 {
     const char *architecture = model->text.architecture;
     gguf_put_string(w, "general.architecture", architecture, strlen(architecture));
     gguf_put_string(w, "general.type", "adapter", 7);
-    const char *type = spec->kind == TACIT_TRAIN_PROMPT      ? ADAPTER_TYPE_PROMPT
-                       : spec->kind == TACIT_TRAIN_LORA_CORE ? ADAPTER_TYPE_CORE
-                       : sites->encoders                     ? ADAPTER_TYPE_TACIT_LORA
-                                                             : ADAPTER_TYPE_LORA;
-    gguf_put_string(w, "adapter.type", type, strlen(type));
-    if (spec->kind != TACIT_TRAIN_PROMPT)
-        gguf_put_f32(w, "adapter.lora.alpha", lora_file_alpha(spec));
-    if (spec->kind == TACIT_TRAIN_LORA_CORE)
-        put_hex(w, "tacit.seed", spec->seed, sizeof spec->seed);
+    gguf_put_string(w, "adapter.type", keys->type, strlen(keys->type));
+    if (strcmp(keys->type, ADAPTER_TYPE_PROMPT) != 0)
+        gguf_put_f32(w, "adapter.lora.alpha", (float)keys->alpha);
+    if (strcmp(keys->type, ADAPTER_TYPE_CORE) == 0)
+        put_hex(w, "tacit.seed", keys->seed, sizeof keys->seed);
     gguf_put_u32(w, "tacit.format", ADAPTER_FORMAT);
-    put_hex(w, "tacit.base_digest", tacit_model_base_digest(model), TACIT_DIGEST_BYTES);
-    gguf_put_u64(w, "tacit.version", info->version);
-    gguf_put_u64(w, "tacit.parent_version", info->parent_version);
-    put_hex(w, "tacit.lineage", info->lineage, sizeof info->lineage);
+    if (base_digest)
+        put_hex(w, "tacit.base_digest", base_digest, TACIT_DIGEST_BYTES);
+    gguf_put_u64(w, "tacit.version", keys->info.version);
+    gguf_put_u64(w, "tacit.parent_version", keys->info.parent_version);
+    put_hex(w, "tacit.lineage", keys->info.lineage, sizeof keys->info.lineage);
+    if (keys->info.canaries)
+        gguf_put_u64(w, "tacit.canaries", keys->info.canaries);
+}
+
+static void put_keys(gguf_writer *w, const tacit_model *model, const tacit_trainable_spec *spec,
+                     const tacit_adapter_info *info, const tacit_layout *layout,
+                     const lora_sites *sites)
+{
+    adapter_keys keys = {.type = spec->kind == TACIT_TRAIN_PROMPT      ? ADAPTER_TYPE_PROMPT
+                                 : spec->kind == TACIT_TRAIN_LORA_CORE ? ADAPTER_TYPE_CORE
+                                 : sites->encoders                     ? ADAPTER_TYPE_TACIT_LORA
+                                                                       : ADAPTER_TYPE_LORA,
+                         .info = *info,
+                         .alpha = (double)lora_file_alpha(spec)};
+    memcpy(keys.seed, spec->seed, sizeof keys.seed);
+    adapter_keys_put(w, model, &keys, tacit_model_base_digest(model));
     put_hex(w, "tacit.layout_hash", layout->hash, sizeof layout->hash);
-    if (info->canaries)
-        gguf_put_u64(w, "tacit.canaries", info->canaries);
 }
 
 /* `factor` times a matrix that must be finite. */

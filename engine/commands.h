@@ -5,6 +5,9 @@
 
 #include "common/status.h"
 
+tacit_status cmd_adapter_export(int argc, char **argv, tacit_error *err);
+tacit_status cmd_adapter_import(int argc, char **argv, tacit_error *err);
+tacit_status cmd_adapter_info(int argc, char **argv, tacit_error *err);
 tacit_status cmd_chat(int argc, char **argv, tacit_error *err);
 tacit_status cmd_bench(int argc, char **argv, tacit_error *err);
 tacit_status cmd_logits(int argc, char **argv, tacit_error *err);

@@ -14,6 +14,9 @@ static const tacit_command commands[] = {
     {"calibrate", "collects what quantize weighs columns by", cmd_calibrate},
     {"sensor new", "writes a sensor encoder that training starts from", cmd_sensor_new},
     {"tokenize", "prints the token ids of a text", cmd_tokenize},
+    {"adapter info", "tells what an adapter is", cmd_adapter_info},
+    {"adapter export", "writes an adapter for PEFT or llama.cpp", cmd_adapter_export},
+    {"adapter import", "makes an adapter of PEFT's files", cmd_adapter_import},
     {"train", "fine-tunes on a dataset, without privacy", cmd_train},
     {NULL, NULL, NULL},
 };

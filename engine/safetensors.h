@@ -1,4 +1,4 @@
-/* Safetensors files, read-only: the form in which PEFT keeps adapters.
+/* Safetensors files, read and written: the form in which PEFT keeps adapters.
  *
  * Layout: u64 length N (little-endian), N bytes of JSON, data. The JSON is an object of tensors,
  * {"dtype":"F32","shape":[2,3],"data_offsets":[from,to]}, and of "__metadata__", an object of
@@ -49,5 +49,23 @@ const char *safetensors_metadata(const safetensors_file *f, const char *key);
 void safetensors_each_metadata(const safetensors_file *f,
                                void (*each)(void *ctx, const char *key, const char *value),
                                void *ctx);
+
+/* A matrix of a file to be written, F32: fill(ctx, out, bytes, err) gives its shape[0] * shape[1]
+ * values when its turn comes, into memory of a float's alignment. A status other than TACIT_OK ends
+ * the writing. */
+typedef struct safetensors_new {
+    const char *name;
+    uint64_t shape[2];
+    tacit_status (*fill)(void *ctx, uint8_t *out, size_t bytes, tacit_error *err);
+    void *ctx;
+} safetensors_new;
+
+/* Publishes `count` matrices in their order, durably and by rename (tacit_file_publish), and `keys`
+ * pairs of key and value as metadata behind "format": "pt". What safetensors_open would refuse is
+ * not written: TACIT_USAGE for a name that is empty, repeated, too long or not plain, an empty
+ * shape, a header beyond SAFETENSORS_MAX_HEADER. Of the tensors one is in memory at a time. */
+tacit_status safetensors_write(const char *path, const safetensors_new *tensor, size_t count,
+                               const char *const (*metadata)[2], size_t keys,
+                               tacit_error *err) TACIT_MUST_CHECK;
 
 #endif

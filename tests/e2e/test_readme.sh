@@ -32,7 +32,8 @@ done <lines
 
 # Commands and options that the tables name.
 commands=$("$TACIT_BIN/tacit" --help)
-for command in run inspect eval quantize calibrate bench tokenize logits embed train 'sensor new'; do
+for command in run inspect eval quantize calibrate bench tokenize logits embed train 'adapter info' 'adapter export' \
+    'adapter import' 'sensor new'; do
     grep -q "^  $command " <<<"$commands" || fail "tacit has no $command"
     grep -q "tacit $command" "$readme" || fail "$readme says nothing of tacit $command"
 done

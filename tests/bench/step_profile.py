@@ -1,26 +1,28 @@
 """Where the processor time of a Tacit step goes: samples of `perf record` by the chain of functions, each
 counted once, by the first rule that any function of its chain meets."""
 import collections
+import fnmatch
 import os
 import re
 import subprocess
 
-# What, and functions that say so (whole names, or those that begin with it before a star).
+# What, and functions that say so (whole names, or with a star before or behind). Forward and recomputation share their
+# functions; only the output layer is dequantized in tiles where layers are dequantized whole.
 RULES = [
     ("optimizer", ["tacit_optimizer_step"]),
     ("attention, {phase}", ["text_attention_*", "forward_head", "backward_kv_head"]),
-    ("loss: output layer", ["example_loss", "chunk_losses", "output_input_gradient"]),
-    ("dequantization, {phase}", ["linear_expand", "expand_*", "read_tile", "dequant_*"]),
-    ("low-rank pairs, {phase}", ["linear_add_pair*", "linear_backward_pair", "matrix_mul_*", "multiply_block",
-                                 "meet_a", "meet_b"]),
+    ("loss and output layer", ["forward_tile", "backward_tile", "exp_sum", "example_loss"]),
+    ("dequantization", ["linear_expand", "dequant_*"]),
+    ("low-rank pairs, {phase}", ["linear_add_pair*", "linear_backward_pair", "matrix_mul_*", "multiply_block"]),
     ("products, {phase}", ["multiply_panels*"]),
-    ("norms, activation, rope, sums, {phase}", ["forward_*", "backward_*", "ops_*", "qkv_*", "train_*"]),
+    ("norms, activation, rope, sums, {phase}", ["forward_*", "*backward*", "ops_*", "train_*", "text_train_run"]),
 ]
-PHASES = [("forward", ["forward_layer"]), ("backward", ["backward_layer"]), ("recompute", ["forward_acts"])]
+PHASES = [("backward", ["*backward*", "train_input_gradient", "train_weight_gradients"]),
+          ("forward and recomputed", ["forward_*", "train_*"])]
 
 
 def meets(chain, patterns):
-    return any(name == p or (p.endswith("*") and name.startswith(p[:-1])) for p in patterns for name in chain)
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns for name in chain)
 
 
 def group_of(chain):

@@ -19,7 +19,7 @@ static const char *name_of(const cmd_prompt *p)
 
 static tacit_status read_standard_input(cmd_prompt *p, tacit_error *err)
 {
-    tacit_buffer all = {.cap = MOST_BYTES + 1};
+    tacit_buffer all = {.cap = MOST_BYTES + 1, .wiped = true};
     uint8_t piece[4096];
     tacit_status status = TACIT_OK;
     ssize_t n = 1;
@@ -39,7 +39,7 @@ static tacit_status read_standard_input(cmd_prompt *p, tacit_error *err)
         tacit_fail(err, status, "no memory for standard input, of which %zu bytes were read", size);
     explicit_bzero(piece, sizeof piece);
     if (status != TACIT_OK) {
-        tacit_wipe_free(all.data);
+        tacit_buffer_free(&all);
         return status;
     }
     p->text = (char *)all.data;

@@ -190,6 +190,7 @@ tacit_status cmd_session_raw(const cmd_session *s, const char *prompt, bool spec
         out->row[i].token = tokens.id[i + skipped];
         out->row[i].position = (uint32_t)i;
     }
+    status = tacit_adapter_prepend(s->adapter, s->model, out, err);
 done:
     tacit_tokens_free(&tokens);
     return status;

@@ -73,8 +73,10 @@ losses "${lora[@]}" --trainable prompt --virtual-tokens 8 --learning-rate 0.3 --
 subject=("$tacit")
 expect 0 'prompt.text +f32 +\[[0-9]+,8\]' inspect "$dir/prompt.gguf"
 "$tacit" eval "${model[@]}" --adapter "$dir/prompt.gguf" --data "$dir/text.jsonl" >/dev/null || fail "eval refuses prompts"
-[ "$("$tacit" run "${model[@]}" -p abc -n 8)" != "$("$tacit" run "${model[@]}" --adapter "$dir/prompt.gguf" -p abc -n 8)" ] ||
-    fail "the prompt is not read"
+scores() { "$tacit" logits "${model[@]}" -p abc --top 4 "$@"; }
+plain=$(scores)
+prompted=$(scores --adapter "$dir/prompt.gguf")
+[ "$plain" != "$prompted" ] || fail "the prompt is not read"
 subject=("$tacit" train)
 expect 2 "rslora is of an adapter" "${lora[@]}" --trainable all --rslora --out "$dir/x"
 losses "${lora[@]}" --trainable lora --out "$dir/a3.gguf" --seed 8 >/dev/null
@@ -86,7 +88,9 @@ losses "${seeing[@]}" --epochs 8 --batch 2 --learning-rate 0.02 --trainable lora
 subject=("$tacit")
 expect 0 'adapter.type +.*tacit.lora' inspect "$dir/tower.gguf"
 rows=(embed "${model[@]}" --mmproj "$dir/mmproj.gguf" --image "$dir/picture.png")
-[ "$("$tacit" "${rows[@]}")" != "$("$tacit" "${rows[@]}" --adapter "$dir/tower.gguf")" ] || fail "rows are those of the base"
+plain=$("$tacit" "${rows[@]}")
+adapted=$("$tacit" "${rows[@]}" --adapter "$dir/tower.gguf")
+[ "$plain" != "$adapted" ] || fail "rows are those of the base"
 "$tacit" train "${seeing[@]}" --trainable lora --targets 'v.*,mm.*' --epochs 1 --out "$dir/x" -t 2 >/dev/null 2>&1
 "$tacit" train "${seeing[@]}" --trainable lora --targets 'v.*,mm.*' --epochs 1 --out "$dir/y" -t 1 >/dev/null 2>&1
 cmp -s "$dir/x" "$dir/y" || fail "threads change a tower's adapter"

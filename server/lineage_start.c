@@ -356,6 +356,10 @@ static tacit_status fill_prompt(starting *s, tacit_error *err)
         status = U64(AT_IMAGE_VIRTUAL_TOKENS, 0, 1, SOFT_PROMPT_MAX_ROWS, &image);
     if (status != TACIT_OK)
         return status;
+    if (s->optimizer.weight_decay > 0)
+        return tacit_fail(err, TACIT_USAGE,
+                          "weight-decay: a soft prompt starts at embeddings and not at zero, where "
+                          "decay would take it; give weight-decay 0, or another optimizer");
     s->adapter.virtual_tokens = (uint32_t)text;
     s->adapter.image_virtual_tokens = (uint32_t)image;
     return TACIT_OK;
@@ -692,9 +696,9 @@ tacit_status lineage_start(control_call *call, tacit_error *err)
     TACIT_TRY(fill_optimizer(s, err), done);
     TACIT_TRY(fill_adapter(s, err), done);
     TACIT_TRY(count_values(s, &values, err), done);
-    TACIT_TRY(fill_limits(s, values, err), done);
-    TACIT_TRY(round_check_room(call->server, &s->common, err), done);
     TACIT_TRY(fill_schedule(s, err), done);
+    TACIT_TRY(fill_limits(s, values, err), done); /* they need the number of rounds */
+    TACIT_TRY(round_check_room(call->server, &s->common, err), done);
     TACIT_TRY(tacit_schedule_validate(&s->schedule, err), done);
     TACIT_TRY(pack(s, err), done);
     TACIT_TRY(describe(s, err), done);

@@ -114,6 +114,16 @@ start_device() { # start_device NAME [KILL_POINT]
     device_pid[$1]=$!
 }
 
+# start_pair: cart and van, enrolled and running, with data of six subjects each.
+start_pair() {
+    local name
+    for name in cart van; do
+        make_data "$work/$name.jsonl" 1
+        enrol "$name" "$(token)" >/dev/null
+        start_device "$name"
+    done
+}
+
 stop_device() { # stop_device NAME
     kill "${device_pid[$1]}"
     wait "${device_pid[$1]}" || true

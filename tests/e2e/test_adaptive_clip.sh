@@ -7,11 +7,7 @@ source "$TACIT_SOURCE/tests/e2e/federation.sh"
 
 make_federation
 start_server
-for name in cart van; do
-    make_data "$work/$name.jsonl" 1
-    enrol "$name" "$(token)" >/dev/null
-    start_device "$name"
-done
+start_pair
 client=$bin/tacit-client
 
 # What is asked for by halves, or of no clip norm, is refused before anything is logged.

@@ -6,11 +6,7 @@ source "$TACIT_SOURCE/tests/e2e/federation.sh"
 
 make_federation
 start_server
-for name in cart van; do
-    make_data "$work/$name.jsonl" 1
-    enrol "$name" "$(token)" >/dev/null
-    start_device "$name"
-done
+start_pair
 lineage --rounds 5 --cohort 3
 "$bin/hostile_client" "tls+tcp://127.0.0.1:$port" "tls+tcp://127.0.0.1:$enrol_port" "$(token)" \
     "$work/text.gguf" "$work" unknown replay token round base shape nan huge clone \

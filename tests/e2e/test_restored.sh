@@ -24,11 +24,7 @@ round() { # round N: the N-th round, of a lineage of its own
 
 make_federation
 start_server
-for name in cart van; do
-    make_data "$work/$name.jsonl" 1
-    enrol "$name" "$(token)" >/dev/null
-    start_device "$name"
-done
+start_pair
 round 1
 until_true 30 told cart version 1 || fail "the cart has no adapter"
 stop_device cart

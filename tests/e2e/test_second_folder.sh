@@ -15,11 +15,7 @@ told() { [ "$(status "$1" "$2")" = "$3" ]; } # told NAME KEY VALUE
 
 make_federation
 start_server
-for name in cart van; do
-    make_data "$work/$name.jsonl" 1
-    enrol "$name" "$(token)" >/dev/null
-    start_device "$name"
-done
+start_pair
 lineage --cohort 2
 until_true 60 rounds_ended 1 || fail "the round does not end"
 until_true 20 told cart version 1 || fail "the cart has no adapter"

@@ -7,11 +7,7 @@ source "$TACIT_SOURCE/tests/e2e/federation.sh"
 
 make_federation
 start_server
-for name in cart van; do
-    make_data "$work/$name.jsonl" 1
-    enrol "$name" "$(token)" >/dev/null
-    start_device "$name"
-done
+start_pair
 
 # Options of another set are refused: whoever gives them expects them to count.
 expect 2 'trainable: expected .*ffa, core.* prompt' lineage --trainable all
@@ -42,8 +38,14 @@ ends() { # ends ROUNDS: so many ended, and the last was published
     [ "$(last_round state)" = published ] || fail "the last round is $(last_round state): $(last_round reason)"
 }
 
-lineage --rounds 2 --trainable core --rank 4 --targets 'attn_?,ffn_down=2' --rslora yes --last-layers 1 \
-    --optimizer adamw --weight-decay 0.1 --schedule cosine --warmup 1
+expect 2 'weight-decay: a soft prompt starts at embeddings' lineage --trainable prompt --optimizer adamw
+verb round start --rounds 2 --steps 2 --q 0.25 --noise-multiplier 20 --cohort 2 --quorum 2 --pad-seconds 0 \
+    --deadline-seconds 120 --trainable core --rank 4 --targets 'attn_?,ffn_down=2' --rslora yes --last-layers 1 \
+    --optimizer adamw --weight-decay 5 --learning-rate 0.05 --schedule cosine --warmup 1 --json >"$work/started.json"
+# 52 values, each moved by 0.05 a step; decay by a share of what four steps can have moved it.
+awk -v found="$(json norm_bound <"$work/started.json")" \
+    'BEGIN { bound = 2 * 0.05 * sqrt(52) * (1 + 5 * 4 * 0.05); exit !((found / bound - 1) ^ 2 < 1e-18) }' ||
+    fail "the norm bound is $(json norm_bound <"$work/started.json")"
 ends 2
 fetch
 inspected 'blk.1.attn_q.weight.lora_core +f32 +\[4,4\]'

@@ -107,7 +107,7 @@ static bool is_string(const gguf_file *file, const char *key, const char *expect
 static tacit_status read_kind(adapter_keys *k, const gguf_file *file, tacit_error *err)
 {
     static const char *const types[] = {ADAPTER_TYPE_LORA, ADAPTER_TYPE_TACIT_LORA,
-                                         ADAPTER_TYPE_CORE, ADAPTER_TYPE_PROMPT};
+                                        ADAPTER_TYPE_CORE, ADAPTER_TYPE_PROMPT};
     bool found;
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
         if (is_string(file, "adapter.type", types[i]))

@@ -15,8 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TENSOR_PREFIX "base_model.model."
-enum { TENSOR_NAME = PEFT_MODULE_MAX + 40, METADATA_KEYS = 3, PATH_BYTES = 4096 };
+enum { METADATA_KEYS = 3, PATH_BYTES = 4096 };
 
 /* ---- halves of ordinary pairs ---- */
 
@@ -120,10 +119,10 @@ static tacit_status folder_alloc(peft_folder *f, const tacit_adapter *a, const t
 
 static tacit_status put_half(peft_folder *f, size_t i, char half, tacit_error *err)
 {
-    char name[TENSOR_NAME];
+    char name[PEFT_TENSOR_NAME_MAX];
     const adapter_pair *p = adapter_pair_at(f->adapter, i);
     size_t at = 2 * i + (half == 'b');
-    snprintf(name, sizeof name, TENSOR_PREFIX "%s.lora_%c.weight", f->row[i].module,
+    snprintf(name, sizeof name, PEFT_TENSOR_PREFIX "%s.lora_%c.weight", f->row[i].module,
              half == 'a' ? 'A' : 'B');
     f->half[at] = (export_half){p, half, half == 'b' ? peft_head_rows(f->model, &f->site[i]) : 0};
     f->tensor[at] = (safetensors_new){strdup(name), {p->rank, p->n_in}, fill_half, &f->half[at]};
@@ -213,6 +212,7 @@ tacit_status adapter_export_peft(const char *dir, const tacit_adapter *a, const 
     for (size_t i = 0; i < f.n_pairs; i++)
         TACIT_TRY(put_pair(&f, i, err), out);
     put_targets(&f);
+    TACIT_TRY(tacit_file_make_dir(dir, 0755, err), out);
     const peft_config_new said = {base, f.target, f.n_targets, f.row, f.n_pairs};
     TACIT_TRY(write_tensors(&f, tensors, err), out);
     TACIT_TRY(peft_config_write(config, &said, err), out);

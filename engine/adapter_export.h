@@ -11,8 +11,9 @@
 #include "engine/adapter.h"
 
 /* Publishes adapter_model.safetensors (F32) and then adapter_config.json in the folder `dir`, which
- * is there. `base`: base_model_name_or_path, or NULL. TACIT_BAD_INPUT: a pair beside a linear of
- * which no name in transformers is known; it says which, and what to do. */
+ * is made where it is not there, once nothing can be refused any more. `base`:
+ * base_model_name_or_path, or NULL. TACIT_BAD_INPUT: a pair beside a linear of which no name in
+ * transformers is known; it says which, and what to do. */
 tacit_status adapter_export_peft(const char *dir, const tacit_adapter *a, const tacit_model *model,
                                  const char *base, tacit_error *err) TACIT_MUST_CHECK;
 

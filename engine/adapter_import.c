@@ -15,9 +15,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define TENSOR_PREFIX "base_model.model."
-enum { TENSOR_NAME = PEFT_MODULE_MAX + 40 };
-
 /* ---- the files ---- */
 
 static tacit_status refuse_folder(const adapter_source *s, const char *path, tacit_error *err)
@@ -108,8 +105,8 @@ static tacit_status list_sites(lora_sites *out, const tacit_model *m, tacit_erro
 
 static const safetensors_tensor *find_half(const import_state *s, const char *module, char half)
 {
-    char name[TENSOR_NAME];
-    snprintf(name, sizeof name, TENSOR_PREFIX "%s.lora_%c.weight", module, half);
+    char name[PEFT_TENSOR_NAME_MAX];
+    snprintf(name, sizeof name, PEFT_TENSOR_PREFIX "%s.lora_%c.weight", module, half);
     return safetensors_find(s->file, name);
 }
 
@@ -117,7 +114,7 @@ static tacit_status refuse_half(const import_state *s, const import_pair *p, tac
 {
     char other = p->half[0].t ? 'B' : 'A';
     return tacit_fail(err, TACIT_BAD_INPUT,
-                      "%s: tensor %s is alone: expected " TENSOR_PREFIX
+                      "%s: tensor %s is alone: expected " PEFT_TENSOR_PREFIX
                       "%s.lora_%c.weight as well; "
                       "the file is not whole",
                       s->source->tensors, p->half[other == 'A'].t->name, p->module, other);
@@ -204,10 +201,10 @@ static tacit_status refuse_stranger(const import_state *s, const char *name, tac
         if (strstr(name, strangers[i].part))
             return tacit_fail(err, TACIT_BAD_INPUT, "%s: tensor %s is %s", file, name,
                               strangers[i].why);
-    if (strncmp(name, TENSOR_PREFIX, strlen(TENSOR_PREFIX)) != 0 ||
+    if (strncmp(name, PEFT_TENSOR_PREFIX, strlen(PEFT_TENSOR_PREFIX)) != 0 ||
         (!ends_with(name, ".lora_A.weight") && !ends_with(name, ".lora_B.weight")))
         return tacit_fail(err, TACIT_BAD_INPUT,
-                          "%s: tensor %s is no half of a pair; expected " TENSOR_PREFIX
+                          "%s: tensor %s is no half of a pair; expected " PEFT_TENSOR_PREFIX
                           "MODULE.lora_A.weight and .lora_B.weight, as PEFT saves LoRA",
                           file, name);
     bool tied = s->model->text.tied && strstr(name, ".lm_head.");

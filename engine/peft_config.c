@@ -169,7 +169,7 @@ static bool is_rank(const json_t *v)
 
 static bool is_alpha(const json_t *v)
 {
-    return json_is_number(v) && json_number_value(v) > 1e-30 && json_number_value(v) < 1e30;
+    return json_is_number(v) && json_number_value(v) >= 1e-30 && json_number_value(v) <= 1e30;
 }
 
 static tacit_status read_numbers(peft_config *c, tacit_error *err)
@@ -180,7 +180,7 @@ static tacit_status read_numbers(peft_config *c, tacit_error *err)
     if (!is_rank(rank))
         return expected(c, "r", "a rank of 1 to 1024", err);
     if (!is_alpha(alpha))
-        return expected(c, "lora_alpha", "a number above 0", err);
+        return expected(c, "lora_alpha", "a number from 1e-30 to 1e30", err);
     if (rslora && !json_is_boolean(rslora) && !json_is_null(rslora))
         return expected(c, "use_rslora", "true or false", err);
     c->rank = (uint32_t)json_integer_value(rank);
@@ -306,8 +306,9 @@ tacit_status peft_config_parse(peft_config **out, const void *text, size_t size,
     TACIT_TRY(make_limits(c, err), fail);
     TACIT_TRY(read_patterns(c, "rank_pattern", &c->ranks, is_rank, "a rank of 1 to 1024", err),
               fail);
-    TACIT_TRY(read_patterns(c, "alpha_pattern", &c->alphas, is_alpha, "a number above 0", err),
-              fail);
+    TACIT_TRY(
+        read_patterns(c, "alpha_pattern", &c->alphas, is_alpha, "a number from 1e-30 to 1e30", err),
+        fail);
     *out = c;
     return TACIT_OK;
 fail:

@@ -7,6 +7,9 @@
 #include "engine/lora_sites.h"
 
 #define PEFT_MODULE_MAX 192 /* bytes of a module's name with its NUL */
+/* A half's tensor is PEFT_TENSOR_PREFIX MODULE ".lora_A.weight". */
+#define PEFT_TENSOR_PREFIX "base_model.model."
+#define PEFT_TENSOR_NAME_MAX (PEFT_MODULE_MAX + 40)
 
 /* Modules of one text model have several names, of versions of transformers and of what holds it:
  * forms count from 0, which is what export writes; import takes all. */

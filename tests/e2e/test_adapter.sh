@@ -43,6 +43,8 @@ for format in peft gguf; do
         "$tacit" adapter export "${model[@]}" "$work/prompt.gguf" --format "$format" --out "$work/none-$format"
 done
 
+[ ! -e "$work/none-peft" ] && [ ! -e "$work/none-gguf" ] || fail "something of a refused export is left"
+
 # There and back: the same answers to the last digit, and the same files.
 expect 0 '^10 pairs written to .*peft \(peft\)$' \
     "$tacit" adapter export "${model[@]}" "$work/a.gguf" --out "$work/peft" --base some/base

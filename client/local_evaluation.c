@@ -3,11 +3,6 @@
 #include "engine/adapter.h"
 #include "engine/evaluate.h"
 
-static double share(tacit_evaluation_score s)
-{
-    return s.examples ? (double)s.correct / (double)s.examples : 0;
-}
-
 tacit_status local_evaluation_run(local_evaluation *out, const tacit_model *model,
                                   const char *adapter, const tacit_dataset *heldout,
                                   tacit_pool *pool, tacit_error *err)
@@ -23,9 +18,9 @@ tacit_status local_evaluation_run(local_evaluation *out, const tacit_model *mode
     TACIT_TRY(tacit_evaluate(&fast, model, heldout, &of_fast, pool, err), done);
     TACIT_TRY(tacit_evaluate(&exact, model, heldout, &of_exact, pool, err), done);
     *out = (local_evaluation){.examples = fast.score.examples,
-                              .accuracy = share(fast.score),
+                              .accuracy = tacit_evaluation_share(fast.score),
                               .loss = fast.loss,
-                              .accuracy_base = share(base.score),
+                              .accuracy_base = tacit_evaluation_share(base.score),
                               .loss_base = base.loss,
                               .loss_exact = exact.loss};
 done:

@@ -60,27 +60,6 @@ static tacit_status set_adapter(making *m, tacit_error *err)
     return TACIT_OK;
 }
 
-static void set_optimizer(making *m)
-{
-    const tacit_optimizer_spec *s = &m->asked->optimizer;
-    Tacit__Optimizer *o = &m->optimizer;
-    bool adam = s->kind != TACIT_SGD;
-    *o = (Tacit__Optimizer)TACIT__OPTIMIZER__INIT;
-    o->kind = s->kind == TACIT_SGD    ? TACIT__OPTIMIZER_KIND__OPTIMIZER_SGD
-              : s->kind == TACIT_ADAM ? TACIT__OPTIMIZER_KIND__OPTIMIZER_ADAM
-                                      : TACIT__OPTIMIZER_KIND__OPTIMIZER_ADAMW;
-    o->learning_rate = s->learning_rate;
-    o->momentum = adam ? 0 : s->momentum;
-    o->beta1 = adam ? s->beta1 : 0;
-    o->beta2 = adam ? s->beta2 : 0;
-    o->epsilon = adam ? s->epsilon : 0;
-    o->weight_decay = s->kind == TACIT_ADAMW ? s->weight_decay : 0;
-    o->rate_schedule = s->rate == TACIT_RATE_CONSTANT ? TACIT__RATE_SCHEDULE__RATE_CONSTANT
-                       : s->rate == TACIT_RATE_LINEAR ? TACIT__RATE_SCHEDULE__RATE_LINEAR
-                                                      : TACIT__RATE_SCHEDULE__RATE_COSINE;
-    o->warmup_steps = s->warmup;
-}
-
 /* What one round costs as an event; its sigma is to be found. */
 static tacit_status shape_of(const making *m, tacit_event *event, tacit_error *err)
 {
@@ -221,7 +200,7 @@ tacit_status local_plan_make(tacit_buffer *plan, tacit_buffer *schedule,
     TACIT_TRY(set_adapter(&m, err), done);
     TACIT_TRY(count_values(&m, model, &values, err), done);
     TACIT_TRY(set_mechanism(&m, values, err), done);
-    set_optimizer(&m);
+    tacit_optimizer_message_of_spec(&m.optimizer, &m.asked->optimizer);
     TACIT_TRY(pack_schedule(&m, schedule, err), done);
     TACIT_TRY(pack_plan(&m, values, policy, plan, err), done);
 done:

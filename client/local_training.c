@@ -27,7 +27,7 @@ typedef struct training {
     uint8_t seed[TACIT_TREE_SEED_BYTES]; /* of the round's tree noise; zeros for other mechanisms */
     /* Of the step that runs, for the local log. */
     double loss;
-    size_t drawn, units, finite, clipped;
+    size_t drawn, units, finite;
     tacit_error *err;
 } training;
 
@@ -43,21 +43,12 @@ static void note_unit(training *t, double loss)
     }
 }
 
-static bool is_clipped(const training *t, const float *grad)
-{
-    double squares = 0, clip = t->place.clip_norm;
-    for (size_t i = 0; i < t->job->values; i++)
-        squares += (double)grad[i] * (double)grad[i];
-    return clip > 0 && isfinite(squares) && squares > clip * clip;
-}
-
 /* The engine's sink of noised steps. Privacy counts a gradient that is not finite as zero. */
 static tacit_status add_gradient(void *ctx, size_t unit, const float *grad, double loss)
 {
     training *t = ctx;
     (void)unit;
     note_unit(t, loss);
-    t->clipped += is_clipped(t, grad);
     return tacit_dp_add(t->dp, grad, t->err);
 }
 
@@ -211,7 +202,7 @@ static double mean_loss(const training *t)
 static tacit_status run_step(training *t)
 {
     t->loss = 0;
-    t->drawn = t->units = t->finite = t->clipped = 0;
+    t->drawn = t->units = t->finite = 0;
     tacit_status status = t->job->local_steps ? local_step(t) : noised_step(t);
     if (status != TACIT_OK)
         return status;
@@ -393,7 +384,7 @@ static tacit_status run_steps(training *t)
             at.steps = t->steps;
             at.drawn = t->drawn;
             at.gradients = t->units;
-            at.clipped = t->clipped;
+            at.clipped = t->dp ? tacit_dp_clipped(t->dp) : 0;
             at.loss = mean_loss(t);
             job->progress(job->ctx, &at);
         }

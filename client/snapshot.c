@@ -316,13 +316,7 @@ uint64_t snapshot_unit_tag(const client_snapshot *s, size_t unit, const uint8_t 
 
 static size_t input_bytes(const client_snapshot *s, const tacit_input *in)
 {
-    size_t bytes = in->count * sizeof *in->row, width = tacit_model_embedding(s->setup.model);
-    for (size_t i = 0; i < in->n_media; i++) {
-        const tacit_media *m = &in->media[i];
-        bytes += m->rows ? m->n_rows * width * sizeof(float) : 0;
-        bytes += m->values ? (size_t)m->dim[0] * m->dim[1] * m->dim[2] * sizeof(float) : 0;
-    }
-    return bytes;
+    return (size_t)tacit_input_bytes(in, tacit_model_embedding(s->setup.model));
 }
 
 /* Gives back what is kept between steps. */

@@ -123,6 +123,13 @@ void tacit_store_u64(uint8_t *to, uint64_t v)
     store_little_endian(to, v, 8);
 }
 
+void tacit_store_f64(uint8_t *to, double v)
+{
+    uint64_t bits;
+    memcpy(&bits, &v, sizeof bits);
+    tacit_store_u64(to, bits);
+}
+
 uint32_t tacit_load_u32(const uint8_t *from)
 {
     tacit_cursor c = tacit_cursor_over(from, 4);

@@ -44,6 +44,7 @@ bool tacit_add_u64(uint64_t a, uint64_t b, uint64_t *out);
 void tacit_store_u16(uint8_t *to, uint16_t v);
 void tacit_store_u32(uint8_t *to, uint32_t v);
 void tacit_store_u64(uint8_t *to, uint64_t v);
+void tacit_store_f64(uint8_t *to, double v);
 uint32_t tacit_load_u32(const uint8_t *from);
 uint64_t tacit_load_u64(const uint8_t *from);
 

@@ -8,7 +8,6 @@
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/resource.h>
 
 typedef struct eval_options {
     const char *model, *adapter, *data, *form, *chat_template;
@@ -39,21 +38,9 @@ static void print_answer(void *ctx, const tacit_record *record, const char *refe
     fputs("'\n", stderr);
 }
 
-static double share(tacit_evaluation_score s)
-{
-    return s.examples ? (double)s.correct / (double)s.examples : 0;
-}
-
 static double decode_rate(const tacit_evaluation *r)
 {
     return r->decode_seconds > 0 ? (double)r->decoded_tokens / r->decode_seconds : 0;
-}
-
-static size_t peak_rss_bytes(void)
-{
-    struct rusage use;
-    getrusage(RUSAGE_SELF, &use);
-    return (size_t)use.ru_maxrss * 1024;
 }
 
 static json_t *kinds_json(const tacit_evaluation *r)
@@ -61,7 +48,8 @@ static json_t *kinds_json(const tacit_evaluation *r)
     json_t *kinds = json_object();
     for (size_t i = 0; i < r->n_kinds; i++)
         json_object_set_new(kinds, r->kind[i].name,
-                            json_pack("{s:f,s:I}", "accuracy", share(r->kind[i].score), "examples",
+                            json_pack("{s:f,s:I}", "accuracy",
+                                      tacit_evaluation_share(r->kind[i].score), "examples",
                                       (json_int_t)r->kind[i].score.examples));
     return kinds;
 }
@@ -77,11 +65,11 @@ static json_t *finished_json(const tacit_evaluation *r)
 
 static tacit_status print_json(const tacit_evaluation *r, tacit_error *err)
 {
-    json_t *object =
-        json_pack("{s:f,s:f,s:f,s:I,s:I,s:I,s:f,s:I}", "accuracy", share(r->score), "loss", r->loss,
-                  "perplexity", r->perplexity, "examples", (json_int_t)r->score.examples, "records",
-                  (json_int_t)r->records, "skipped", (json_int_t)r->skipped, "decode_tokens_per_s",
-                  decode_rate(r), "peak_rss_bytes", (json_int_t)peak_rss_bytes());
+    json_t *object = json_pack(
+        "{s:f,s:f,s:f,s:I,s:I,s:I,s:f,s:I}", "accuracy", tacit_evaluation_share(r->score), "loss",
+        r->loss, "perplexity", r->perplexity, "examples", (json_int_t)r->score.examples, "records",
+        (json_int_t)r->records, "skipped", (json_int_t)r->skipped, "decode_tokens_per_s",
+        decode_rate(r), "peak_rss_bytes", (json_int_t)cmd_session_peak_rss());
     if (object && r->n_kinds > 0)
         json_object_set_new(object, "by_kind", kinds_json(r));
     if (object)
@@ -95,14 +83,14 @@ static void print_kind(const tacit_evaluation_kind *k)
     char name[sizeof k->name];
     memcpy(name, k->name, sizeof name);
     tacit_text_make_plain(name, strlen(name));
-    printf("  %-16s%.4f  (%zu of %zu)\n", name, share(k->score), k->score.correct,
+    printf("  %-16s%.4f  (%zu of %zu)\n", name, tacit_evaluation_share(k->score), k->score.correct,
            k->score.examples);
 }
 
 static void print_text(const tacit_evaluation *r)
 {
-    printf("accuracy    %.4f  (%zu of %zu answers)\n", share(r->score), r->score.correct,
-           r->score.examples);
+    printf("accuracy    %.4f  (%zu of %zu answers)\n", tacit_evaluation_share(r->score),
+           r->score.correct, r->score.examples);
     for (size_t i = 0; i < r->n_kinds; i++)
         print_kind(&r->kind[i]);
     printf("loss        %.4f\nperplexity  %.4f\n", r->loss, r->perplexity);
@@ -111,7 +99,7 @@ static void print_text(const tacit_evaluation *r)
            r->finished[TACIT_FINISH_CONTEXT]);
     printf("records     %zu%s\n", r->records, r->skipped ? " (some were skipped, see above)" : "");
     printf("decode      %.1f tokens/s\npeak RSS    %.1f MiB\n", decode_rate(r),
-           (double)peak_rss_bytes() / 1048576);
+           (double)cmd_session_peak_rss() / 1048576);
 }
 
 static tacit_status parse_choices(const eval_options *o, tacit_evaluation_options *how,

@@ -18,7 +18,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #define ROW_CACHE_BYTES ((size_t)1 << 30)
@@ -287,13 +286,6 @@ static tacit_status check_outputs(const training *t, tacit_error *err)
 
 /* ---- report ---- */
 
-static uint64_t peak_rss_bytes(void)
-{
-    struct rusage usage;
-    getrusage(RUSAGE_SELF, &usage);
-    return (uint64_t)usage.ru_maxrss * 1024;
-}
-
 static tacit_status report(void *ctx, const train_epoch *e, tacit_error *err)
 {
     const training *t = ctx;
@@ -310,7 +302,7 @@ static tacit_status report(void *ctx, const train_epoch *e, tacit_error *err)
         (json_int_t)e->steps, "examples", (json_int_t)t->data.count, "skipped",
         (json_int_t)t->data.skipped + (json_int_t)t->eval.skipped, "values",
         (json_int_t)tacit_trainer_layout(t->trainer)->values, "loss", e->loss, "train_tokens_per_s",
-        e->tokens_per_s, "peak_rss_bytes", (json_int_t)peak_rss_bytes());
+        e->tokens_per_s, "peak_rss_bytes", (json_int_t)cmd_session_peak_rss());
     if (o && t->eval.count &&
         (json_object_set_new(o, "eval_loss", json_real(e->eval_loss)) != 0 ||
          json_object_set_new(o, "best", json_boolean(e->best)) != 0)) {

@@ -3,6 +3,8 @@
 #ifndef TACIT_ENGINE_ENCODER_ADAPTER_H
 #define TACIT_ENGINE_ENCODER_ADAPTER_H
 
+#include "common/memory_limit.h"
+#include "common/secret.h"
 #include "engine/linear.h"
 
 /* Owns nothing; what it points to may change between calls of a pass, but for the ranks. */
@@ -32,6 +34,24 @@ static inline void encoder_pair_backward(tacit_pool *pool, const encoder_adapter
 {
     if (encoder_pair_is_trained(a, i))
         linear_backward_pair(pool, l, &a->pair[i], &a->gradient[i], dy, x, rows, scratch);
+}
+
+/* *wide becomes scratch of `floats` for linears with the adapter's pairs, and what was there is
+ * freed; without pairs it stays. `what`: of messages. */
+static inline tacit_status encoder_adapter_scratch(float **wide, const encoder_adapter *a,
+                                                   size_t floats, const char *what,
+                                                   tacit_error *err)
+{
+    void *scratch;
+    if (!a || a->max_rank == 0)
+        return TACIT_OK;
+    tacit_status status = tacit_memory_alloc(&scratch, floats, sizeof(float), what,
+                                             "take one of a smaller rank", err);
+    if (status != TACIT_OK)
+        return status;
+    tacit_wipe_free(*wide);
+    *wide = scratch;
+    return TACIT_OK;
 }
 
 #endif

@@ -316,6 +316,11 @@ static tacit_status evaluate_all(evaluator *e, const tacit_dataset *dataset)
     return TACIT_OK;
 }
 
+double tacit_evaluation_share(tacit_evaluation_score score)
+{
+    return score.examples ? (double)score.correct / (double)score.examples : 0;
+}
+
 tacit_status tacit_evaluate(tacit_evaluation *out, const tacit_model *model,
                             const tacit_dataset *dataset, const tacit_evaluation_options *options,
                             tacit_pool *pool, tacit_error *err)

@@ -14,6 +14,9 @@ typedef struct tacit_evaluation_score {
     size_t correct;  /* greedy answers equal to the reference, white space at both ends removed */
 } tacit_evaluation_score;
 
+/* From 0 to 1; 0 without answers. */
+double tacit_evaluation_share(tacit_evaluation_score score);
+
 typedef struct tacit_evaluation_kind {
     char name[64]; /* what stands before ':' in record ids */
     tacit_evaluation_score score;

@@ -18,6 +18,18 @@ void tacit_input_free(tacit_input *in)
     *in = (tacit_input){0};
 }
 
+/* What is there was allocated, so its size is no overflow. */
+uint64_t tacit_input_bytes(const tacit_input *in, size_t width)
+{
+    uint64_t bytes = in->count * sizeof *in->row + in->n_media * sizeof *in->media;
+    for (size_t i = 0; i < in->n_media; i++) {
+        const tacit_media *m = &in->media[i];
+        bytes += m->rows ? m->n_rows * width * sizeof *m->rows : 0;
+        bytes += m->values ? (uint64_t)m->dim[0] * m->dim[1] * m->dim[2] * sizeof *m->values : 0;
+    }
+    return bytes;
+}
+
 tacit_status media_rows_alloc(float **out, const tacit_media *media, size_t width, tacit_error *err)
 {
     char what[96];

@@ -63,6 +63,9 @@ typedef struct tacit_input {
 
 void tacit_input_free(tacit_input *in);
 
+/* What its rows and media take, `width` values a row of a medium. */
+uint64_t tacit_input_bytes(const tacit_input *in, size_t width);
+
 /* Room for the rows of a medium [n_rows, width], judged before it is taken: how many a medium
  * becomes, and how wide, is what files say. Freed with tacit_wipe_free. */
 tacit_status media_rows_alloc(float **out, const tacit_media *media, size_t width,

@@ -84,26 +84,47 @@ static tacit_status check_number(const char *name, double v, bool used, double m
                       name, used ? min : 0.0, used ? max : 0.0, v);
 }
 
+static const tacit_optimizer_kind optimizer_kinds[] = {
+    [TACIT__OPTIMIZER_KIND__OPTIMIZER_SGD] = TACIT_SGD,
+    [TACIT__OPTIMIZER_KIND__OPTIMIZER_ADAM] = TACIT_ADAM,
+    [TACIT__OPTIMIZER_KIND__OPTIMIZER_ADAMW] = TACIT_ADAMW,
+};
+static const tacit_rate_kind rate_kinds[] = {
+    [TACIT__RATE_SCHEDULE__RATE_CONSTANT] = TACIT_RATE_CONSTANT,
+    [TACIT__RATE_SCHEDULE__RATE_LINEAR] = TACIT_RATE_LINEAR,
+    [TACIT__RATE_SCHEDULE__RATE_COSINE] = TACIT_RATE_COSINE,
+};
+
+void tacit_optimizer_message_of_spec(Tacit__Optimizer *out, const tacit_optimizer_spec *spec)
+{
+    bool adam = spec->kind != TACIT_SGD;
+    int kind = TACIT__OPTIMIZER_KIND__OPTIMIZER_SGD, rate = TACIT__RATE_SCHEDULE__RATE_CONSTANT;
+    while (kind < TACIT__OPTIMIZER_KIND__OPTIMIZER_ADAMW && optimizer_kinds[kind] != spec->kind)
+        kind++;
+    while (rate < TACIT__RATE_SCHEDULE__RATE_COSINE && rate_kinds[rate] != spec->rate)
+        rate++;
+    *out = (Tacit__Optimizer)TACIT__OPTIMIZER__INIT;
+    out->kind = (Tacit__OptimizerKind)kind;
+    out->learning_rate = spec->learning_rate;
+    out->momentum = adam ? 0 : spec->momentum;
+    out->beta1 = adam ? spec->beta1 : 0;
+    out->beta2 = adam ? spec->beta2 : 0;
+    out->epsilon = adam ? spec->epsilon : 0;
+    out->weight_decay = spec->kind == TACIT_ADAMW ? spec->weight_decay : 0;
+    out->rate_schedule = (Tacit__RateSchedule)rate;
+    out->warmup_steps = spec->warmup;
+}
+
 tacit_status tacit_optimizer_spec_from_message(tacit_optimizer_spec *out, const Tacit__Optimizer *o,
                                                tacit_error *err)
 {
-    static const tacit_optimizer_kind kinds[] = {
-        [TACIT__OPTIMIZER_KIND__OPTIMIZER_SGD] = TACIT_SGD,
-        [TACIT__OPTIMIZER_KIND__OPTIMIZER_ADAM] = TACIT_ADAM,
-        [TACIT__OPTIMIZER_KIND__OPTIMIZER_ADAMW] = TACIT_ADAMW,
-    };
-    static const tacit_rate_kind rates[] = {
-        [TACIT__RATE_SCHEDULE__RATE_CONSTANT] = TACIT_RATE_CONSTANT,
-        [TACIT__RATE_SCHEDULE__RATE_LINEAR] = TACIT_RATE_LINEAR,
-        [TACIT__RATE_SCHEDULE__RATE_COSINE] = TACIT_RATE_COSINE,
-    };
     if (!o || o->kind < TACIT__OPTIMIZER_KIND__OPTIMIZER_SGD ||
         o->kind > TACIT__OPTIMIZER_KIND__OPTIMIZER_ADAMW)
         return tacit_fail(err, TACIT_BAD_INPUT, "plan: expected optimizer sgd, adam or adamw");
     if ((unsigned)o->rate_schedule > TACIT__RATE_SCHEDULE__RATE_COSINE)
         return tacit_fail(err, TACIT_BAD_INPUT,
                           "plan: expected a learning rate that is constant, linear or cosine");
-    tacit_optimizer_kind kind = kinds[o->kind];
+    tacit_optimizer_kind kind = optimizer_kinds[o->kind];
     bool adam = kind != TACIT_SGD;
     tacit_status status = check_number("learning rate", o->learning_rate, true, 1e-12, 1e6, err);
     if (status == TACIT_OK)
@@ -125,7 +146,7 @@ tacit_status tacit_optimizer_spec_from_message(tacit_optimizer_spec *out, const 
                                       .beta2 = o->beta2,
                                       .epsilon = o->epsilon,
                                       .weight_decay = o->weight_decay,
-                                      .rate = rates[o->rate_schedule],
+                                      .rate = rate_kinds[o->rate_schedule],
                                       .warmup = o->warmup_steps};
     return status;
 }

@@ -13,7 +13,10 @@ tacit_status tacit_trainable_spec_from_message(tacit_trainable_spec *out,
                                                const Tacit__AdapterSpec *adapter,
                                                tacit_error *err) TACIT_MUST_CHECK;
 
-/* TACIT_BAD_INPUT names the field: kind, learning rate, momentum, betas, epsilon. */
+/* What a plan says of an optimizer: numbers that the kind does not use are zero. */
+void tacit_optimizer_message_of_spec(Tacit__Optimizer *out, const tacit_optimizer_spec *spec);
+/* TACIT_BAD_INPUT names the field: kind, learning rate, its course, momentum, betas, epsilon,
+ * weight decay. */
 tacit_status tacit_optimizer_spec_from_message(tacit_optimizer_spec *out,
                                                const Tacit__Optimizer *optimizer,
                                                tacit_error *err) TACIT_MUST_CHECK;

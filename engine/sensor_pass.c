@@ -91,18 +91,12 @@ void sensor_pass_free(sensor_pass *p)
 
 tacit_status sensor_adapt(sensor_pass *p, const encoder_adapter *adapter, tacit_error *err)
 {
-    void *scratch = NULL;
-    if (adapter && adapter->max_rank > 0) {
-        tacit_status status = tacit_memory_alloc(
-            &scratch, scratch_floats(p->s, adapter->max_rank, p->pool) + 1, sizeof(float),
-            "an adapter of readings", "take one of a smaller rank", err);
-        if (status != TACIT_OK)
-            return status;
-        tacit_wipe_free(p->scratch);
-        p->scratch = scratch;
-    }
-    p->adapter = adapter;
-    return TACIT_OK;
+    size_t floats = scratch_floats(p->s, adapter ? adapter->max_rank : 0, p->pool) + 1;
+    tacit_status status =
+        encoder_adapter_scratch(&p->scratch, adapter, floats, "an adapter of readings", err);
+    if (status == TACIT_OK)
+        p->adapter = adapter;
+    return status;
 }
 
 static const float *vector_of(const sensor_pass *p, sensor_part part)

@@ -377,11 +377,6 @@ static void forward_layer(text_train *t, const layer_visit *v, example_view *e)
 
 /* ---- loss ---- */
 
-float *train_slot(float *grad, size_t offset)
-{
-    return offset == TRAIN_FROZEN ? NULL : grad + offset;
-}
-
 /* Negative log-likelihood of `target`; turns the logits into their probabilities times `scale`,
  * which are their gradient but for the target's, `scale` less. The sum over a large vocabulary is
  * taken in blocks and then in double: where the model is sure, the gradient is a small difference,

@@ -73,7 +73,5 @@ void train_input_gradient(text_train *t, const layer_visit *v, text_linear which
 /* to[row[i], :] += from[i, :] */
 void train_scatter_rows(float *to, const float *from, const size_t *row, size_t count,
                         size_t width);
-/* Where a gradient is added: NULL for TRAIN_FROZEN. */
-float *train_slot(float *grad, size_t offset);
 
 #endif

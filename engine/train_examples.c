@@ -12,15 +12,9 @@ static tacit_status count_memory(train_examples *set, const tacit_input *in, siz
                                  tacit_error *err)
 {
     char what[64];
-    uint64_t bytes = in->count * sizeof *in->row + in->n_media * sizeof *in->media;
-    for (size_t i = 0; i < in->n_media; i++) {
-        const tacit_media *m = &in->media[i];
-        uint64_t values = (uint64_t)m->dim[0] * m->dim[1] * m->dim[2];
-        bytes += (m->rows ? m->n_rows * width : 0) * sizeof *m->rows;
-        bytes += (m->values ? values : 0) * sizeof *m->values;
-    }
     snprintf(what, sizeof what, "the next of %zu examples", set->count);
-    return tacit_memory_tally_add(&set->taken, bytes, what, "give fewer, or smaller media", err);
+    return tacit_memory_tally_add(&set->taken, tacit_input_bytes(in, width), what,
+                                  "give fewer, or smaller media", err);
 }
 
 static tacit_status add_example(train_examples *set, const train_examples_setup *s,

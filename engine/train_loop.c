@@ -60,13 +60,6 @@ static void shuffle(running *r)
 
 /* ---- checkpoint ---- */
 
-static void store_f64(uint8_t *to, double v)
-{
-    uint64_t bits;
-    memcpy(&bits, &v, sizeof bits);
-    tacit_store_u64(to, bits);
-}
-
 /* Beside the values and moments: sums of the epoch, what was best. */
 static tacit_status keep(running *r, tacit_error *err)
 {
@@ -75,8 +68,8 @@ static tacit_status keep(running *r, tacit_error *err)
     training_place place = {.steps_done = (uint32_t)r->steps};
     tacit_buffer beside = {.wiped = true};
     uint8_t head[32];
-    store_f64(head, r->epoch_loss);
-    store_f64(head + 8, r->best_loss);
+    tacit_store_f64(head, r->epoch_loss);
+    tacit_store_f64(head + 8, r->best_loss);
     tacit_store_u64(head + 16, r->best_epoch);
     tacit_store_u64(head + 24, r->worse);
     tacit_status status = tacit_buffer_append(&beside, head, sizeof head);

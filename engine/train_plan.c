@@ -118,14 +118,15 @@ void train_plan_bind(train_plan *p, const tacit_layout *layout)
         p->output = p->embedding;
 }
 
-static float *slot(float *grad, size_t offset)
+float *train_slot(float *grad, size_t offset)
 {
     return offset == TRAIN_FROZEN ? NULL : grad + offset;
 }
 
 linear_pair_gradient train_pair_gradient(const train_pair *p, float *grad)
 {
-    return (linear_pair_gradient){slot(grad, p->a), slot(grad, p->b), slot(grad, p->core)};
+    return (linear_pair_gradient){train_slot(grad, p->a), train_slot(grad, p->b),
+                                  train_slot(grad, p->core)};
 }
 
 void train_plan_places(train_pair *place, const lora_sites *sites, const tacit_layout *layout,

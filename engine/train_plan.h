@@ -14,7 +14,9 @@ typedef struct train_pair {
     size_t a, b, core;
 } train_pair;
 
-/* The gradients of a pair in the flat vector `grad`. */
+/* Where a gradient is added in the flat vector `grad`: NULL for TRAIN_FROZEN. */
+float *train_slot(float *grad, size_t offset);
+/* Likewise those of a pair. */
 linear_pair_gradient train_pair_gradient(const train_pair *p, float *grad);
 
 typedef struct train_layer {

@@ -38,8 +38,6 @@ static bool checkpoint_size(size_t count, uint32_t moments, size_t beside, size_
 static void write_header(uint8_t *to, const uint8_t *plan_hash, training_place place,
                          const tacit_optimizer *o, uint32_t moments)
 {
-    uint64_t clip_norm;
-    memcpy(&clip_norm, &place.clip_norm, sizeof clip_norm);
     memcpy(to, MAGIC, MAGIC_BYTES);
     memcpy(to + MAGIC_BYTES, plan_hash, TACIT_DIGEST_BYTES);
     to += MAGIC_BYTES + TACIT_DIGEST_BYTES;
@@ -47,7 +45,7 @@ static void write_header(uint8_t *to, const uint8_t *plan_hash, training_place p
     tacit_store_u64(to + 4, o->count);
     tacit_store_u32(to + 12, moments);
     tacit_store_u64(to + 16, o->step);
-    tacit_store_u64(to + 24, clip_norm);
+    tacit_store_f64(to + 24, place.clip_norm);
 }
 
 tacit_status training_checkpoint_write(const char *path, const uint8_t plan_hash[32],

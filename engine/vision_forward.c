@@ -182,7 +182,7 @@ void vision_pass_free(vision_pass *p)
         return;
     tower_fast_fini(&p->fast);
     free(p->arena);
-    free(p->wide_scratch);
+    tacit_wipe_free(p->wide_scratch);
     free(p->pixels);
     free(p->weight);
     free(p->block);
@@ -191,17 +191,13 @@ void vision_pass_free(vision_pass *p)
 
 tacit_status vision_adapt(vision_pass *p, const encoder_adapter *adapter, tacit_error *err)
 {
-    void *scratch = NULL;
-    if (adapter && adapter->max_rank > 0) {
-        tacit_status status =
-            tacit_memory_alloc(&scratch, scratch_floats(p, adapter->max_rank), sizeof(float),
-                               "an adapter of pictures", "take one of a smaller rank", err);
-        if (status != TACIT_OK)
-            return status;
-        free(p->wide_scratch);
-        p->wide_scratch = scratch;
-        p->scratch = p->fast.scratch = scratch;
-    }
+    size_t floats = scratch_floats(p, adapter ? adapter->max_rank : 0);
+    tacit_status status =
+        encoder_adapter_scratch(&p->wide_scratch, adapter, floats, "an adapter of pictures", err);
+    if (status != TACIT_OK)
+        return status;
+    if (p->wide_scratch)
+        p->scratch = p->fast.scratch = p->wide_scratch;
     p->adapter = adapter;
     return TACIT_OK;
 }

@@ -38,7 +38,7 @@ struct tacit_dp {
     int32_t *grid; /* [values]: one unit's gradient on the grid */
     double *plain; /* [values]: kind NONE */
     size_t *drawn; /* [room], at least one */
-    size_t room, n_drawn, n_added;
+    size_t room, n_drawn, n_added, n_clipped;
     tacit_tree_noise *tree; /* kind TREE, from here on */
     uint32_t *slot;         /* [n_slots] */
     size_t n_slots;
@@ -79,6 +79,7 @@ static void gaussian_add(tacit_dp *dp, const float *grad)
         within = tacit_grid_clip(dp->grid, grad, dp->values, dp->clip_norm);
         tacit_grid_add(dp->sum, dp->grid, dp->values);
     }
+    dp->n_clipped += !within;
     if (dp->mechanism.quantile_b)
         dp->count += within ? TACIT_GRID_NORM : -TACIT_GRID_NORM;
 }
@@ -284,7 +285,7 @@ tacit_status tacit_dp_begin_step(tacit_dp *dp, size_t n_units, const size_t **dr
         return status;
     }
     dp->rule->choose(dp, n_units);
-    dp->n_added = 0;
+    dp->n_added = dp->n_clipped = 0;
     dp->state = DP_IN_STEP;
     *drawn = dp->drawn;
     *n_drawn = dp->n_drawn;
@@ -317,6 +318,11 @@ tacit_status tacit_dp_end_step(tacit_dp *dp, float *mean, tacit_error *err)
 double tacit_dp_clip_norm(const tacit_dp *dp)
 {
     return dp->clip_norm;
+}
+
+size_t tacit_dp_clipped(const tacit_dp *dp)
+{
+    return dp->n_clipped;
 }
 
 int64_t tacit_dp_noised_count(const tacit_dp *dp)

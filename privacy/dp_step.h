@@ -79,6 +79,10 @@ tacit_status tacit_dp_end_step(tacit_dp *dp, float *mean, tacit_error *err) TACI
  * with this clip_norm. 0 with kind NONE. */
 double tacit_dp_clip_norm(const tacit_dp *dp);
 
+/* How many units of the step that runs or ran last were above the clip norm: of the data, without
+ * noise, for the person at the device alone. 0 with kind NONE. */
+size_t tacit_dp_clipped(const tacit_dp *dp);
+
 /* True under a test seed: the reserve must say `insecure`. */
 bool tacit_dp_insecure(const tacit_dp *dp);
 

@@ -71,13 +71,6 @@ bool tacit_event_list_equal(const tacit_event_list *a, const tacit_event_list *b
     return equal;
 }
 
-static void store_f64(uint8_t *to, double v)
-{
-    uint64_t bits;
-    memcpy(&bits, &v, sizeof bits);
-    tacit_store_u64(to, bits);
-}
-
 void tacit_event_list_write(const tacit_event_list *list, uint8_t out[TACIT_EVENT_LIST_BYTES])
 {
     memset(out, 0, TACIT_EVENT_LIST_BYTES);
@@ -85,8 +78,8 @@ void tacit_event_list_write(const tacit_event_list *list, uint8_t out[TACIT_EVEN
     for (uint32_t i = 0; i < list->n; i++) {
         uint8_t *at = out + 4 + 28 * (size_t)i;
         tacit_store_u32(at, (uint32_t)list->item[i].neighbours);
-        store_f64(at + 4, list->item[i].sigma);
-        store_f64(at + 12, list->item[i].q);
+        tacit_store_f64(at + 4, list->item[i].sigma);
+        tacit_store_f64(at + 12, list->item[i].q);
         tacit_store_u64(at + 20, list->item[i].count);
     }
 }

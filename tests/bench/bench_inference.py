@@ -23,20 +23,10 @@ import sys
 import time
 
 import bench_tower
+from rounds import median, pinned
 
 PROMPT, DECODE, FIRST = 128, 32, 32
 PHASES = ("prefill", "decode")
-
-
-def median(values):
-    values = sorted(values)
-    middle = len(values) // 2
-    return values[middle] if len(values) % 2 else (values[middle - 1] + values[middle]) / 2
-
-
-def pinned(threads):
-    cpus = sorted(os.sched_getaffinity(0))[:threads]
-    return lambda: os.sched_setaffinity(0, cpus)
 
 
 def run(command, threads, both=False):

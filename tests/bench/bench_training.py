@@ -27,6 +27,7 @@ import subprocess
 import sys
 
 import step_profile
+from rounds import median, pinned
 
 TRAINED = 32
 # Shuffled, so that neighbours are not of like length.
@@ -36,17 +37,6 @@ MEMORY = [("FFA on q, k, v, o", "smollm2-135m", ["--kind", "ffa"], 64),
           ("A and B on q, k, v, o", "smollm2-135m", ["--kind", "lora"], 80),
           ("A and B on all linears", "smollm2-135m", ["--kind", "lora", "--targets", "attn_*,ffn_*"], 96),
           ("0.5B class, A and B on q, k, v, o", "qwen25-05b", ["--kind", "lora"], 136)]
-
-
-def median(values):
-    values = sorted(values)
-    middle = len(values) // 2
-    return values[middle] if len(values) % 2 else (values[middle - 1] + values[middle]) / 2
-
-
-def pinned(threads):
-    cpus = sorted(os.sched_getaffinity(0))[:threads]
-    return lambda: os.sched_setaffinity(0, cpus)
 
 
 def lengths_of(options, kind, rows):

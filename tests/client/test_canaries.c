@@ -10,6 +10,7 @@
 
 #include "../engine/tiny_model.h"
 #include "client/local_training.h"
+#include "numbered_records.h"
 #include "privacy/accountant.h"
 #include "privacy/canary_bound.h"
 #include "private_step_faults.h"
@@ -33,18 +34,6 @@ static const tacit_trainable_spec spec = {.kind = TACIT_TRAIN_LORA_FFA,
                                           .alpha = 16};
 static const tacit_optimizer_spec adam = {
     .kind = TACIT_ADAM, .learning_rate = 0.01, .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8};
-
-static void write_records(size_t n)
-{
-    FILE *f = fopen(data_path, "w");
-    assert_non_null(f);
-    for (size_t i = 0; i < n; i++)
-        fprintf(f,
-                "{\"id\":\"r%zu\",\"messages\":[{\"role\":\"user\",\"content\":\"how many?\"},"
-                "{\"role\":\"assistant\",\"content\":\"%zu\"}]}\n",
-                i, i);
-    assert_int_equal(fclose(f), 0);
-}
 
 static tacit_mechanism steps_of(uint32_t steps, double q, double z)
 {
@@ -138,7 +127,7 @@ static void one_that_is_in_is_a_clipped_unit(void **state)
     static const size_t counts[] = {1, 7, 1000, 1024};
     tacit_error err;
     (void)state;
-    write_records(0);
+    write_numbered_records(data_path, 0);
     fault("noise_off");
     for (size_t k = 0; k < 4; k++) {
         canary_set *set = make_set(counts[k], &m, (uint8_t)(k + 3));
@@ -166,7 +155,7 @@ static void it_is_sampled_like_a_unit(void **state)
     double one = m.clip_norm / m.divisor, times = 0, squares = 0;
     tacit_error err;
     (void)state;
-    write_records(0);
+    write_numbered_records(data_path, 0);
     fault("noise_off");
     unlink(checkpoint_path);
     OK(train(set, &m, 2, NULL, &err));
@@ -193,7 +182,7 @@ static void data_keeps_its_units(void **state)
     canary_set *set = make_set(10, &m, 4);
     tacit_error err;
     (void)state;
-    write_records(6);
+    write_numbered_records(data_path, 6);
     fault("none");
     unlink(checkpoint_path);
     OK(train(set, &m, 1, NULL, &err));
@@ -213,7 +202,7 @@ static void means_without_noise_are_never_seen(void **state)
     (void)state;
     device.unit = TACIT_UNIT_DEVICE;
     device.divisor = 1;
-    write_records(6);
+    write_numbered_records(data_path, 6);
     fault("none");
     unlink(checkpoint_path);
     OK(train(set, &device, 1, NULL, &err));
@@ -285,7 +274,7 @@ static void a_restart_keeps_coins_and_scores(void **state)
     volatile sig_atomic_t stop = 0;
     tacit_error err;
     (void)state;
-    write_records(0);
+    write_numbered_records(data_path, 0);
     fault("noise_off");
     unlink(checkpoint_path);
     assert_int_equal(train(first, &m, 1, &stop, &err), TACIT_AGAIN);
@@ -310,7 +299,7 @@ static void a_restart_has_the_same_canaries_or_none(void **state)
     volatile sig_atomic_t stop = 0;
     tacit_error err;
     (void)state;
-    write_records(0);
+    write_numbered_records(data_path, 0);
     fault("none");
     unlink(checkpoint_path);
     assert_int_equal(train(set, &m, 1, &stop, &err), TACIT_AGAIN);
@@ -350,7 +339,7 @@ static void the_noise_that_was_accounted_keeps_the_claim(void **state)
     static const double claims[] = {0.25, 1, 2};
     double claim;
     (void)state;
-    write_records(20);
+    write_numbered_records(data_path, 20);
     for (size_t k = 0; k < 3; k++) {
         tacit_mechanism m = steps_for(10, 0.2, claims[k]);
         for (uint8_t seed = 1; seed <= 4; seed++) {
@@ -367,7 +356,7 @@ static void faults_are_found(void **state)
     tacit_mechanism m = steps_for(30, 0.05, 2);
     double claim;
     (void)state;
-    write_records(20);
+    write_numbered_records(data_path, 20);
     for (size_t k = 0; k < sizeof faults / sizeof faults[0]; k++)
         for (uint8_t seed = 1; seed <= 3; seed++)
             assert_true(bound_of(faults[k], &m, seed, &claim) > claim);

@@ -13,6 +13,7 @@
 #include "../engine/tiny_model.h"
 #include "client/local_training.h"
 #include "engine/training_checkpoint.h"
+#include "numbered_records.h"
 #include "private_step_faults.h"
 
 #include <math.h>
@@ -34,18 +35,6 @@ static const tacit_trainable_spec spec = {
 /* The values that come out are where they began, less the sum of all noised means. */
 static const tacit_optimizer_spec plain = {.kind = TACIT_SGD, .learning_rate = 1};
 static const uint8_t nonces[2][32] = {{1}, {2}};
-
-static void write_records(size_t n)
-{
-    FILE *f = fopen(data_path, "w");
-    assert_non_null(f);
-    for (size_t i = 0; i < n; i++)
-        fprintf(f,
-                "{\"id\":\"r%zu\",\"messages\":[{\"role\":\"user\",\"content\":\"how many?\"},"
-                "{\"role\":\"assistant\",\"content\":\"%zu\"}]}\n",
-                i, i);
-    assert_int_equal(fclose(f), 0);
-}
 
 static tacit_mechanism steps_of(uint32_t steps, double q, double divisor)
 {
@@ -182,7 +171,7 @@ static double off_by(uint32_t steps, double divisor, const uint8_t *test_seed)
     go(&r, &m);
     double one = tacit_noise_multiplier(m.b) * m.clip_norm / m.divisor;
     double found = variance(silent(&r), SILENT) / (steps * one * one);
-    /* The text's values move by their gradients, too. */
+    /* The text's values move without noise, too: they have gradients. */
     assert_true(variance(r.moved, TEXT_ROWS * WIDTH) > 0);
     free(r.moved);
     return (found - 1) / sqrt(2.0 / SILENT);
@@ -197,7 +186,7 @@ static void the_variance_is_what_is_accounted(void **state)
                  {"noise_5_less", true}, {"batch_divisor", true}, {"clip_off", false}};
     static const uint8_t seed[32] = {3};
     (void)state;
-    write_records(16);
+    write_numbered_records(data_path, 16);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         fault(cases[i].name);
         double one = off_by(1, 3, seed), six = off_by(6, 8, seed);
@@ -217,7 +206,7 @@ static void the_noise_is_normal(void **state)
     run r = {.nonce = nonces[0]};
     double fourth = 0, beyond = 0;
     (void)state;
-    write_records(4);
+    write_numbered_records(data_path, 4);
     go(&r, &m);
     const float *x = silent(&r);
     double s = tacit_noise_multiplier(m.b) * m.clip_norm / m.divisor;
@@ -267,7 +256,7 @@ static double most_alike(void)
 static void noise_is_fresh_everywhere(void **state)
 {
     (void)state;
-    write_records(8);
+    write_numbered_records(data_path, 8);
     double most = most_alike();
     if (most > DEVIATIONS)
         fail_msg("a correlation of %.1f standard deviations", most);
@@ -281,7 +270,7 @@ static void steps_are_independent(void **state)
 {
     static const uint8_t seed[32] = {4};
     (void)state;
-    write_records(8);
+    write_numbered_records(data_path, 8);
     assert_true(fabs(off_by(9, 8, seed)) < DEVIATIONS);
     fault("noise_again");
     assert_true(off_by(9, 8, seed) > 100);
@@ -298,7 +287,7 @@ static void count_drawn(double *all, double *spread, const uint8_t *test_seed)
     tacit_mechanism m = steps_of(STEPS, 0.25, 8);
     run r = {.nonce = nonces[0], .test_seed = test_seed};
     double sum = 0, squares = 0, q = 0.25, one = UNITS * q * (1 - q);
-    write_records(UNITS);
+    write_numbered_records(data_path, UNITS);
     go(&r, &m);
     assert_int_equal(r.n_counts, STEPS);
     for (size_t i = 0; i < STEPS; i++) {
@@ -341,9 +330,9 @@ static double reach_of_a_unit(void)
     run with = {.nonce = nonces[0], .test_seed = seed}, without = with;
     double sum = 0;
     m.clip_norm = 0x1p-10; /* below the norm of any record's gradient */
-    write_records(5);
+    write_numbered_records(data_path, 5);
     go(&with, &m);
-    write_records(4);
+    write_numbered_records(data_path, 4);
     go(&without, &m);
     for (size_t i = 0; i < with.values; i++)
         sum += pow((double)with.moved[i] - (double)without.moved[i], 2);

@@ -83,25 +83,6 @@ static void save_golden(const tacit_model *m, const tacit_trainable_spec *spec,
     tacit_trainer_free(t);
 }
 
-typedef struct loss_sum {
-    const tacit_input *in;
-    size_t vocab, trained;
-    double sum;
-} loss_sum;
-
-static tacit_status add_loss(void *ctx, size_t row, const float *logits)
-{
-    loss_sum *s = ctx;
-    double sum = 0;
-    if (row + 1 == s->in->count || !s->in->row[row + 1].trained)
-        return TACIT_OK;
-    for (size_t i = 0; i < s->vocab; i++)
-        sum += exp((double)logits[i]);
-    s->sum += log(sum) - (double)logits[s->in->row[row + 1].token];
-    s->trained++;
-    return TACIT_OK;
-}
-
 /* A file of every form computes what training computed: PyTorch's loss, in both precisions as near
  * as the precision allows; the base alone is far from it. */
 static void adapters_infer_as_they_train(void **state)
@@ -127,15 +108,15 @@ static void adapters_infer_as_they_train(void **state)
                 for (size_t e = 0; e < 2; e++) {
                     char key[32];
                     tacit_input in = fixture_example(golden, e);
-                    loss_sum s = {.in = &in, .vocab = m->text.vocab};
+                    fixture_loss s = {.in = &in, .vocab = m->text.vocab};
                     tacit_context_spec c_spec = {.precision = (tacit_precision)precision};
                     tacit_context *c;
                     snprintf(key, sizeof key, "%s.loss", k < 4 ? kinds[k] : "all");
                     double expected = gguf_array_number(golden, key, e);
                     assert_int_equal(tacit_context_new(&c, m, &c_spec, NULL, &err), TACIT_OK);
                     assert_int_equal(tacit_context_bind(c, a, &err), TACIT_OK);
-                    if (tacit_context_feed_all(c, in.row, in.count, in.media, in.n_media, add_loss,
-                                               &s, &err) != TACIT_OK)
+                    if (tacit_context_feed_all(c, in.row, in.count, in.media, in.n_media,
+                                               fixture_add_loss, &s, &err) != TACIT_OK)
                         fail_msg("%s", err.message);
                     double off = fabs(s.sum / (double)s.trained - expected);
                     if (!(off < (precision == TACIT_EXACT ? 1e-5 : 0.01 * expected)))

@@ -246,9 +246,16 @@ static void test_decay_and_rates(void **state)
         assert_int_equal(status, cases[i].why ? TACIT_BAD_INPUT : TACIT_OK);
         if (cases[i].why && !strstr(err.message, cases[i].why))
             fail_msg("case %zu: %s", i, err.message);
-        if (!cases[i].why)
-            assert_true(spec.weight_decay == cases[i].decay && spec.rate == rates[cases[i].rate] &&
-                        spec.warmup == 7);
+        if (cases[i].why)
+            continue;
+        assert_true(spec.weight_decay == cases[i].decay && spec.rate == rates[cases[i].rate] &&
+                    spec.warmup == 7);
+        Tacit__Optimizer back;
+        tacit_optimizer_message_of_spec(&back, &spec);
+        assert_int_equal(back.kind, o.kind);
+        assert_int_equal(back.rate_schedule, o.rate_schedule);
+        assert_true(back.learning_rate == 0.1 && back.epsilon == 1e-8 && back.momentum == 0 &&
+                    back.weight_decay == cases[i].decay && back.warmup_steps == 7);
     }
 }
 

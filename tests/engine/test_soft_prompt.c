@@ -203,25 +203,6 @@ static void prompts_start_as_tokens(void **state)
     fixture_model_free(m);
 }
 
-typedef struct loss_sum {
-    const tacit_input *in;
-    size_t vocab, trained;
-    double sum;
-} loss_sum;
-
-static tacit_status add_loss(void *ctx, size_t row, const float *logits)
-{
-    loss_sum *s = ctx;
-    double sum = 0;
-    if (row + 1 == s->in->count || !s->in->row[row + 1].trained)
-        return TACIT_OK;
-    for (size_t i = 0; i < s->vocab; i++)
-        sum += exp((double)logits[i]);
-    s->sum += log(sum) - (double)logits[s->in->row[row + 1].token];
-    s->trained++;
-    return TACIT_OK;
-}
-
 static void a_file_infers_as_it_trained(void **state)
 {
     (void)state;
@@ -255,10 +236,10 @@ static void a_file_infers_as_it_trained(void **state)
         assert_int_equal(tacit_trainer_loss(t, &bare, &trained, &err), TACIT_OK);
         assert_int_equal(tacit_adapter_prepend(a, m, &in, &err), TACIT_OK);
         assert_int_equal(tacit_adapter_prepend(NULL, m, &in, &err), TACIT_OK);
-        loss_sum s = {.in = &in, .vocab = m->text.vocab};
+        fixture_loss s = {.in = &in, .vocab = m->text.vocab};
         tacit_context_truncate(c, 0);
-        if (tacit_context_feed_all(c, in.row, in.count, in.media, in.n_media, add_loss, &s, &err) !=
-            TACIT_OK)
+        if (tacit_context_feed_all(c, in.row, in.count, in.media, in.n_media, fixture_add_loss, &s,
+                                   &err) != TACIT_OK)
             fail_msg("%s", err.message);
         assert_float_equal(s.sum / (double)s.trained, trained, 1e-5);
         fixture_example_free(&in);

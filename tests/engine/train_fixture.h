@@ -6,6 +6,7 @@
 #include "engine/model_parts.h"
 #include "engine/trainer.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -177,6 +178,26 @@ static inline void fixture_sink_free(fixture_sink *s)
 {
     free(s->grad);
     free(s->loss);
+}
+
+/* Of inference: the sum of the losses of trained rows, a sink of logits of all rows. */
+typedef struct fixture_loss {
+    const tacit_input *in;
+    size_t vocab, trained;
+    double sum;
+} fixture_loss;
+
+static inline tacit_status fixture_add_loss(void *ctx, size_t row, const float *logits)
+{
+    fixture_loss *s = ctx;
+    double sum = 0;
+    if (row + 1 == s->in->count || !s->in->row[row + 1].trained)
+        return TACIT_OK;
+    for (size_t i = 0; i < s->vocab; i++)
+        sum += exp((double)logits[i]);
+    s->sum += log(sum) - (double)logits[s->in->row[row + 1].token];
+    s->trained++;
+    return TACIT_OK;
 }
 
 #endif
